@@ -1,0 +1,35 @@
+# Each target stands alone: it makes .venv and installs what it needs, once.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+LAYERSCOPE_DATA ?= $(wildcard ../shared/data/glue):$(wildcard ../shared/data/partial):$(wildcard ../shared/data/ewt)
+
+.PHONY: demo test test-full lint benchmarks clean
+
+demo: $(INSTALLED)
+	$(BIN)/layerscope demo
+
+test: $(INSTALLED) lint
+	$(BIN)/pytest -n 2
+
+test-full: $(INSTALLED)
+	$(BIN)/pytest -n 2 -m slow
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+benchmarks: $(INSTALLED)
+	$(BIN)/python benchmarks/extract.py
+
+# torch first and alone: with the pinned version present, no other package pulls a different build.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,demo]'
+	touch $(INSTALLED)
+
+clean:
+	rm -rf .venv build dist src/*.egg-info

@@ -1,0 +1,73 @@
+"""layerscope: look into the layers of transformer language models, and act on what is seen."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from layerscope.errors import LayerscopeError
+
+if TYPE_CHECKING:
+    from layerscope.data import Task, task, tasks
+    from layerscope.extract import Attentions, Representations, attentions, extract, stream
+    from layerscope.models import Model, Replay, families, load
+
+__version__ = "0.1.0"
+
+# Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
+_HOMES = {
+    "Attentions": "extract",
+    "Model": "models",
+    "Replay": "models",
+    "Representations": "extract",
+    "Task": "data",
+    "attentions": "extract",
+    "extract": "extract",
+    "families": "models",
+    "load": "models",
+    "stream": "extract",
+    "task": "data",
+    "tasks": "data",
+}
+
+__all__ = [
+    "Attentions",
+    "LayerscopeError",
+    "Model",
+    "Replay",
+    "Representations",
+    "Task",
+    "__version__",
+    "attentions",
+    "extract",
+    "families",
+    "load",
+    "stream",
+    "task",
+    "tasks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'layerscope' has no attribute {name!r}")
+    value = getattr(import_module(f"layerscope.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Api(ModuleType):
+    """`ls.extract` is the function, also after something has imported the room `layerscope.extract`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Api

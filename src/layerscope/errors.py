@@ -1,0 +1,62 @@
+"""What can go wrong, in one sentence each: what was asked, what was found, what is allowed, the way out."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable
+
+log = logging.getLogger("layerscope")
+
+
+class LayerscopeError(Exception):
+    """Any mistake that a user can mend. The message is a full sentence."""
+
+
+class InputError(LayerscopeError, ValueError):
+    """An argument has a value that cannot be used."""
+
+
+class UnknownName(LayerscopeError, KeyError):
+    """A name that is in no list."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0])
+
+
+class DataError(InputError):
+    """A file, a column or a row that cannot be read as it was asked for."""
+
+
+class ModelError(InputError):
+    """A checkpoint or an architecture that cannot be used rightly."""
+
+
+class StoreError(LayerscopeError):
+    """The store cannot be read or written."""
+
+
+class LayerscopeWarning(UserWarning):
+    """Something that is allowed but seldom meant."""
+
+
+def near(name: str, allowed: Iterable[str]) -> str:
+    """`' Did you mean 'sst2'?'` for a near miss, else an empty string."""
+    close = difflib.get_close_matches(name, list(allowed), n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
+    """The error for a name that is in no list, with the near ones and the whole list."""
+    allowed = sorted(allowed)
+    return UnknownName(f"There is no {kind} {name!r}.{near(name, allowed)} Known: {', '.join(allowed)}.")
+
+
+def choose(kind: str, value: str, allowed: Iterable[str]) -> str:
+    """`value` if it is allowed, else the error that says what is."""
+    allowed = tuple(allowed)
+    if value not in allowed:
+        raise InputError(
+            f"There is no {kind} {value!r}; allowed: {', '.join(allowed)}.{near(str(value), allowed)}"
+        )
+    return value

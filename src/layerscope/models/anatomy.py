@@ -1,0 +1,149 @@
+"""Facts about architectures, as data: one small frozen record a family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from torch import nn
+
+from layerscope.errors import ModelError
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """Where one family of transformers keeps what layerscope needs. Paths start at the base model."""
+
+    family: str  # config.model_type
+    blocks: str  # the ModuleList of blocks
+    depth_field: str = "num_hidden_layers"  # the config field that says how many blocks run
+    layer_lists: tuple[str, ...] = ()  # config fields with one entry a block
+    base_head: tuple[str, ...] = ()  # modules of the base model that only the head uses
+    head: tuple[str, ...] = ("classifier",)  # modules of the classifier beside the base model
+    final_norm: str | None = None  # a norm between the last block and the head
+    summary: Literal["first", "last"] = "first"  # the token that stands for the whole text
+    shared: bool = False  # one block, run L times
+    time_first: bool = False  # blocks work on (time, batch, width)
+    keeps_first: str = ""  # why block 1 cannot be removed from a checkpoint, if it cannot
+    refused_fields: tuple[tuple[str, str], ...] = ()  # config fields that break replay when set, and why
+    generic: bool = False  # found by the generic finder, accepted by the self-check
+
+
+_BERT = Anatomy("bert", "encoder.layer", base_head=("pooler",))
+_ROBERTA = Anatomy("roberta", "encoder.layer", base_head=("pooler",))
+_DEBERTA = Anatomy("deberta", "encoder.layer", head=("pooler", "classifier"))
+_GPT2 = Anatomy("gpt2", "h", "n_layer", head=("score",), final_norm="ln_f", summary="last")
+_LLAMA = Anatomy("llama", "layers", head=("score",), final_norm="norm", summary="last")
+
+_FAMILIES = (
+    _BERT,
+    _ROBERTA,
+    replace(_ROBERTA, family="xlm-roberta"),
+    replace(_ROBERTA, family="camembert"),
+    Anatomy(
+        "albert", "encoder.albert_layer_groups", base_head=("pooler", "pooler_activation"), shared=True
+    ),
+    Anatomy("electra", "encoder.layer"),
+    _DEBERTA,
+    replace(
+        _DEBERTA,
+        family="deberta-v2",
+        refused_fields=(
+            ("conv_kernel_size", "a convolution follows block 1, so that no block's output is the next one's input"),
+        ),
+    ),
+    Anatomy("distilbert", "transformer.layer", "n_layers", head=("pre_classifier", "classifier")),
+    Anatomy(
+        "xlnet", "layer", "n_layer", head=("sequence_summary", "logits_proj"), summary="last", time_first=True
+    ),
+    _GPT2,
+    replace(_GPT2, family="openai-gpt", final_norm=None),
+    Anatomy(
+        "modernbert",
+        "layers",
+        layer_lists=("layer_types",),
+        head=("head", "classifier"),
+        final_norm="final_norm",
+        keeps_first="the first block of a ModernBERT checkpoint has no attention norm, "
+        "so another block in its place would lose its own when reopened",
+    ),
+    _LLAMA,
+    replace(_LLAMA, family="qwen3", layer_lists=("layer_types",)),
+)
+FAMILIES = {anatomy.family: anatomy for anatomy in _FAMILIES}
+
+_BIAS = "every block uses the position bias that block 1 computes, so that no block can be run without it"
+REFUSED = {family: _BIAS for family in ("t5", "mt5", "longt5", "switch_transformers", "pop2piano")}
+
+
+def families() -> tuple[Anatomy, ...]:
+    """The families whose anatomy is known; others are found by the generic finder."""
+    return _FAMILIES
+
+
+def known(config: Any) -> Anatomy | None:
+    """The record for a config's family; None if the family is not known, an error if it is refused."""
+    family = config.model_type
+    if family in REFUSED:
+        raise ModelError(f"{family} is not supported: {REFUSED[family]}.")
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{family} is not supported: it is an encoder-decoder, and layerscope reads single stacks of blocks."
+        )
+    anatomy = FAMILIES.get(family)
+    for field, reason in anatomy.refused_fields if anatomy else ():
+        if getattr(config, field, None):
+            raise ModelError(
+                f"{family} with {field}={getattr(config, field)!r} is not supported: {reason}. "
+                f"{family} without it is."
+            )
+    return anatomy
+
+
+def block_modules(base: nn.Module, anatomy: Anatomy) -> list[nn.Module]:
+    """The module that runs as block 1, 2, .. L; shared blocks appear once for each run."""
+    modules = list(base.get_submodule(anatomy.blocks))  # type: ignore[call-overload]
+    if not anatomy.shared:
+        return modules
+    depth = getattr(base.config, anatomy.depth_field)
+    return [modules[int(i / (depth / len(modules)))] for i in range(depth)]
+
+
+def head_modules(network: Any, anatomy: Anatomy) -> list[str]:
+    """Paths of the modules with parameters that turn a layer's states into the network's output."""
+    base, prefix = network.base_model, network.base_model_prefix
+    inside = "" if base is network else f"{prefix}."
+    paths = [inside + name for name in anatomy.base_head if _has_parameters(getattr(base, name, None))]
+    if base is not network:
+        paths += [name for name, child in network.named_children() if name != prefix and _has_parameters(child)]
+    return paths
+
+
+def _has_parameters(module: nn.Module | None) -> bool:
+    return module is not None and next(module.parameters(), None) is not None
+
+
+@contextmanager
+def without_blocks(network: Any, anatomy: Anatomy, first: int, last: int) -> Iterator[None]:
+    """The network itself with blocks first..last (1..L, inclusive) really taken out, until the block ends."""
+    base = network.base_model
+    depth = getattr(base.config, anatomy.depth_field)
+    keep = [i for i in range(depth) if not first <= i + 1 <= last]
+    parent_path, _, name = anatomy.blocks.rpartition(".")
+    parent = base.get_submodule(parent_path)
+    blocks = getattr(parent, name)
+    lists = {field: getattr(base.config, field) for field in anatomy.layer_lists}
+    try:
+        setattr(base.config, anatomy.depth_field, len(keep))
+        for field, values in lists.items():
+            setattr(base.config, field, [values[i] for i in keep])
+        if not anatomy.shared:
+            setattr(parent, name, nn.ModuleList(blocks[i] for i in keep))
+        yield
+    finally:
+        setattr(base.config, anatomy.depth_field, depth)
+        for field, values in lists.items():
+            setattr(base.config, field, values)
+        setattr(parent, name, blocks)

@@ -1,0 +1,38 @@
+"""What a model is, as a short text: its class, its config and every weight."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import torch
+import xxhash
+
+from layerscope.store import digest
+
+if TYPE_CHECKING:
+    from layerscope.models.load import Model
+
+_VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache")
+
+
+def fingerprint(model: Model) -> str:
+    """A hash of the network as it is now, so that weights edited in place make another model."""
+    network = model.network
+    config = {k: v for k, v in network.config.to_dict().items() if k not in _VOLATILE}
+    parts = [type(network).__name__, json.dumps(config, sort_keys=True, default=str)]
+    for name, tensor in sorted(network.state_dict().items()):
+        parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {_bytes_hash(tensor)}")
+    return digest(*parts)
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """A hash of everything that decides which ids a text becomes."""
+    if getattr(tokenizer, "is_fast", False):
+        return digest(type(tokenizer).__name__, tokenizer.backend_tokenizer.to_str())
+    return digest(type(tokenizer).__name__, json.dumps(tokenizer.get_vocab(), sort_keys=True))
+
+
+def _bytes_hash(tensor: torch.Tensor) -> str:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return xxhash.xxh3_128(flat.view(torch.uint8).numpy()).hexdigest()

@@ -1,0 +1,268 @@
+"""Opening a checkpoint so that what runs is what was saved: float32, safetensors, nothing made up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layerscope.errors import InputError, ModelError, log
+from layerscope.models import anatomy as anatomies
+from layerscope.models.anatomy import Anatomy
+from layerscope.models.selfcheck import faults, find_anatomy
+from layerscope.models.sources import Source, fetch, parse
+
+_HEADS = {
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForMultipleChoice": "AutoModelForMultipleChoice",
+}
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
+_CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
+
+
+@dataclass(eq=False)
+class Model:
+    """A transformers network with its tokenizer, its anatomy and its name."""
+
+    network: Any
+    tokenizer: Any
+    anatomy: Anatomy
+    name: str
+
+    @property
+    def depth(self) -> int:
+        """L, the number of blocks that run."""
+        return int(getattr(self.network.config, self.anatomy.depth_field))
+
+    @property
+    def width(self) -> int:
+        return int(self.network.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @property
+    def multiple_choice(self) -> bool:
+        return type(self.network).__name__.endswith("ForMultipleChoice")
+
+    @property
+    def has_head(self) -> bool:
+        return any(type(self.network).__name__.endswith(suffix) for suffix in _HEADS)
+
+    @cached_property
+    def needs_tokenizer(self) -> Any:
+        """The tokenizer, or the error that says that there is none."""
+        if self.tokenizer is None:
+            raise ModelError(
+                f"{self.name} has no tokenizer beside its weights; save one into its folder, or pass tokenizer=."
+            )
+        return self.tokenizer
+
+    def __repr__(self) -> str:
+        return f"Model({self.name!r}, {type(self.network).__name__}, blocks 1..{self.depth}, width {self.width})"
+
+
+def load(
+    source: str | Path | Model | Any,
+    *,
+    dtype: torch.dtype | str = torch.float32,
+    device: str | torch.device | None = None,
+    seed: int = 0,
+    tokenizer: Any = None,
+) -> Model:
+    """Open a model: a folder, a hub id, `id@revision`, `random:<id or folder>`, or a loaded transformers model.
+
+    A classifier checkpoint opens with its head, any other as a bare encoder. `seed` decides the weights of
+    `random:` models. `device` is the first GPU where there is one, unless said otherwise.
+    """
+    if isinstance(source, Model):
+        return source if tokenizer is None else replace(source, tokenizer=tokenizer)
+    if not isinstance(source, (str, Path)):
+        return _wrap_network(source, tokenizer)
+    asked = parse(str(source))
+    folder = fetch(asked)
+    network = _open(asked, folder, _dtype(dtype), seed)
+    if tokenizer is None:
+        tokenizer = _open_tokenizer(folder, asked.name)
+    network.to(device if device is not None else default_device())
+    return _examined(network, tokenizer, str(source))
+
+
+def default_device() -> torch.device:
+    """The first GPU, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _wrap_network(network: Any, tokenizer: Any) -> Model:
+    from transformers import PreTrainedModel
+
+    if not isinstance(network, PreTrainedModel):
+        kind = type(network).__name__
+        way_out = " Merge its adapters first: model.merge_and_unload()." if kind.startswith("Peft") else ""
+        raise InputError(
+            f"A model was asked for and a {kind} was given; allowed are a folder, a hub id, id@revision, "
+            f"random:<id or folder>, a layerscope Model or a transformers model.{way_out}"
+        )
+    tokenizer = tokenizer or getattr(network, _CARRIED, None)
+    name = network.name_or_path or type(network).__name__
+    if tokenizer is None and network.name_or_path:
+        try:
+            tokenizer = _open_tokenizer(fetch(replace(parse(network.name_or_path), random=True)), name)
+        except ModelError as error:
+            log.info("No tokenizer was found for %s: %s", name, error)
+    return _examined(network, tokenizer, name)
+
+
+def _examined(network: Any, tokenizer: Any, name: str) -> Model:
+    """The Model, its anatomy known or found and checked."""
+    network.eval()
+    setattr(network, _CARRIED, tokenizer)
+    if getattr(network.config, "vocab_size", None) is None:
+        raise ModelError(f"{name} ({network.config.model_type}) is not a text model: it has no vocabulary.")
+    known = anatomies.known(network.config)
+    if known is not None:
+        return Model(network, tokenizer, known, name)
+    problem = "its blocks were not found"
+    for candidate in find_anatomy(network):
+        decoder = not hasattr(tokenizer, "cls_token") or tokenizer.cls_token is None
+        model = Model(network, tokenizer, replace(candidate, summary="last" if decoder else "first"), name)
+        try:
+            fault = next(faults(model), None)
+        except ModelError as error:
+            fault = str(error)
+        if fault is None:
+            return model
+        problem = fault
+    raise ModelError(
+        f"{name} is a {network.config.model_type}, a family that layerscope has no record of, and it did not "
+        f"pass the self-check: {problem}. Supported: {', '.join(anatomies.FAMILIES)}."
+    )
+
+
+def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
+    import transformers
+
+    with quiet():
+        try:
+            config = transformers.AutoConfig.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
+        except (ValueError, KeyError, OSError) as error:
+            raise ModelError(
+                f"{source.name} cannot be opened: its config.json names no architecture that transformers "
+                f"{transformers.__version__} has, and code from a checkpoint is never run."
+            ) from error
+        anatomies.known(config)  # refuse by name before any weight is read
+        opener = getattr(transformers, _opener(config))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # decides random: models, and a bare encoder's unused pooler
+            try:
+                if source.random:
+                    network = opener.from_config(config, trust_remote_code=False).to(dtype)
+                    network.name_or_path = f"random:{source.name}"
+                    return network
+                network, info = opener.from_pretrained(
+                    folder,
+                    config=config,
+                    dtype=dtype,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    output_loading_info=True,
+                )
+            except ValueError as error:
+                raise ModelError(
+                    f"{source.name} is a {config.model_type}, for which transformers has no {opener.__name__}: "
+                    f"{str(error).splitlines()[0]}"
+                ) from error
+            except RuntimeError as error:
+                if "ignore_mismatched_sizes" not in str(error):
+                    raise
+                raise ModelError(
+                    f"The weights of {source.name} do not have the shapes that its config.json says; "
+                    "the checkpoint is broken and is not opened."
+                ) from error
+    _check_tensors(network, info, source.name)
+    return network
+
+
+def _opener(config: Any) -> str:
+    """The Auto class for a checkpoint: with its head if it is a classifier, else the bare encoder."""
+    for architecture in getattr(config, "architectures", None) or ():
+        for suffix, auto in _HEADS.items():
+            if architecture.endswith(suffix):
+                return auto
+    return "AutoModel"
+
+
+def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
+    """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
+    known = anatomies.known(network.config)
+    unused = known.base_head if known else ("pooler",)
+    with_head = network.base_model is not network
+    missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in unused]
+    unexpected = [k for k in info["unexpected_keys"] if _in_body(network, k, unused)]
+    problems = [
+        f"{len(keys)} tensors {what} (such as {min(keys)})"
+        for keys, what in ((missing, "are missing"), (unexpected, "are not in the model that the config describes"))
+        if keys
+    ]
+    if problems:
+        raise ModelError(
+            f"The weights of {name} do not match its config.json: {' and '.join(problems)}. "
+            "The checkpoint is broken and is not opened, since missing weights would be random numbers."
+        )
+
+
+def _in_body(network: Any, key: str, unused: tuple[str, ...]) -> bool:
+    """Whether a checkpoint's tensor belongs to embeddings or blocks rather than to some head."""
+    base, prefix = network.base_model, f"{network.base_model_prefix}."
+    inside = key.removeprefix(prefix)
+    child = inside.split(".")[0]
+    if key.startswith(prefix):
+        return child not in unused
+    return base is network and child not in unused and child in dict(base.named_children())
+
+
+def _open_tokenizer(folder: Path, name: str) -> Any:
+    """The folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
+    from transformers import AutoTokenizer
+
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+        return None
+    with quiet():
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except Exception as error:  # tokenizer files fail in as many ways as there are formats
+            raise ModelError(f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0]}") from error
+
+
+def _dtype(dtype: torch.dtype | str) -> torch.dtype:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
+    return found
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' reports and bars: what they tell is checked here and said in a sentence."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

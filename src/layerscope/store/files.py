@@ -1,0 +1,69 @@
+"""Writing so that a file is either whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from layerscope.errors import InputError
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder's listing to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON under a temporary name, flush, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    sync(temporary)
+    temporary.replace(path)
+
+
+def publish(source: Path, target: Path) -> None:
+    """Move a finished folder to its final name, everything in it flushed first."""
+    for file in source.rglob("*"):
+        if file.is_file():
+            sync(file)
+    sync(source)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    source.rename(target)
+    sync(target.parent)
+
+
+@contextmanager
+def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
+    """A folder to write into, which takes the name `target` only when the block ends well.
+
+    An earlier folder of that name is replaced only if it holds `marker`, so that no folder of another
+    kind is ever overwritten.
+    """
+    target = Path(target)
+    if target.exists() and not (target / marker).is_file() and (target.is_file() or any(target.iterdir())):
+        raise InputError(
+            f"{target} exists and does not hold a {marker}, so it is not overwritten; "
+            "give another path or remove it first."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    staging.chmod(0o755)
+    try:
+        yield staging
+        old = target.with_name(f"{staging.name}.old")
+        if target.exists():
+            target.rename(old)
+        publish(staging, target)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,55 @@
+"""The processes that work on one job together (`accelerate launch`), or the one that works alone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Team:
+    """Who this process is among `size` that share the work; every method is a no-op when alone."""
+
+    rank: int = 0
+    size: int = 1
+
+    @staticmethod
+    @cache
+    def current() -> Team:
+        """This process's team, from the environment that `accelerate launch` or `torchrun` sets."""
+        if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+            return Team()
+
+        from accelerate import PartialState
+
+        state = PartialState()
+        return Team(state.process_index, state.num_processes)
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Return when every process has come here."""
+        if self.size > 1:
+            from accelerate import PartialState
+
+            PartialState().wait_for_everyone()
+
+    def tell(self, value: T) -> T:
+        """The main process's value, in every process."""
+        if self.size == 1:
+            return value
+        from accelerate.utils import broadcast_object_list
+
+        box = [value if self.is_main else None]
+        broadcast_object_list(box, from_process=0)
+        return box[0]  # type: ignore[return-value]
+
+    def share(self, count: int) -> range:
+        """The indices among 0..count-1 that are this process's part."""
+        return range(self.rank, count, self.size)
