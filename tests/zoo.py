@@ -16,7 +16,28 @@ from transformers import (
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,:;!?'\"()-_/=<>[]{}*+%#&@`~^$|\\"
-WORDS = "the a of to and in is for file return value string object list this that with from not an".split()
+WORDS = [
+    "the",
+    "a",
+    "of",
+    "to",
+    "and",
+    "in",
+    "is",
+    "for",
+    "file",
+    "return",
+    "value",
+    "string",
+    "object",
+    "list",
+    "this",
+    "that",
+    "with",
+    "from",
+    "not",
+    "an",
+]
 VOCABULARY = [*SPECIAL, *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS, "##ing", "##ed", "##s", "##tion"]
 
 _COMMON = {
@@ -33,7 +54,12 @@ CONFIGS: dict[str, dict] = {
     "albert": {**_COMMON, "embedding_size": 16},
     "electra": {**_COMMON, "embedding_size": 16},
     "deberta": {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-    "deberta-v2": {**_COMMON, "relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 8},
+    "deberta-v2": {
+        **_COMMON,
+        "relative_attention": True,
+        "pos_att_type": ["c2p", "p2c"],
+        "position_buckets": 8,
+    },
     "distilbert": {"n_layers": 4, "dim": 32, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 80},
     "xlnet": {"n_layer": 4, "d_model": 32, "n_head": 4, "d_inner": 48},
     "gpt2": _GPT,

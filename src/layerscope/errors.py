@@ -17,7 +17,7 @@ class InputError(LayerscopeError, ValueError):
     """An argument has a value that cannot be used."""
 
 
-class UnknownName(LayerscopeError, KeyError):
+class UnknownNameError(LayerscopeError, KeyError):
     """A name that is in no list."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
@@ -46,17 +46,15 @@ def near(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
     """The error for a name that is in no list, with the near ones and the whole list."""
     allowed = sorted(allowed)
-    return UnknownName(f"There is no {kind} {name!r}.{near(name, allowed)} Known: {', '.join(allowed)}.")
+    return UnknownNameError(f"There is no {kind} {name!r}.{near(name, allowed)} Known: {', '.join(allowed)}.")
 
 
 def choose(kind: str, value: str, allowed: Iterable[str]) -> str:
     """`value` if it is allowed, else the error that says what is."""
     allowed = tuple(allowed)
     if value not in allowed:
-        raise InputError(
-            f"There is no {kind} {value!r}; allowed: {', '.join(allowed)}.{near(str(value), allowed)}"
-        )
+        raise InputError(f"There is no {kind} {value!r}; allowed: {', '.join(allowed)}.{near(str(value), allowed)}")
     return value

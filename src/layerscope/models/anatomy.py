@@ -24,6 +24,7 @@ class Anatomy:
     head: tuple[str, ...] = ("classifier",)  # modules of the classifier beside the base model
     final_norm: str | None = None  # a norm between the last block and the head
     summary: Literal["first", "last"] = "first"  # the token that stands for the whole text
+    position_offset: int = 0  # positions that the embeddings keep for other uses
     shared: bool = False  # one block, run L times
     time_first: bool = False  # blocks work on (time, batch, width)
     keeps_first: str = ""  # why block 1 cannot be removed from a checkpoint, if it cannot
@@ -32,7 +33,7 @@ class Anatomy:
 
 
 _BERT = Anatomy("bert", "encoder.layer", base_head=("pooler",))
-_ROBERTA = Anatomy("roberta", "encoder.layer", base_head=("pooler",))
+_ROBERTA = Anatomy("roberta", "encoder.layer", base_head=("pooler",), position_offset=2)
 _DEBERTA = Anatomy("deberta", "encoder.layer", head=("pooler", "classifier"))
 _GPT2 = Anatomy("gpt2", "h", "n_layer", head=("score",), final_norm="ln_f", summary="last")
 _LLAMA = Anatomy("llama", "layers", head=("score",), final_norm="norm", summary="last")
@@ -42,22 +43,21 @@ _FAMILIES = (
     _ROBERTA,
     replace(_ROBERTA, family="xlm-roberta"),
     replace(_ROBERTA, family="camembert"),
-    Anatomy(
-        "albert", "encoder.albert_layer_groups", base_head=("pooler", "pooler_activation"), shared=True
-    ),
+    Anatomy("albert", "encoder.albert_layer_groups", base_head=("pooler", "pooler_activation"), shared=True),
     Anatomy("electra", "encoder.layer"),
     _DEBERTA,
     replace(
         _DEBERTA,
         family="deberta-v2",
         refused_fields=(
-            ("conv_kernel_size", "a convolution follows block 1, so that no block's output is the next one's input"),
+            (
+                "conv_kernel_size",
+                "a convolution follows block 1, so that no block's output is the next one's input",
+            ),
         ),
     ),
     Anatomy("distilbert", "transformer.layer", "n_layers", head=("pre_classifier", "classifier")),
-    Anatomy(
-        "xlnet", "layer", "n_layer", head=("sequence_summary", "logits_proj"), summary="last", time_first=True
-    ),
+    Anatomy("xlnet", "layer", "n_layer", head=("sequence_summary", "logits_proj"), summary="last", time_first=True),
     _GPT2,
     replace(_GPT2, family="openai-gpt", final_norm=None),
     Anatomy(
@@ -75,7 +75,7 @@ _FAMILIES = (
 FAMILIES = {anatomy.family: anatomy for anatomy in _FAMILIES}
 
 _BIAS = "every block uses the position bias that block 1 computes, so that no block can be run without it"
-REFUSED = {family: _BIAS for family in ("t5", "mt5", "longt5", "switch_transformers", "pop2piano")}
+REFUSED = dict.fromkeys(("t5", "mt5", "longt5", "switch_transformers", "pop2piano"), _BIAS)
 
 
 def families() -> tuple[Anatomy, ...]:
@@ -96,8 +96,7 @@ def known(config: Any) -> Anatomy | None:
     for field, reason in anatomy.refused_fields if anatomy else ():
         if getattr(config, field, None):
             raise ModelError(
-                f"{family} with {field}={getattr(config, field)!r} is not supported: {reason}. "
-                f"{family} without it is."
+                f"{family} with {field}={getattr(config, field)!r} is not supported: {reason}. {family} without it is."
             )
     return anatomy
 

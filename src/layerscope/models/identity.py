@@ -35,4 +35,4 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 def _bytes_hash(tensor: torch.Tensor) -> str:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return xxhash.xxh3_128(flat.view(torch.uint8).numpy()).hexdigest()
+    return xxhash.xxh3_128(flat.view(torch.uint8).numpy().data).hexdigest()

@@ -44,6 +44,12 @@ class Model:
         return int(self.network.config.hidden_size)
 
     @property
+    def positions(self) -> int | None:
+        """The longest text in tokens that the embeddings allow, or None where there is no limit."""
+        most = getattr(self.network.config, "max_position_embeddings", None)
+        return int(most) - self.anatomy.position_offset if isinstance(most, int) and most > 0 else None
+
+    @property
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
@@ -136,8 +142,8 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
         model = Model(network, tokenizer, replace(candidate, summary="last" if decoder else "first"), name)
         try:
             fault = next(faults(model), None)
-        except ModelError as error:
-            fault = str(error)
+        except Exception as error:  # whatever an unknown forward may raise, it is not sound
+            fault = f"it could not be run on a few tokens ({type(error).__name__}: {error})"
         if fault is None:
             return model
         problem = fault
@@ -152,9 +158,7 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
 
     with quiet():
         try:
-            config = transformers.AutoConfig.from_pretrained(
-                folder, trust_remote_code=False, local_files_only=True
-            )
+            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except (ValueError, KeyError, OSError) as error:
             raise ModelError(
                 f"{source.name} cannot be opened: its config.json names no architecture that transformers "
@@ -212,7 +216,10 @@ def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
     unexpected = [k for k in info["unexpected_keys"] if _in_body(network, k, unused)]
     problems = [
         f"{len(keys)} tensors {what} (such as {min(keys)})"
-        for keys, what in ((missing, "are missing"), (unexpected, "are not in the model that the config describes"))
+        for keys, what in (
+            (missing, "are missing"),
+            (unexpected, "are not in the model that the config describes"),
+        )
         if keys
     ]
     if problems:

@@ -70,7 +70,7 @@ class Replay:
     def run(self, state: Tensor, first: int, last: int | None = None) -> Tensor:
         """Blocks first..last (1..L, inclusive; last = first if not given) on a state (batch, time, width)."""
         last = first if last is None else last
-        if not (1 <= first and last <= self.depth):
+        if not (first >= 1 and last <= self.depth):
             raise InputError(f"Blocks {first}..{last} were asked for; this model has blocks 1..{self.depth}.")
         state = self._swap(state)
         for call in self.calls[first - 1 : last]:
@@ -139,7 +139,7 @@ def _wrap(output: Any, state: Tensor | None) -> Any:
 def _answering(call: Call, state: Tensor) -> Iterator[None]:
     """The block, instead of running, answers with `state`."""
     answer = _wrap(call.output, state)
-    call.module.forward = lambda *_, **__: answer  # type: ignore[method-assign]
+    call.module.forward = lambda *_, **__: answer
     try:
         yield
     finally:

@@ -23,8 +23,7 @@ def find_anatomy(network: Any) -> list[Anatomy]:
     depth = getattr(config, "num_hidden_layers", None)
     if not depth:
         raise ModelError(
-            f"{config.model_type} is not supported: its config has no num_hidden_layers, so its blocks "
-            "cannot be found."
+            f"{config.model_type} is not supported: its config has no num_hidden_layers, so its blocks cannot be found."
         )
     field = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     base = network.base_model

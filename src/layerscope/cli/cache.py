@@ -1,0 +1,78 @@
+"""`layerscope cache ls|verify|rm`"""
+
+from __future__ import annotations
+
+import typer
+
+from layerscope.cli.output import FORMAT, Format, show
+
+app = typer.Typer(
+    help="The store of results: what it holds, whether it is sound, and making room.", no_args_is_help=True
+)
+
+
+@app.command("ls", epilog="Example:  `layerscope cache ls --format json`")
+def ls_(format: Format = FORMAT) -> None:
+    """Every stored result with its size and age."""
+    from layerscope.store import Store
+
+    store = Store()
+    rows = []
+    for entry in store.entries():
+        card = entry.card
+        rows.append(
+            {
+                "key": entry.key[:12],
+                "kind": entry.kind,
+                "state": entry.state,
+                "megabytes": round(entry.size / 1e6, 2),
+                "created": card.get("created", ""),
+                "of": _what(card.get("spec", {})),
+            }
+        )
+    show(rows, format, f"{store.root}: {len(rows)} results")
+
+
+@app.command(epilog="Example:  `layerscope cache verify`")
+def verify(format: Format = FORMAT) -> None:
+    """Read every stored result back and compare it with its checksums; exit code 1 if one is damaged."""
+    from layerscope.store import Store
+
+    found = [(entry, entry.fault()) for entry in Store().entries() if entry.state == "done"]
+    rows = [{"key": e.key[:12], "kind": e.kind, "fault": fault or "none"} for e, fault in found]
+    show(rows, format, f"{len(found)} results, {sum(fault is not None for _, fault in found)} damaged")
+    if any(fault for _, fault in found):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example:  `layerscope cache rm --unfinished --damaged`")
+def rm(
+    keys: list[str] | None = typer.Argument(None, help="Keys or their beginnings, as `cache ls` shows them."),
+    all_: bool = typer.Option(False, "--all", help="Everything."),
+    unfinished: bool = typer.Option(False, "--unfinished", help="What was interrupted and not taken up again."),
+    damaged: bool = typer.Option(False, "--damaged", help="What was found damaged and set aside."),
+    kind: str | None = typer.Option(None, "--kind", help="Only results of this kind."),
+) -> None:
+    """Remove stored results; they are made again when they are needed."""
+    from layerscope.errors import InputError
+    from layerscope.store import Store
+
+    store = Store()
+    entries = [e for e in store.entries() if kind is None or e.kind == kind]
+    states = {"unfinished"} if unfinished else set()
+    states |= {"damaged"} if damaged else set()
+    for key in keys or ():
+        if not any(entry.key.startswith(key) for entry in entries):
+            raise InputError(f"No stored result has a key that begins with {key!r}; see: layerscope cache ls.")
+    chosen = [e for e in entries if all_ or e.state in states or any(e.key.startswith(key) for key in keys or ())]
+    if not (keys or all_ or states):
+        raise InputError("Nothing was named to remove; give keys, --all, --unfinished or --damaged.")
+    freed = sum(entry.size for entry in chosen)
+    for entry in chosen:
+        store.remove(entry)
+    print(f"Removed {len(chosen)} results, {freed / 1e6:.1f} MB.")
+
+
+def _what(spec: dict[str, object]) -> str:
+    named = [str(spec[name]) for name in ("task", "split", "pool", "python") if spec.get(name)]
+    return " ".join(named)

@@ -1,0 +1,79 @@
+"""`layerscope extract`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from layerscope.cli.options import Data, integers
+from layerscope.cli.output import FORMAT, Format, show
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example:  `layerscope extract demo:minilm --task pydocs --pool words -o words`\n\n"
+        "Several processes share the rows:  `accelerate launch --num_processes 2 -m layerscope extract ...`"
+    )(extract)
+
+
+def extract(
+    model: str = typer.Argument(help="A folder, a hub id, id@revision, random:<id or folder>, or demo:minilm."),
+    task: str = Data.task,
+    split: str | None = Data.split,
+    pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),
+    layers: str | None = typer.Option(None, help="Which layers, as 0,3,6 or 0-6; all if not given."),
+    limit: int | None = typer.Option(None, help="Only the first so many examples."),
+    max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
+    batch_tokens: int | None = typer.Option(None, help="Tokens a batch, padding included."),
+    subword: str = typer.Option("last", help="Which sub-words stand for a word: last, first or mean."),
+    special: bool = typer.Option(False, "--special", help="Keep special tokens in the pools mean and tokens."),
+    final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
+    autocast: str | None = typer.Option(None, help="Compute in bfloat16 or float16 where that is safe."),
+    dtype: str = typer.Option("float32", help="The float type to open the weights in."),
+    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, ...; the first GPU if not given."),
+    seed: int = typer.Option(0, help="Decides the weights of random: models."),
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
+    out: Path | None = typer.Option(None, "--out", "-o", help="Also save the representations in this folder."),
+    format: Format = FORMAT,
+) -> None:
+    """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
+    import layerscope as ls
+    from layerscope.team import Team
+
+    data = ls.task(
+        task,
+        text=text,
+        text_pair=text_pair,
+        label=label,
+        choices=choices.split(",") if choices and "," in choices else choices,
+        config=config,
+        skip_bad=skip_bad,
+    )
+    reps = ls.extract(
+        ls.load(model, dtype=dtype, device=device, seed=seed),
+        data,
+        split=split,
+        pool=pool,
+        layers=None if layers is None else integers(layers),
+        limit=limit,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+        subword=subword,
+        special=special,
+        final_norm=final_norm,
+        autocast=autocast,
+    )
+    if not Team.current().is_main:
+        return
+    if out is not None:
+        reps.save(out)
+    title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
+    show(reps.summary().to_dict("records"), format, title)
+    if out is not None and format is Format.table:
+        print(f"Saved in {out}.")

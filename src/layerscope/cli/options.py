@@ -1,0 +1,31 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import typer
+
+from layerscope.errors import InputError
+
+
+class Data:
+    """What names a data set on the command line."""
+
+    task = typer.Option(..., "--task", help="A task of the registry (layerscope tasks), a file, a folder or a hub id.")
+    split = typer.Option(None, "--split", help="validation if there is one, else the only split.")
+    text = typer.Option(None, "--text", help="The column with the text.")
+    text_pair = typer.Option(None, "--text-pair", help="The column with the second text.")
+    label = typer.Option(None, "--label", help="The column with the label.")
+    choices = typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas.")
+    config = typer.Option(None, "--config", help="The configuration of a hub data set.")
+    skip_bad = typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping.")
+
+
+def integers(text: str) -> list[int]:
+    """`0,3,6` or `0-6` (inclusive) or both."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise InputError(f"{text!r} is not a list of numbers; write 0,3,6 or 0-6.")
+        found += range(int(first), int(last if dash else first) + 1)
+    return found

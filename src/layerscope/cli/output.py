@@ -1,0 +1,54 @@
+"""How commands print: a table for people or JSON for programs, on stdout."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import typer
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
+
+FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or JSON for programs.")
+
+
+def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> None:
+    """Print records as a table, or as a JSON list."""
+    if format is Format.json:
+        print(json.dumps([{k: _plain(v) for k, v in row.items()} for row in rows], indent=1, ensure_ascii=False))
+        return
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    columns = list(rows[0]) if rows else []
+    for name in columns:
+        numeric = all(isinstance(row[name], (int, float)) for row in rows)
+        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_spell(row[name])) for name in columns))
+    # A pipe has no width: nothing is folded or cut there.
+    Console(width=None if sys.stdout.isatty() else 240).print(table)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,43 @@
+"""`layerscope tasks`"""
+
+from __future__ import annotations
+
+import typer
+
+from layerscope.cli.output import FORMAT, Format, show
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  `layerscope tasks pydocs`")(tasks)
+
+
+def tasks(
+    name: str | None = typer.Argument(None, help="A task, a file, a folder or a hub id, to see its splits."),
+    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out and count them."),
+    format: Format = FORMAT,
+) -> None:
+    """The tasks that are known by name; or the splits of one data set, with its labels."""
+    import layerscope as ls
+
+    if name is None:
+        show(ls.tasks().to_dict("records"), format)
+        return
+    task = ls.task(name, skip_bad=skip_bad)
+    rows = []
+    for split in task.splits:
+        examples = task.split(split)
+        counts = None
+        if examples.labels is not None and examples.label_names:
+            labels = examples.labels.tolist()
+            counts = ", ".join(f"{label} {labels.count(i)}" for i, label in enumerate(examples.label_names))
+        words = sum(map(len, examples.words)) if examples.words else None
+        rows.append(
+            {
+                "split": split,
+                "examples": len(examples),
+                "skipped": examples.skipped,
+                "words": words,
+                "labels": counts,
+            }
+        )
+    show(rows, format, f"{task.name}: {task.kind}, {task.metric}")

@@ -1,0 +1,96 @@
+"""The task registry: short versioned YAML files, no code."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from layerscope.errors import unknown
+
+if TYPE_CHECKING:
+    import pandas
+
+Metric = Literal["accuracy", "f1", "matthews", "pearson_spearman"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Hub(_Record):
+    """Where on the hub a data set lies."""
+
+    id: str
+    config: str | None = None
+    revision: str | None = None
+    data_dir: str | None = None
+
+
+class Columns(_Record):
+    """Which columns hold what. A list names alternatives: the first that the data has is taken."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    prompt: str | None = None  # put before each choice (a question)
+    choices: tuple[tuple[str, ...], ...] = ()  # alternatives; one column holds a list, several hold one choice each
+    words: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
+    label_pattern: str | None = None  # a regular expression; what it matches of the value is the label
+
+
+class TaskSpec(_Record):
+    """One task of the registry."""
+
+    name: str
+    version: int = Field(ge=1)
+    title: str
+    columns: Columns
+    labels: tuple[str, ...] | Literal["number"]
+    metric: Metric
+    hub: Hub | None = None
+    splits: dict[str, str] = {}  # our name of each split: the hub's
+    files: dict[str, str] = {}  # our name of each split: a file to look for under LAYERSCOPE_DATA
+    folder: str | None = None  # a folder under LAYERSCOPE_DATA that may hold those files, besides the task's own
+    builtin: bool = False
+
+
+@cache
+def registry() -> dict[str, TaskSpec]:
+    """Every task by its name."""
+    found = {}
+    for entry in sorted(files("layerscope.data").joinpath("tasks").iterdir(), key=lambda e: e.name):
+        if entry.name.endswith(".yaml"):
+            spec = TaskSpec(**yaml.safe_load(entry.read_text(encoding="utf-8")))
+            found[spec.name] = spec
+    return found
+
+
+def spec_of(name: str) -> TaskSpec:
+    """The task of that name, or the error with the near ones."""
+    if name not in registry():
+        raise unknown("task", name, registry())
+    return registry()[name]
+
+
+def tasks() -> pandas.DataFrame:
+    """The registry as a table: name, kind, labels, metric, splits, title."""
+    import pandas
+
+    return pandas.DataFrame([_row(spec) for spec in registry().values()])
+
+
+def _row(spec: TaskSpec) -> dict[str, Any]:
+    columns = spec.columns
+    kind = "choice" if columns.choices else "pair" if columns.text_pair else "single"
+    return {
+        "name": spec.name,
+        "kind": kind,
+        "labels": spec.labels if isinstance(spec.labels, str) else ", ".join(spec.labels),
+        "metric": spec.metric,
+        "splits": ", ".join(spec.splits or spec.files),
+        "title": spec.title,
+    }

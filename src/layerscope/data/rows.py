@@ -1,0 +1,261 @@
+"""From a table to examples: which column is what, what each label means, and which rows are bad."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layerscope.data.examples import Examples
+from layerscope.data.registry import Columns
+from layerscope.data.tables import BadRow, Table
+from layerscope.errors import DataError, log
+
+_TEXT_NAMES = ("text", "sentence", "content", "review", "document")
+_PAIR_NAMES = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("text", "text_pair"),
+)
+_LABEL_NAMES = ("label", "labels", "class", "target")
+_SHOWN = 5  # bad rows that an error message lists
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the label column means: classes by name, or a number."""
+
+    names: tuple[str, ...] = ()
+    number: bool = False
+
+    def read(self, value: Any) -> float | int | str:
+        """The value's class or number; a sentence if it is neither."""
+        if value is None or value == "":
+            return "the label is missing"
+        if self.number:
+            found = as_number(value)
+            return f"{value!r} is not a number" if found is None or not np.isfinite(found) else float(found)
+        if str(value) in self.names:
+            return self.names.index(str(value))
+        index = as_number(value)
+        if index is not None and index == int(index) and 0 <= index < len(self.names) and self._indexed:
+            return int(index)
+        return f"{value!r} is not one of the labels {', '.join(self.names)}"
+
+    @property
+    def _indexed(self) -> bool:
+        """Whether a number may mean the place in the list: not where the names are numbers themselves."""
+        return not all(as_number(name) is not None for name in self.names)
+
+
+def as_number(value: Any) -> float | None:
+    """The value as a number, or None; also for the strings that CSV gives."""
+    if isinstance(value, (bool, np.bool_)):
+        return float(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
+    """What a label column means, from all its values: numbers with a fraction are a regression, the rest classes.
+
+    Class names are in sorted order (numerically if they are whole numbers), so that every split agrees.
+    """
+    present = [v for v in values if v is not None and v != ""]
+    if number:
+        return Labels(number=True)
+    numbers = [as_number(v) for v in present]
+    whole = all(n is not None and n == int(n) for n in numbers if n is None or np.isfinite(n))
+    is_float = any(isinstance(v, (float, np.floating)) for v in present)
+    if number is None and present and None not in numbers and (not whole or is_float):
+        return Labels(number=True)
+    distinct = {str(v) for v in present}
+    if whole and None not in numbers and not any(isinstance(v, bool) for v in present):
+        return Labels(tuple(sorted(distinct, key=float)))
+    return Labels(tuple(sorted(distinct)))
+
+
+def guess_columns(table: Table, given: Columns) -> Columns:
+    """The columns as given, the others guessed where there is only one way to read the table."""
+    names = [name for name in table.columns if name not in given.label]
+    label = given.label or tuple(n for n in table.columns if n.lower() in _LABEL_NAMES)[:1]
+    changes: dict[str, Any] = {"label": label}
+    if given.text is None and not given.words:
+        changes |= _guess_text(table, [n for n in names if n not in label], given)
+    return given.model_copy(update=changes)
+
+
+def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str, Any]:
+    if "words" in names and isinstance(table.columns["words"][0], list):
+        return {"text": "text" if "text" in names else None, "words": ("words",)}
+    used = {given.text_pair, given.prompt, *(name for group in given.choices for name in group)}
+    pairs = [pair for pair in _PAIR_NAMES if set(pair) <= set(names)]
+    if len(pairs) == 1 and given.text_pair is None and not given.choices:
+        return {"text": pairs[0][0], "text_pair": pairs[0][1]}
+    named = [name for name in names if name.lower() in _TEXT_NAMES and name not in used]
+    if len(named) == 1:
+        return _texts_or_words(table, named[0])
+    strings = [n for n in names if n not in used and _is_text(table.columns[n])]
+    if len(strings) == 1:
+        return _texts_or_words(table, strings[0])
+    found = ", ".join(map(repr, table.columns))
+    raise DataError(
+        f"Which column of {table.name} holds the text is not clear; it has {found}. Name it: text='...'"
+        " (and text_pair='...', label='...'), or --text on the command line."
+    )
+
+
+def _texts_or_words(table: Table, name: str) -> dict[str, Any]:
+    first = next((v for v in table.columns[name] if v is not None), "")
+    return {"words": (name,)} if isinstance(first, list) else {"text": name}
+
+
+def _is_text(values: Sequence[Any]) -> bool:
+    """Strings that are not all numbers: ids and scores of a CSV file are strings too."""
+    present = [v for v in values[:1000] if v is not None]
+    return bool(present) and all(isinstance(v, (str, list)) for v in present) and any(map(_wordy, present))
+
+
+def _wordy(value: Any) -> bool:
+    return isinstance(value, list) or as_number(value) is None
+
+
+def build(table: Table, columns: Columns, labels: Labels | None, *, task: str, split: str, skip_bad: bool) -> Examples:
+    """The examples of a table. Bad rows are an error that counts and places them, or are skipped and counted."""
+    reader = _Reader(table, columns)
+    bad = list(table.broken)
+    kept: list[int] = []
+    values: list[float | int] = []
+    column = _first(table, columns.label) if labels else None
+    unlabelled = column is not None and _hidden(table.columns[column])
+    for row in range(len(table)):
+        fault = reader.fault(row)
+        value: float | int | str = 0
+        if fault is None and column is not None and not unlabelled:
+            assert labels is not None
+            value = labels.read(pick(table.columns[column][row], columns.label_pattern))
+            if isinstance(value, str):
+                fault = table.bad(row, column, value)
+        if fault is not None:
+            bad.append(fault)
+        else:
+            kept.append(row)
+            values.append(value)  # type: ignore[arg-type]
+    _report(bad, table, skip_bad)
+    if not kept:
+        raise DataError(f"{table.name} has no usable row: {bad[0]}.")
+    has_labels = column is not None and not unlabelled
+    number = labels is not None and labels.number
+    return Examples(
+        task=task,
+        split=split,
+        rows=np.asarray([table.numbers[row] for row in kept], dtype=np.int64),
+        labels=np.asarray(values, dtype=np.float64 if number else np.int64) if has_labels else None,
+        label_names=labels.names if labels and not number else None,
+        skipped=len(bad),
+        **reader.columns(kept),
+    ).signed()
+
+
+def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
+    if not bad:
+        return
+    listed = "; ".join(map(str, bad[:_SHOWN])) + (f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else "")
+    count = f"{len(bad)} of {len(table) + len(table.broken)} rows of {table.name}"
+    if not skip_bad:
+        raise DataError(
+            f"{count} cannot be used: {listed}. Mend them, or leave them out with skip_bad=True "
+            "(--skip-bad on the command line)."
+        )
+    log.warning("%s are left out: %s.", count, listed)
+
+
+def _hidden(values: Sequence[Any]) -> bool:
+    """Whether a test split hides its labels: every one is -1 or absent, as GLUE does."""
+    return all(as_number(v) == -1 or v is None or v == "" for v in values)
+
+
+def pick(value: Any, pattern: str | None) -> Any:
+    """The part of a label's value that the pattern matches."""
+    if pattern is None or value is None:
+        return value
+    match = re.search(pattern, str(value))
+    return match.group(0) if match else value
+
+
+def _first(table: Table, names: Sequence[str]) -> str | None:
+    """The first of the alternatives that the table has; an error if it has none of them."""
+    if not names:
+        return None
+    found = next((name for name in names if name in table.columns), None)
+    if found is None:
+        table.column(names[0], "label")
+    return found
+
+
+class _Reader:
+    """The text columns of a table, row by row."""
+
+    def __init__(self, table: Table, columns: Columns) -> None:
+        self.table = table
+        self.words = self._list_column(columns.words)
+        self.text = table.column(columns.text, "text") if columns.text else None
+        self.pair = table.column(columns.text_pair, "second text") if columns.text_pair else None
+        self.prompt = table.column(columns.prompt, "prompt") if columns.prompt else None
+        self.choices, self.choice_columns = self._choices(columns.choices)
+        self.names = {"text": columns.text, "pair": columns.text_pair, "prompt": columns.prompt}
+        self.words_name = next((n for n in columns.words if n in table.columns), "words")
+        if self.text is None and self.words is None:
+            raise DataError(f"{table.name}: no text column was named and none was found.")
+
+    def _list_column(self, names: Sequence[str]) -> list[Any] | None:
+        found = next((name for name in names if name in self.table.columns), None)
+        if names and found is None:
+            self.table.column(names[0], "words")
+        return self.table.columns[found] if found else None
+
+    def _choices(self, alternatives: Sequence[Sequence[str]]) -> tuple[list[Any] | None, str]:
+        if not alternatives:
+            return None, ""
+        for names in alternatives:
+            if all(name in self.table.columns for name in names):
+                columns = [self.table.columns[name] for name in names]
+                joined = columns[0] if len(columns) == 1 else [list(c) for c in zip(*columns, strict=True)]
+                return joined, ", ".join(names)
+        self.table.column(alternatives[0][0], "choices")
+        return None, ""
+
+    def fault(self, row: int) -> BadRow | None:
+        """What is wrong with the row's texts, if anything."""
+        for which, values in (("text", self.text), ("pair", self.pair), ("prompt", self.prompt)):
+            if values is not None and not _has_text(values[row]):
+                return self.table.bad(row, self.names[which] or which, "the text is missing")
+        if self.words is not None and (not self.words[row] or not all(map(_has_text, self.words[row]))):
+            return self.table.bad(row, self.words_name, "the words are missing or one of them is empty")
+        if self.choices is not None:
+            choices = self.choices[row]
+            if not isinstance(choices, list) or len(choices) < 2 or not all(map(_has_text, choices)):
+                return self.table.bad(row, self.choice_columns, "the choices are missing or one of them is empty")
+        return None
+
+    def columns(self, kept: list[int]) -> dict[str, Any]:
+        """The examples' text fields for the rows that are kept."""
+        words = None if self.words is None else [list(self.words[r]) for r in kept]
+        found: dict[str, Any] = {"words": words}
+        found["texts"] = [self.text[r] for r in kept] if self.text is not None else [" ".join(w) for w in words or ()]
+        if self.pair is not None:
+            found["pairs"] = [self.pair[r] for r in kept]
+        if self.choices is not None:
+            start = (lambda r: f"{self.prompt[r]} ") if self.prompt is not None else (lambda _: "")  # type: ignore[index]
+            found["choices"] = [[start(r) + choice for choice in self.choices[r]] for r in kept]
+        return found
+
+
+def _has_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())

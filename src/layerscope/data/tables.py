@@ -1,0 +1,253 @@
+"""Files as tables: columns of values, each row with the place it came from, broken lines set apart."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from layerscope.errors import DataError, near
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used, with its place: file, line (or row of a Parquet file) and column."""
+
+    file: str
+    place: str
+    column: str
+    reason: str
+
+    def __str__(self) -> str:
+        column = f", column {self.column!r}" if self.column else ""
+        return f"{self.file}, {self.place}{column}: {self.reason}"
+
+
+@dataclass
+class Table:
+    """Columns of equal length. `places[i]` says where row i stands, `numbers[i]` which row of the data it is."""
+
+    name: str
+    columns: dict[str, list[Any]]
+    numbers: list[int]
+    places: Callable[[int], str]
+    broken: list[BadRow] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def column(self, name: str, what: str) -> list[Any]:
+        """The column `name`, or the error that lists what there is."""
+        if name not in self.columns:
+            raise DataError(
+                f"{self.name} has no column {name!r} for the {what}; it has {', '.join(map(repr, self.columns))}."
+                + near(name, self.columns)
+            )
+        return self.columns[name]
+
+    def bad(self, row: int, column: str, reason: str) -> BadRow:
+        return BadRow(self.name, self.places(row), column, reason)
+
+
+def frame_table(frame: Any, name: str, place: str = "row") -> Table:
+    """A pandas or pyarrow table; rows are counted from 1."""
+    if hasattr(frame, "to_pydict"):
+        columns = frame.to_pydict()
+    else:
+        columns = {str(key): [_plain(v) for v in frame[key].tolist()] for key in frame.columns}
+    length = len(next(iter(columns.values()), []))
+    return Table(name, columns, list(range(length)), lambda row: f"{place} {row + 1}")
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  NaN stands for missing
+
+
+def read(path: Path) -> Table:
+    """Read a file by its ending; `.gz` may follow every text format."""
+    reader = _reader(path)
+    if not path.exists():
+        raise DataError(f"There is no file {path}.")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty.")
+    try:
+        table = reader(path)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: byte {error.start} cannot be read; convert it first.") from None
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+    if not len(table) and not table.broken:
+        raise DataError(f"{path} holds no rows.")
+    return table
+
+
+def readable(path: Path) -> bool:
+    """Whether the file's ending names a format that can be read."""
+    return _ending(path) in _READERS
+
+
+def endings() -> str:
+    return ", ".join(_READERS)
+
+
+def _ending(path: Path) -> str:
+    suffixes = [s.lower() for s in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
+
+
+def _reader(path: Path) -> Callable[[Path], Table]:
+    if not readable(path):
+        raise DataError(f"{path} has an ending that cannot be read; allowed: {endings()}, each also with .gz.")
+    return _READERS[_ending(path)]
+
+
+def _open(path: Path) -> TextIO:
+    if path.suffix.lower() == ".gz":
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _lines_table(
+    path: Path, header: Sequence[str], rows: Sequence[tuple[int, Sequence[Any]]], broken: list[BadRow]
+) -> Table:
+    """A table of a text file from (line, values) pairs; broken lines keep their place in the numbering."""
+    lines = [line for line, _ in rows]
+    columns = {name: [values[i] for _, values in rows] for i, name in enumerate(header)}
+    return Table(str(path), columns, _numbers(lines, broken), lambda row: f"line {lines[row]}", broken)
+
+
+def _numbers(lines: list[int], broken: list[BadRow]) -> list[int]:
+    """Row numbers from 0, counting broken lines too, so that a row keeps its number when they are skipped."""
+    if not broken:
+        return list(range(len(lines)))
+    gaps = sorted(int(bad.place.split()[1]) for bad in broken)
+    numbers, passed = [], 0
+    for i, line in enumerate(lines):
+        while passed < len(gaps) and gaps[passed] < line:
+            passed += 1
+        numbers.append(i + passed)
+    return numbers
+
+
+def _read_delimited(delimiter: str) -> Callable[[Path], Table]:
+    def read_file(path: Path) -> Table:
+        rows: list[tuple[int, list[str | None]]] = []
+        broken: list[BadRow] = []
+        quoting = {"quoting": csv.QUOTE_MINIMAL} if delimiter == "," else {"quoting": csv.QUOTE_NONE}
+        with _open(path) as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=delimiter == ",", **quoting)  # type: ignore[arg-type]
+            try:
+                header = next(reader)
+                if len(set(header)) != len(header):
+                    raise DataError(f"{path} names a column twice in its header: {', '.join(header)}.")
+                line = reader.line_num + 1
+                for values in reader:
+                    if len(values) == len(header):
+                        rows.append((line, [value if value != "" else None for value in values]))
+                    elif values:
+                        reason = f"{len(values)} fields where the header has {len(header)}"
+                        broken.append(BadRow(str(path), f"line {line}", "", reason))
+                    line = reader.line_num + 1
+            except csv.Error as error:
+                broken.append(BadRow(str(path), f"line {line}", "", f"{error}; what follows cannot be read"))
+        return _lines_table(path, header, rows, broken)
+
+    return read_file
+
+
+def _read_jsonl(path: Path) -> Table:
+    found: list[tuple[int, dict[str, Any]]] = []
+    broken: list[BadRow] = []
+    with _open(path) as file:
+        for line, text in enumerate(file, start=1):
+            if not text.strip():
+                continue
+            try:
+                value = json.loads(text)
+                if not isinstance(value, dict):
+                    raise ValueError("not a JSON object")
+                found.append((line, value))
+            except ValueError as error:
+                broken.append(BadRow(str(path), f"line {line}", "", f"broken JSON ({error})"))
+    header = list(dict.fromkeys(name for _, value in found for name in value))
+    rows = [(line, [value.get(name) for name in header]) for line, value in found]
+    return _lines_table(path, header, rows, broken)
+
+
+def _read_parquet(path: Path) -> Table:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return frame_table(pyarrow.parquet.read_table(path), str(path))
+    except pyarrow.ArrowInvalid as error:
+        raise DataError(f"{path} is not a Parquet file or is damaged: {str(error).splitlines()[0]}") from error
+
+
+def _read_lines(path: Path) -> Table:
+    """One sentence a line, its words separated by white space."""
+    with _open(path) as file:
+        rows = [(line, (text.strip(), text.split())) for line, text in enumerate(file, start=1) if text.strip()]
+    return _lines_table(path, ("text", "words"), rows, [])
+
+
+def _read_conllu(path: Path) -> Table:
+    """A treebank: a row a sentence with its text, words, and the comments `sent_id` and `newdoc id`."""
+    rows: list[tuple[int, list[Any]]] = []
+    broken: list[BadRow] = []
+    with _open(path) as file:
+        document = None
+        for start, lines in _sentences(file):
+            comments = dict(_comment(line) for _, line in lines if line.startswith("#"))
+            document = comments.get("newdoc id", document)
+            words, text, fault = [], "", None
+            for number, line in lines:
+                if line.startswith("#"):
+                    continue
+                fields = line.split("\t")
+                if len(fields) != 10:
+                    fault = BadRow(str(path), f"line {number}", "", f"{len(fields)} fields where CoNLL-U has 10")
+                    break
+                if fields[0].isdigit():  # not 1-2 (a surface token of several words) nor 1.1 (an empty node)
+                    words.append(fields[1])
+                    text += fields[1] + ("" if "SpaceAfter=No" in fields[9] else " ")
+            if fault:
+                broken.append(fault)
+            elif words:
+                rows.append((start, [comments.get("text", text.strip()), words, comments.get("sent_id"), document]))
+    return _lines_table(path, ("text", "words", "sent_id", "newdoc id"), rows, broken)
+
+
+def _sentences(file: TextIO) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+    block: list[tuple[int, str]] = []
+    for number, raw in enumerate(file, start=1):
+        line = raw.rstrip("\r\n")
+        if line:
+            block.append((number, line))
+        elif block:
+            yield block[0][0], block
+            block = []
+    if block:
+        yield block[0][0], block
+
+
+def _comment(line: str) -> tuple[str, str]:
+    key, _, value = line.lstrip("# ").partition("=")
+    return key.strip(), value.strip()
+
+
+_READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": _read_delimited(","),
+    ".tsv": _read_delimited("\t"),
+    ".jsonl": _read_jsonl,
+    ".parquet": _read_parquet,
+    ".conllu": _read_conllu,
+    ".txt": _read_lines,
+}

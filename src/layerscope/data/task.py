@@ -1,0 +1,234 @@
+"""Tasks: texts, labels, splits, metric; from the registry, the hub, files or memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from layerscope.data import pydocs
+from layerscope.data.examples import Examples
+from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
+from layerscope.data.rows import Labels, build, guess_columns, infer_labels, pick
+from layerscope.data.sources import (
+    FileSource,
+    FrameSource,
+    HubSource,
+    Source,
+    folder_source,
+    mirror,
+    roots,
+)
+from layerscope.data.tables import Table, readable
+from layerscope.errors import DataError, InputError, near, unknown
+
+
+class Task:
+    """Texts with labels in named splits. Nothing is read before it is asked for."""
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        columns: Columns,
+        *,
+        labels: Labels | None = None,
+        metric: str | None = None,
+        number: bool | None = None,
+        skip_bad: bool = False,
+        version: int = 1,
+        edition: str = "",
+    ) -> None:
+        self.name = name
+        self.edition = edition  # what else decides the rows: the Python whose docstrings are read
+        self.version = version
+        self._source = source
+        self._columns = columns
+        self._labels = labels
+        self._guessed = labels is not None
+        self._number = number
+        self._metric = metric
+        self._skip_bad = skip_bad
+        self._tables: dict[str, Table] = {}
+        self._examples: dict[str, Examples] = {}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return self._source.splits
+
+    @property
+    def metric(self) -> str:
+        """The task's metric: accuracy, f1, matthews or pearson_spearman."""
+        if self._metric:
+            return self._metric
+        return "pearson_spearman" if self.regression else "accuracy"
+
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """The classes in order, or None for a regression or a task without labels."""
+        labels = self._label_meaning()
+        return labels.names if labels and not labels.number else None
+
+    @property
+    def regression(self) -> bool:
+        labels = self._label_meaning()
+        return labels is not None and labels.number
+
+    @property
+    def kind(self) -> str:
+        """`single`, `pair` or `choice`."""
+        columns = self._read_columns()
+        return "choice" if columns.choices else "pair" if columns.text_pair else "single"
+
+    def resolve(self, split: str | None, learning: bool = False) -> str:
+        """The split that is meant: the one asked for, or `validation` (`train` for learning), or the only one."""
+        splits = self.splits
+        if split is not None:
+            if split not in splits:
+                raise InputError(
+                    f"The task {self.name} has no split {split!r}; it has {', '.join(splits)}.{near(split, splits)}"
+                )
+            return split
+        preferred = "train" if learning else "validation"
+        if preferred in splits:
+            return preferred
+        if len(splits) == 1:
+            return splits[0]
+        raise InputError(f"The task {self.name} has no split {preferred!r}; choose one of {', '.join(splits)}.")
+
+    def split(self, name: str | None = None, *, learning: bool = False) -> Examples:
+        """The examples of a split, in the data's order."""
+        name = self.resolve(name, learning)
+        if name not in self._examples:
+            columns, labels = self._read_columns(), self._label_meaning()
+            full = f"{self.name}@{self.edition}" if self.edition else self.name
+            examples = build(self._table(name), columns, labels, task=full, split=name, skip_bad=self._skip_bad)
+            self._examples[name] = examples
+            self._tables.pop(name, None)
+        return self._examples[name]
+
+    def _table(self, split: str) -> Table:
+        if split not in self._tables:
+            self._tables[split] = self._source.table(split)
+        return self._tables[split]
+
+    def _read_columns(self) -> Columns:
+        """The columns, guessed once from the first split where they were not given."""
+        if not self._guessed:
+            self._columns = guess_columns(self._table(self.splits[0]), self._columns)
+            self._guessed = True
+        return self._columns
+
+    def _label_meaning(self) -> Labels | None:
+        """What the labels mean, learned once from all splits where the task does not say."""
+        columns = self._read_columns()
+        if self._labels is None and columns.label:
+            values = []
+            for split in self.splits:
+                table = self._table(split)
+                column = next((n for n in columns.label if n in table.columns), None)
+                if column is None:
+                    table.column(columns.label[0], "label")
+                values += [pick(v, columns.label_pattern) for v in table.columns[column or ""]]
+            self._labels = infer_labels(values, self._number)
+        return self._labels
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, splits={', '.join(self.splits)})"
+
+
+def task(
+    source: str | os.PathLike | Mapping[str, Any] | Task | Any,
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    choices: str | Sequence[str] | None = None,
+    config: str | None = None,
+    regression: bool | None = None,
+    metric: str | None = None,
+    skip_bad: bool = False,
+) -> Task:
+    """A task from its registry name, a file, a folder, a mapping of split names, a pandas table or a hub id.
+
+    `text`, `text_pair`, `label` and `choices` name columns; they are guessed where only one reading is
+    possible. `choices` is a column of lists, or several columns. `skip_bad=True` leaves bad rows out and counts
+    them instead of stopping. A hub id may carry a revision (`org/name@revision`) and needs `config` if the data
+    set has several.
+    """
+    if isinstance(source, Task):
+        return source
+    columns = Columns(
+        text=text,
+        text_pair=text_pair,
+        choices=() if choices is None else ((choices,) if isinstance(choices, str) else tuple(choices),),
+        label=() if label is None else (label,),
+    )
+    if isinstance(source, str) and source in registry():
+        return from_spec(spec_of(source), columns, skip_bad)
+    name, tables = _find(source, config)
+    return Task(name, tables, columns, metric=metric, number=regression, skip_bad=skip_bad)
+
+
+def _find(source: Any, config: str | None) -> tuple[str, Source]:
+    """A name for a user's own data, and where its tables come from."""
+    if isinstance(source, Mapping):
+        return "+".join(map(str, source)), _mapped(source)
+    if hasattr(source, "columns"):
+        return "table", FrameSource({"all": source})
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(
+            f"A task was asked for and a {type(source).__name__} was given; allowed are a registry name, a file, "
+            "a folder, a mapping of split names to files or tables, a pandas table, or a hub id."
+        )
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return path.name, folder_source(path)
+    if path.is_file() or readable(path):
+        return path.name.split(".")[0], FileSource({"all": path})
+    return str(source), _hub(str(source), config)
+
+
+def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool) -> Task:
+    """A task of the registry: built in, from LAYERSCOPE_DATA, or from the hub, in this order."""
+    source: Source
+    if spec.builtin:
+        source = pydocs.PydocsSource()
+    else:
+        searched = ", ".join(map(str, roots())) or "not set"
+        hint = (
+            f", or set LAYERSCOPE_DATA ({searched}) to a folder that holds {spec.name}/"
+            f"{'validation' if 'validation' in spec.splits else next(iter(spec.splits))}.parquet"
+        )
+        assert spec.hub is not None
+        source = mirror(spec) or HubSource(spec.hub, spec.splits, hint)
+    labels = Labels(number=True) if spec.labels == "number" else Labels(tuple(spec.labels))
+    changes = {name: value for name, value in given if value}
+    return Task(
+        spec.name,
+        source,
+        spec.columns.model_copy(update=changes),
+        labels=labels,
+        metric=spec.metric,
+        skip_bad=skip_bad,
+        version=spec.version,
+        edition=pydocs.edition() if spec.builtin else "",
+    )
+
+
+def _mapped(source: Mapping[str, Any]) -> Source:
+    if not source:
+        raise InputError("A task was asked for from an empty mapping; name at least one split.")
+    if all(isinstance(value, (str, os.PathLike)) for value in source.values()):
+        return FileSource({str(split): Path(path).expanduser() for split, path in source.items()})
+    return FrameSource({str(split): frame for split, frame in source.items()})
+
+
+def _hub(name: str, config: str | None) -> HubSource:
+    if "/" not in name:
+        raise unknown("task", name, registry())
+    if Path(name).expanduser().parent.is_dir() and name.startswith((".", "/", "~")):
+        raise DataError(f"There is no file or folder {name}.")
+    identity, _, revision = name.partition("@")
+    return HubSource(Hub(id=identity, config=config, revision=revision or None), {})

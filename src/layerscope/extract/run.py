@@ -1,0 +1,223 @@
+"""`ls.extract`: one pass of one model over one split, kept as representations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import layerscope
+from layerscope.data import Examples, Task, task
+from layerscope.errors import InputError, log
+from layerscope.extract.forward import check_layers
+from layerscope.extract.reading import Reading
+from layerscope.extract.representations import Representations, read_folder, write_card, write_shard
+from layerscope.extract.rows import Rows
+from layerscope.extract.streaming import WINDOW, Batch, Streamer, Tally, units_of
+from layerscope.models import Model, load
+from layerscope.models.identity import fingerprint, tokenizer_fingerprint
+from layerscope.progress import progress
+from layerscope.store import Store, digest, write_json
+from layerscope.team import Team
+
+VERSION = 1  # of the producer: a change of what comes out makes other artifacts
+_SHARD_BYTES = 1 << 29
+
+
+class Keeper:
+    """A consumer that keeps the rows of one model, in the data's order."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+
+    def update(self, batch: Batch) -> None:
+        batch.states = [{layer: state.cpu() for layer, state in batch.states[0].items()}]
+        self._batches.append(batch)
+
+    def finish(self) -> tuple[dict[int, Tensor], Rows, np.ndarray | None]:
+        """The states, the rows and the labels."""
+        rows = Rows.join([b.rows for b in self._batches])
+        order = rows.order()
+        first = self._batches[0]
+        labels = None
+        if first.labels is not None:
+            labels = np.concatenate([b.labels for b in self._batches if b.labels is not None])[order]
+        states = {}
+        at = torch.from_numpy(order)
+        for layer in list(first.states[0]):
+            states[layer] = torch.cat([b.states[0].pop(layer) for b in self._batches])[at]
+        return states, rows.take(order), labels
+
+    def __len__(self) -> int:
+        return sum(len(b.rows) for b in self._batches)
+
+
+def extract(
+    model: str | Path | Model | Any,
+    task: str | Task | Any,
+    *,
+    split: str | None = None,
+    pool: str = "cls",
+    layers: Sequence[int] | None = None,
+    limit: int | None = None,
+    max_length: int = 128,
+    batch_tokens: int | None = None,
+    final_norm: bool = False,
+    subword: str = "last",
+    special: bool = False,
+    autocast: str | None = None,
+    tokenizer: Any = None,
+    store: bool = True,
+) -> Representations:
+    """All layers of a model over a split, in one pass: one row a text (or choice, word, token), in the data's order.
+
+    `pool` is `cls` (the family's summary token), `mean` (real tokens without special ones; `special=True` keeps
+    them), `last`, `words` (the last sub-word; `subword="first"` or `"mean"`) or `tokens`. `limit` takes the first
+    examples. `batch_tokens` bounds a batch, padding included. The result is kept in the store, memory-mapped, and
+    found there the next time; `store=False` keeps it in memory only.
+    """
+    model = load(model, tokenizer=tokenizer)
+    examples = examples_of(task, split, limit)
+    reading = Reading(pool, subword, special, max_length, final_norm, autocast)
+    chosen = check_layers(layers, model)
+    team = Team.current()
+    job = _Job(model, examples, chosen, reading, batch_tokens)
+    if not store and team.size == 1:
+        return job.in_memory()
+    folder = Store().produce("representations", job.spec(), partial(job.write, team), team)
+    return read_folder(folder)
+
+
+def examples_of(source: Any, split: str | None, limit: int | None, *, learning: bool = False) -> Examples:
+    """The examples of a task argument's split, the first `limit` of them."""
+    examples = task(source).split(split, learning=learning)
+    if limit is not None and limit < 1:
+        raise InputError(f"limit is {limit}; it must be at least 1.")
+    return examples if limit is None else examples.take(slice(limit))
+
+
+class _Job:
+    """One extraction: what determines it, and its pieces."""
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        layers: tuple[int, ...],
+        reading: Reading,
+        batch_tokens: int | None,
+    ) -> None:
+        self.model = model
+        self.examples = examples
+        self.layers = layers
+        self.reading = reading
+        self.streamer = Streamer([model], layers, reading, batch_tokens)
+        self.texts_a_shard = self._texts_a_shard()
+
+    def spec(self) -> dict[str, Any]:
+        """Everything that determines the result (batches and devices change it only by rounding)."""
+        return {
+            "version": VERSION,
+            "model": fingerprint(self.model),
+            "dtype": str(self.model.network.dtype),
+            "tokenizer": tokenizer_fingerprint(self.model.needs_tokenizer),
+            "data": self.examples.fingerprint,
+            "task": self.examples.task,
+            "split": self.examples.split,
+            "rows": digest(self.examples.rows.tobytes()),
+            "layers": list(self.layers),
+            **self.reading.spec(),
+        }
+
+    def in_memory(self) -> Representations:
+        keeper = Keeper()
+        tally = self.streamer.feed(self.examples, [keeper], self._title)
+        self._report(tally)
+        states, rows, labels = keeper.finish()
+        return Representations(states, rows, labels, label_names=self.examples.label_names, info=self._info(tally))
+
+    def write(self, team: Team, folder: Path) -> None:
+        """This process's shards; the main process adds the card. Shards that an earlier try left are kept."""
+        count = -(-len(self.examples) // self.texts_a_shard)
+        names = [f"shard-{i:05d}.safetensors" for i in range(count)]
+        with progress(self._title, len(self.examples)) as advance:
+            for i in range(count):
+                part = slice(i * self.texts_a_shard, (i + 1) * self.texts_a_shard)
+                if (folder / _tally_name(i)).is_file() or i not in team.share(count):
+                    advance(len(range(*part.indices(len(self.examples)))))
+                    continue
+                keeper = Keeper()
+                tally = self.streamer.feed_window(self.examples.take(part), [keeper], advance)
+                if len(keeper):
+                    write_shard(folder / names[i], *keeper.finish())
+                write_json(folder / _tally_name(i), vars(tally))
+        team.wait()
+        if team.is_main:
+            tallies = [folder / _tally_name(i) for i in range(count)]
+            total = Tally()
+            for file in tallies:
+                total.add(Tally(**json.loads(file.read_text(encoding="utf-8"))))
+            self._report(total)
+            write_card(folder, [n for n in names if (folder / n).is_file()], self._card(total))
+            for file in tallies:
+                file.unlink()
+
+    @property
+    def _title(self) -> str:
+        return f"{self.model.name} over {self.examples.task} ({self.examples.split})"
+
+    def _texts_a_shard(self) -> int:
+        """Few enough texts that a shard fits into memory, whatever the pool."""
+        rows = {"words": 32, "tokens": 64}.get(self.reading.pool, 1)
+        row_bytes = 4 * self.model.width * len(self.layers)
+        return max(64, min(WINDOW, _SHARD_BYTES // (rows * row_bytes)))
+
+    def _info(self, tally: Tally) -> dict[str, Any]:
+        return {
+            "model": self.model.name,
+            "family": self.model.anatomy.family,
+            "depth": self.model.depth,
+            "texts": len(self.examples),
+            "skipped": self.examples.skipped,
+            "truncated": tally.truncated,
+            "words_left_out": tally.words_left_out,
+            "reading": self.reading.spec(),
+            "layerscope": layerscope.__version__,
+            "torch": torch.__version__,
+        }
+
+    def _card(self, tally: Tally) -> dict[str, Any]:
+        examples = self.examples
+        names = examples.label_names
+        return {
+            "layers": list(self.layers),
+            "names": [str(layer) for layer in self.layers],
+            "label_names": None if names is None else list(names),
+            "task": examples.task,
+            "split": examples.split,
+            "fingerprint": examples.fingerprint,
+            "units": units_of(self.reading, self.model),
+            "info": self._info(tally),
+        }
+
+    def _report(self, tally: Tally) -> None:
+        if not tally.rows:
+            raise InputError(f"No row came out of {self.examples.task} ({self.examples.split}).")
+        if tally.words_left_out:
+            log.warning(
+                "%d words of %s were left out: they are cut off at %d tokens or have no token.",
+                tally.words_left_out,
+                self.examples.task,
+                self.reading.max_length,
+            )
+
+
+def _tally_name(shard: int) -> str:
+    """The file whose presence says that a shard is done."""
+    return f"tally-{shard:05d}.json"

@@ -1,0 +1,221 @@
+"""Streaming: every text goes through every model once, and its rows go to whoever wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.data import Examples
+from layerscope.errors import DataError, InputError, log
+from layerscope.extract.encode import Item, choices_of, encode, texts_of
+from layerscope.extract.forward import Runner
+from layerscope.extract.reading import Reading
+from layerscope.extract.rows import Rows
+from layerscope.models import Model
+from layerscope.models.identity import tokenizer_fingerprint
+from layerscope.progress import progress
+
+WINDOW = 2048  # texts that are tokenised and sorted by length together
+_BUDGET = {"cpu": 4096, "cuda": 131072}  # tokens a batch, padding included
+
+
+@dataclass
+class Batch:
+    """Rows of one forward: for each model, layer -> (rows, width) float32 on its device."""
+
+    states: list[dict[int, Tensor]]
+    rows: Rows
+    labels: np.ndarray | None
+
+
+class Consumer(Protocol):
+    """Anything that takes batches: a store of rows, statistics, a file."""
+
+    def update(self, batch: Batch) -> None: ...
+
+
+@dataclass
+class Tally:
+    """What happened to the texts on the way."""
+
+    rows: int = 0
+    truncated: int = 0  # texts longer than max_length, in any model
+    words_left_out: int = 0  # words that some model does not see whole
+
+    def add(self, other: Tally) -> None:
+        self.rows += other.rows
+        self.truncated += other.truncated
+        self.words_left_out += other.words_left_out
+
+
+@dataclass
+class Streamer:
+    """Several models over the same texts, in the same batches."""
+
+    models: Sequence[Model]
+    layers: Sequence[int] | None
+    reading: Reading
+    batch_tokens: int | None = None
+    _runners: list[Runner] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._runners = [Runner(model, self.layers, self.reading) for model in self.models]
+        if self.batch_tokens is None:
+            self.batch_tokens = min(_BUDGET.get(m.device.type, 16384) for m in self.models)
+        if self.batch_tokens < 1:
+            raise InputError(f"batch_tokens is {self.batch_tokens}; it must be at least 1.")
+
+    def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:
+        """All examples, window by window, with a progress bar."""
+        total = Tally()
+        with progress(title, len(examples)) as advance:
+            for start in range(0, len(examples), WINDOW):
+                window = examples.take(slice(start, start + WINDOW))
+                total.add(self.feed_window(window, consumers, advance))
+        return total
+
+    def feed_window(self, examples: Examples, consumers: Sequence[Consumer], advance: Any = None) -> Tally:
+        """One window of examples. Every batch goes to every consumer."""
+        per_model = [encode(model, examples, self.reading) for model in self.models]
+        tally = self._agree(examples, per_model)
+        rows_of = _RowMaker(self, examples, per_model[0])
+        lengths = np.max([[len(item) for item in items] for items in per_model], axis=0)
+        for chosen, states in self._batches(per_model, lengths):
+            batch = rows_of(chosen, states)
+            tally.rows += len(batch.rows)
+            if len(batch.rows):
+                _check_finite(batch, self.models)
+                for consumer in consumers:
+                    consumer.update(batch)
+            if advance:
+                advance(len(chosen) * len(examples) / len(lengths))
+        return tally
+
+    def _agree(self, examples: Examples, per_model: list[list[Item]]) -> Tally:
+        """Rows that every model has: a word cut off for one model is left out for all."""
+        tally = Tally(truncated=sum(any(i.truncated for i in items) for items in zip(*per_model, strict=True)))
+        if self.reading.pool == "tokens" and len({tokenizer_fingerprint(m.needs_tokenizer) for m in self.models}) > 1:
+            raise InputError(
+                "The pool 'tokens' needs models with one and the same tokenizer; for models with different "
+                "tokenizers use the pool 'words'."
+            )
+        if self.reading.pool == "words":
+            assert examples.words is not None
+            for items, words in zip(zip(*per_model, strict=True), examples.words, strict=True):
+                common = items[0].unit
+                for item in items[1:]:
+                    common = np.intersect1d(common, item.unit)
+                for item in items:
+                    item.keep(common)
+                tally.words_left_out += len(words) - len(common)
+        return tally
+
+    def _batches(
+        self, per_model: list[list[Item]], lengths: np.ndarray
+    ) -> Iterator[tuple[np.ndarray, list[dict[int, Tensor]]]]:
+        """Batches of texts of like length, the longest first, so that memory runs out at once or never."""
+        waiting = np.argsort(-lengths, kind="stable")
+        assert self.batch_tokens is not None
+        while len(waiting):
+            count = max(1, self.batch_tokens // max(1, int(lengths[waiting[0]])))
+            chosen = waiting[:count]
+            try:
+                states = [
+                    runner.run([items[i] for i in chosen])
+                    for runner, items in zip(self._runners, per_model, strict=True)
+                ]
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error):
+                    raise
+                self._halve(len(chosen), int(lengths[chosen[0]]), error)
+                continue
+            yield chosen, states
+            waiting = waiting[count:]
+
+    def _halve(self, texts: int, longest: int, error: Exception) -> None:
+        if texts == 1:
+            raise InputError(
+                f"A single text of {longest} tokens does not fit into memory; lower max_length or use another device."
+            ) from error
+        self.batch_tokens = max(1, texts // 2) * longest
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        log.warning("Out of memory; going on with %d tokens a batch.", self.batch_tokens)
+
+
+def stream(
+    models: Model | Sequence[Model],
+    examples: Examples,
+    *consumers: Consumer,
+    layers: Sequence[int] | None = None,
+    batch_tokens: int | None = None,
+    **reading: Any,
+) -> Tally:
+    """Run the models over the examples once, and give every batch of rows to every consumer's `update`.
+
+    Memory does not grow with the number of examples. `reading` takes pool, subword, special, max_length,
+    final_norm and autocast, as `ls.extract` does.
+    """
+    many = [models] if isinstance(models, Model) else list(models)
+    streamer = Streamer(many, layers, Reading(**reading), batch_tokens)
+    return streamer.feed(examples, consumers, " + ".join(model.name for model in many))
+
+
+class _RowMaker:
+    """The identity and the labels of a batch's rows."""
+
+    def __init__(self, streamer: Streamer, examples: Examples, items: list[Item]) -> None:
+        self.examples = examples
+        self.items = items
+        self.text, self.choice = texts_of(examples), choices_of(examples)
+        self.units = units_of(streamer.reading, streamer.models[0])
+
+    def __call__(self, chosen: np.ndarray, states: list[dict[int, Tensor]]) -> Batch:
+        counts = [len(self.items[i].unit) for i in chosen]
+        item = np.repeat(chosen, counts)
+        text = self.text[item]
+        unit = np.concatenate([self.items[i].unit for i in chosen])
+        examples = self.examples
+        rows = Rows(
+            examples.task,
+            examples.split,
+            examples.fingerprint,
+            examples.rows[text],
+            None if self.choice is None else self.choice[item],
+            unit if self.units else None,
+            self.units,
+        )
+        labels = None if examples.labels is None else examples.labels[text]
+        return Batch(states, rows, labels)
+
+
+def units_of(reading: Reading, model: Model) -> str | None:
+    """What a row is a part of a text: a word, a token of a certain tokenizer, or nothing of the kind."""
+    if reading.pool == "tokens":
+        return f"token of {tokenizer_fingerprint(model.needs_tokenizer)[:12]}"
+    return "word" if reading.pool == "words" else None
+
+
+def _check_finite(batch: Batch, models: Sequence[Model]) -> None:
+    for model, states in zip(models, batch.states, strict=True):
+        sums = torch.stack([state.sum() for state in states.values()])
+        if bool(torch.isfinite(sums).all()):
+            continue
+        for layer, state in states.items():
+            bad = (~torch.isfinite(state)).any(dim=1)
+            if bool(bad.any()):
+                row = batch.rows.row[int(bad.nonzero()[0])]
+                raise DataError(
+                    f"Layer {layer} of {model.name} is not finite for row {row} of {batch.rows.task} "
+                    f"({batch.rows.split}); the weights are broken or the float type is too small for them."
+                )
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    text = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text

@@ -1,0 +1,190 @@
+import json
+
+import pytest
+import torch
+import zoo
+from safetensors.torch import load_file, save_file
+
+from layerscope.errors import InputError, ModelError
+from layerscope.models import load
+from layerscope.models.identity import fingerprint
+
+
+def rewrite(folder, change):
+    """Change the weights of a checkpoint on disk."""
+    path = f"{folder}/model.safetensors"
+    save_file(change(load_file(path)), path, metadata={"format": "pt"})
+
+
+def reconfigure(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_every_family_opens_with_its_head_and_gives_the_saved_logits(family, tmp_path):
+    net = zoo.network(family)
+    net.save_pretrained(tmp_path)
+    zoo.tokenizer(family).save_pretrained(tmp_path)
+    model = load(str(tmp_path))
+    assert type(model.network) is type(net)
+    assert model.depth == 4
+    assert model.width == 32
+    assert not model.network.training
+    with torch.inference_mode():
+        torch.testing.assert_close(model.network(**zoo.inputs()).logits, net(**zoo.inputs()).logits)
+
+
+def test_a_base_checkpoint_opens_as_a_bare_encoder(tmp_path):
+    from transformers import BertForMaskedLM
+
+    BertForMaskedLM(zoo.config("bert")).save_pretrained(tmp_path)
+    zoo.tokenizer().save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert type(model.network).__name__ == "BertModel"
+    assert not model.has_head
+
+
+def test_half_precision_weights_open_in_float32_unless_asked(tmp_path):
+    zoo.network("bert").to(torch.float16).save_pretrained(tmp_path)
+    assert load(tmp_path).network.dtype == torch.float32
+    assert load(tmp_path, dtype="bfloat16").network.dtype == torch.bfloat16
+    with pytest.raises(InputError, match="no float type 'int8'"):
+        load(tmp_path, dtype="int8")
+
+
+def test_a_random_twin_has_the_architecture_and_its_seed_decides_the_weights(tmp_path):
+    zoo.save(tmp_path, "bert")
+    real, one, same, other = (
+        load(s, seed=k) for s, k in ((str(tmp_path), 0), *((f"random:{tmp_path}", k) for k in (1, 1, 2)))
+    )
+    assert type(one.network) is type(real.network)
+    assert fingerprint(one) == fingerprint(same)
+    assert len({fingerprint(m) for m in (real, one, other)}) == 3
+
+
+def test_a_random_twin_needs_no_weights(tmp_path):
+    zoo.config("bert").save_pretrained(tmp_path)
+    assert load(f"random:{tmp_path}").depth == 4
+
+
+def test_loading_leaves_the_global_random_state_alone(tmp_path):
+    zoo.save(tmp_path, "bert")
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    load(f"random:{tmp_path}", seed=1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path):
+    net = zoo.network("bert")
+    net.config.save_pretrained(tmp_path)
+    torch.save(net.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pickle file \(pytorch_model.bin\).*save_pretrained"):
+        load(tmp_path)
+
+
+def test_code_in_a_checkpoint_is_never_run(tmp_path):
+    witness = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(witness)!r}, 'w')\nclass Config: pass\nclass Net: pass\n")
+    auto = {"AutoConfig": "evil.Config", "AutoModel": "evil.Net"}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto}))
+    save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match="code from a checkpoint is never run"):
+        load(tmp_path)
+    assert not witness.exists()
+
+
+@pytest.mark.parametrize("kind", ["classifier", "encoder"])
+def test_missing_blocks_are_refused_not_filled_in(kind, tmp_path):
+    zoo.save(tmp_path, "bert", kind)
+    reconfigure(tmp_path, num_hidden_layers=5)
+    with pytest.raises(ModelError, match=r"do not match its config.json: \d+ tensors are missing"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "encoder"])
+def test_blocks_that_the_config_does_not_know_are_refused(kind, tmp_path):
+    zoo.save(tmp_path, "bert", kind)
+    reconfigure(tmp_path, num_hidden_layers=3)
+    with pytest.raises(ModelError, match=r"not in the model that the config describes .*encoder\.layer\.3"):
+        load(tmp_path)
+
+
+def test_a_classifier_without_its_head_is_refused(tmp_path):
+    zoo.save(tmp_path, "bert")
+    rewrite(tmp_path, lambda w: {k: v for k, v in w.items() if not k.startswith("classifier")})
+    with pytest.raises(ModelError, match=r"2 tensors are missing \(such as classifier\.bias\)"):
+        load(tmp_path)
+
+
+def test_wrong_shapes_are_refused(tmp_path):
+    zoo.save(tmp_path, "bert")
+    reconfigure(tmp_path, intermediate_size=64)
+    with pytest.raises(ModelError, match="do not have the shapes"):
+        load(tmp_path)
+
+
+def test_the_pooler_of_a_bare_encoder_may_be_missing_and_is_seeded(tmp_path):
+    zoo.save(tmp_path, "bert", "encoder")
+    rewrite(tmp_path, lambda w: {k: v for k, v in w.items() if "pooler" not in k})
+    assert fingerprint(load(tmp_path)) == fingerprint(load(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ({}, "no config.json"),
+        ({"adapter_config.json": "{}"}, "peft adapter"),
+        ({"config.json": '{"model_type": "bert"}'}, "no model.safetensors"),
+    ],
+)
+def test_folders_that_are_no_checkpoints(content, sentence, tmp_path):
+    for name, text in content.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ModelError, match=sentence):
+        load(tmp_path)
+
+
+def test_names_that_lead_nowhere():
+    with pytest.raises(ModelError, match="no folder 'no/such/folder/here'"):
+        load("no/such/folder/here")
+    with pytest.raises(ModelError, match=r"hub cannot be reached.*hf download org/model"):
+        load("org/model")
+    with pytest.raises(InputError, match="names no model"):
+        load("random:")
+    with pytest.raises(InputError, match="a dict was given"):
+        load({})
+
+
+def test_a_loaded_network_finds_its_tokenizer_or_says_that_it_has_none(tmp_path):
+    from transformers import AutoModel
+
+    zoo.save(tmp_path, "bert", "encoder")
+    assert load(AutoModel.from_pretrained(tmp_path)).needs_tokenizer is not None
+    bare = load(zoo.network("bert"))
+    with pytest.raises(ModelError, match="pass tokenizer="):
+        _ = bare.needs_tokenizer
+    assert load(load(tmp_path).network).tokenizer is not None
+
+
+def test_a_folder_without_tokenizer_files_gets_none_made_up(tmp_path):
+    zoo.network("bert").save_pretrained(tmp_path)
+    assert load(tmp_path).tokenizer is None
+
+
+def test_weights_edited_in_place_make_another_model():
+    model = load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    before = fingerprint(model)
+    assert fingerprint(model) == before
+    with torch.no_grad():
+        next(model.network.parameters())[0, 0] += 1e-3
+    assert fingerprint(model) != before
+
+
+def test_live_adapters_are_refused_with_the_way_to_merge():
+    from peft import LoraConfig, get_peft_model
+
+    with pytest.raises(InputError, match="merge_and_unload"):
+        load(get_peft_model(zoo.network("bert"), LoraConfig(target_modules=["query"])))

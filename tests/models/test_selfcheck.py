@@ -1,0 +1,120 @@
+import pytest
+import torch
+import zoo
+from transformers import AutoConfig, AutoModel
+
+from layerscope.errors import ModelError
+from layerscope.models import Replay, load
+from layerscope.models.selfcheck import faults
+
+TINY = {
+    "vocab_size": 60,
+    "num_hidden_layers": 3,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def encoder(family, **changes):
+    torch.manual_seed(0)
+    return AutoModel.from_config(AutoConfig.for_model(family, **{**TINY, **changes})).eval()
+
+
+@pytest.mark.parametrize("family", ["mpnet", "mistral", "gpt_neox", "megatron-bert", "roformer", "qwen2"])
+@torch.inference_mode()
+def test_a_family_without_a_record_is_found_and_replays(family):
+    model = load(encoder(family), tokenizer=zoo.tokenizer())
+    assert model.anatomy.generic
+    inputs = {name: value.clamp(max=59) for name, value in zoo.inputs().items()}
+    replay = Replay(model, inputs)
+    composed = replay.run(replay.states[0], 1, model.depth)
+    torch.testing.assert_close(
+        replay.finish(composed).last_hidden_state, model.network(**inputs).last_hidden_state, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_convolution_after_block_1_is_refused_by_name():
+    net = zoo.network("deberta-v2", conv_kernel_size=3)
+    with pytest.raises(ModelError, match=r"deberta-v2 with conv_kernel_size=3 .* convolution follows block 1"):
+        load(net)
+
+
+@pytest.mark.parametrize("family", ["t5", "bart"])
+def test_encoder_decoders_and_shared_biases_are_refused_by_name(family):
+    small = {"d_model": 16, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2, "vocab_size": 40}
+    if family == "bart":
+        small = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 40}
+    net = AutoModel.from_config(AutoConfig.for_model(family, **small))
+    with pytest.raises(ModelError, match=f"{family} is not supported"):
+        load(net)
+
+
+def test_a_model_whose_output_is_changed_between_blocks_is_caught():
+    model = load(zoo.network("bert"))
+    layers = model.network.bert.encoder.layer
+    layers[1].register_forward_hook(lambda m, a, output: output * 1.5)
+    # The hook stands before layerscope's, so the state that is recorded is the changed one: sound.
+    assert list(faults(model)) == []
+    layers[2].register_forward_pre_hook(lambda m, args: (args[0] + 1.0, *args[1:]))
+    assert any("is not what block 3 receives" in fault for fault in faults(model))
+
+
+def test_arguments_that_depend_on_the_tokens_are_caught(monkeypatch):
+    model = load(zoo.network("bert"))
+    encoder_module = model.network.bert.encoder
+    original = encoder_module.forward
+
+    def smuggle(hidden_states, attention_mask=None, **kwargs):
+        return original(hidden_states, attention_mask + hidden_states.mean(), **kwargs)
+
+    monkeypatch.setattr(encoder_module, "forward", smuggle)
+    model.network.set_attn_implementation("eager")
+    assert any("depends on the tokens" in fault for fault in faults(model))
+
+
+def test_a_block_that_counts_its_place_is_caught():
+    """Removing a block shifts the others: a model that scales by position is not what replay computes."""
+    model = load(zoo.network("bert"))
+    encoder_module = model.network.bert.encoder
+
+    def forward(hidden_states, attention_mask=None, **kwargs):
+        from transformers.modeling_outputs import BaseModelOutputWithPast
+
+        for place, block in enumerate(encoder_module.layer):
+            hidden_states = block(hidden_states, attention_mask, place * torch.ones(1))
+        return BaseModelOutputWithPast(last_hidden_state=hidden_states)
+
+    for block in encoder_module.layer:
+        inner = block.forward
+        block.forward = lambda state, mask, place, inner=inner: inner(state, mask) * (1 + 0.1 * place)
+    encoder_module.forward = forward
+    assert any("with block" in fault and "removed" in fault for fault in faults(model))
+
+
+def test_models_without_text_or_depth_are_refused():
+    with pytest.raises(ModelError, match=r"vit.* is not a text model"):
+        load(
+            AutoModel.from_config(
+                AutoConfig.for_model(
+                    "vit",
+                    hidden_size=16,
+                    num_hidden_layers=1,
+                    num_attention_heads=2,
+                    intermediate_size=16,
+                    image_size=16,
+                )
+            )
+        )
+
+
+def test_a_family_whose_forward_cannot_be_checked_is_refused_by_name(monkeypatch):
+    net = encoder("mpnet")
+    monkeypatch.setattr(net, "forward", lambda **_: 1 / 0)
+    with pytest.raises(ModelError, match=r"is a mpnet, .* did not pass the self-check: .*ZeroDivisionError"):
+        load(net)
