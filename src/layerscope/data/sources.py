@@ -55,7 +55,7 @@ class FrameSource:
 
 @dataclass(frozen=True)
 class HubSource:
-    """A data set of the hub; `names` maps our split names to the hub's."""
+    """A data set of the hub. `names` maps a registry task's split names to the hub's; without it all are taken."""
 
     hub: Hub
     names: Mapping[str, str]
@@ -67,7 +67,7 @@ class HubSource:
         options = {"name": hub.config, "revision": hub.revision, "data_dir": hub.data_dir}
         return {"path": hub.id, **{k: v for k, v in options.items() if v is not None}}
 
-    @property
+    @cached_property
     def splits(self) -> tuple[str, ...]:
         if self.names:
             return tuple(self.names)
@@ -86,7 +86,19 @@ class HubSource:
 
         with _hub_errors(self):
             data = datasets.load_dataset(**self._arguments, split=self.names.get(split, split))
-        return frame_table(data.to_pandas(), f"{self.hub.id} ({split})")
+        table = frame_table(data.to_pandas(), f"{self.hub.id} ({split})")
+        if not self.names:  # a registry task has its own label names, in the data's order
+            _name_classes(table, data.features)
+        return table
+
+
+def _name_classes(table: Table, features: Mapping[str, Any]) -> None:
+    """Class numbers become the names that the data set gives them, and the names' order is remembered."""
+    for column, feature in features.items():
+        if names := getattr(feature, "names", None):
+            table.classes[column] = tuple(names)
+            values = table.columns[column]
+            table.columns[column] = [names[int(v)] if v is not None and v >= 0 else v for v in values]
 
 
 class _hub_errors:  # noqa: N801  (a context manager, read as a verb)

@@ -37,6 +37,7 @@ class Table:
     numbers: list[int]
     places: Callable[[int], str]
     broken: list[BadRow] = field(default_factory=list)
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # class names in order, where the data says
 
     def __len__(self) -> int:
         return len(self.numbers)

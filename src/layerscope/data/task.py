@@ -130,6 +130,9 @@ class Task:
                 column = next((n for n in columns.label if n in table.columns), None)
                 if column is None:
                     table.column(columns.label[0], "label")
+                if column in table.classes:
+                    self._labels = Labels(table.classes[column])
+                    return self._labels
                 values += [pick(v, columns.label_pattern) for v in table.columns[column or ""]]
             self._labels = infer_labels(values, self._number)
         return self._labels
