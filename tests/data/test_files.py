@@ -113,6 +113,14 @@ def test_choices_are_a_column_of_lists_or_several_columns():
     assert task.split().choices == [["a", "b"]]
 
 
+def test_the_label_of_a_choice_is_its_number():
+    frame = pandas.DataFrame({"text": ["q", "r"], "endings": [["a", "b", "c"], ["d", "e"]], "label": [2, 0]})
+    assert ls.task(frame, text="text", choices="endings").split().labels.tolist() == [2, 0]
+    frame["label"] = [2, 2]
+    with pytest.raises(DataError, match=r"row 2, column 'label': choice 2 was named, and there are choices 0\.\.1"):
+        ls.task(frame, text="text", choices="endings").split()
+
+
 @pytest.mark.parametrize(
     ("values", "names", "labels"),
     [

@@ -81,6 +81,12 @@ def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
     return Labels(tuple(sorted(distinct)))
 
 
+def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
+    """The labels of a multiple-choice task: the number of the right choice, from 0."""
+    most = max(reader.most_choices() for reader in (_Reader(table, columns) for table in tables))
+    return Labels(tuple(map(str, range(most))))
+
+
 def guess_columns(table: Table, given: Columns) -> Columns:
     """The columns as given, the others guessed where there is only one way to read the table."""
     names = [name for name in table.columns if name not in given.label]
@@ -140,6 +146,8 @@ def build(table: Table, columns: Columns, labels: Labels | None, *, task: str, s
         if fault is None and column is not None and not unlabelled:
             assert labels is not None
             value = labels.read(pick(table.columns[column][row], columns.label_pattern))
+            if not isinstance(value, str) and (most := reader.choice_count(row)) is not None and value >= most:
+                value = f"choice {value} was named, and there are choices 0..{most - 1}"
             if isinstance(value, str):
                 fault = table.bad(row, column, value)
         if fault is not None:
@@ -243,6 +251,12 @@ class _Reader:
             if not isinstance(choices, list) or len(choices) < 2 or not all(map(_has_text, choices)):
                 return self.table.bad(row, self.choice_columns, "the choices are missing or one of them is empty")
         return None
+
+    def choice_count(self, row: int) -> int | None:
+        return None if self.choices is None else len(self.choices[row])
+
+    def most_choices(self) -> int:
+        return max((len(c) for c in self.choices or () if isinstance(c, list)), default=0)
 
     def columns(self, kept: list[int]) -> dict[str, Any]:
         """The examples' text fields for the rows that are kept."""

@@ -10,7 +10,7 @@ from typing import Any
 from layerscope.data import pydocs
 from layerscope.data.examples import Examples
 from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
-from layerscope.data.rows import Labels, build, guess_columns, infer_labels, pick
+from layerscope.data.rows import Labels, build, guess_columns, index_labels, infer_labels, pick
 from layerscope.data.sources import (
     FileSource,
     FrameSource,
@@ -123,6 +123,8 @@ class Task:
     def _label_meaning(self) -> Labels | None:
         """What the labels mean, learned once from all splits where the task does not say."""
         columns = self._read_columns()
+        if self._labels is None and columns.label and columns.choices:
+            self._labels = index_labels([self._table(split) for split in self.splits], columns)
         if self._labels is None and columns.label:
             values = []
             for split in self.splits:

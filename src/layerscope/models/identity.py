@@ -29,7 +29,10 @@ def fingerprint(model: Model) -> str:
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """A hash of everything that decides which ids a text becomes."""
     if getattr(tokenizer, "is_fast", False):
-        return digest(type(tokenizer).__name__, tokenizer.backend_tokenizer.to_str())
+        state = json.loads(tokenizer.backend_tokenizer.to_str())
+        for setting in ("truncation", "padding"):  # what the last call set, not what the tokenizer is
+            state.pop(setting, None)
+        return digest(type(tokenizer).__name__, json.dumps(state, sort_keys=True))
     return digest(type(tokenizer).__name__, json.dumps(tokenizer.get_vocab(), sort_keys=True))
 
 
