@@ -31,15 +31,17 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(box=box.SIMPLE_HEAD)
     columns = list(rows[0]) if rows else []
     for name in columns:
         numeric = all(isinstance(row[name], (int, float)) for row in rows)
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_spell(row[name])) for name in columns))
-    # A pipe has no width: nothing is folded or cut there.
-    Console(width=None if sys.stdout.isatty() else 240).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 240)  # a pipe has no width: nothing is folded there
+    if title:
+        console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(table)
 
 
 def _plain(value: Any) -> Any:

