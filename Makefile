@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-LAYERSCOPE_DATA ?= $(wildcard ../shared/data/glue):$(wildcard ../shared/data/partial):$(wildcard ../shared/data/ewt)
 
 .PHONY: demo test test-full lint benchmarks clean
 
@@ -24,11 +23,11 @@ lint: $(INSTALLED)
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py
 
-# torch first and alone: with the pinned version present, no other package pulls a different build.
+# torch first: with the pinned version present, no other package pulls another build of it.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools wheel torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,demo]'
 	touch $(INSTALLED)
 
 clean:

@@ -21,7 +21,7 @@ from layerscope.models.identity import tokenizer_fingerprint
 from layerscope.progress import progress
 
 WINDOW = 2048  # texts that are tokenised and sorted by length together
-_BUDGET = {"cpu": 4096, "cuda": 131072}  # tokens a batch, padding included
+_BUDGET = {"cpu": 1024, "cuda": 65536}  # tokens a batch, padding included; on a CPU small batches stay in its caches
 
 
 @dataclass

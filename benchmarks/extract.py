@@ -1,0 +1,140 @@
+"""Extraction: its speed against a bare forward, batching by length against the data's order, memory against n.
+
+Run with: python benchmarks/extract.py [--texts 1500] [--rounds 5] [--format json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import layerscope as ls
+from layerscope.extract.encode import Item, encode
+from layerscope.extract.forward import Runner
+from layerscope.extract.reading import Reading
+from layerscope.extract.streaming import Batch, Streamer
+
+POOLS = ("cls", "mean", "words")
+
+
+class Nobody:
+    """A consumer that keeps nothing."""
+
+    def update(self, batch: Batch) -> None: ...
+
+
+def seconds(action: Callable[[], Any]) -> float:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    action()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def in_turn(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The median seconds of each action, run in turn so that a busy machine slows all alike; the first is warm-up."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(rounds + 1):
+        for name, action in actions.items():
+            taken = seconds(action)
+            if turn:
+                times[name].append(taken)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def batches(items: Sequence[Item], budget: int, by_length: bool) -> list[list[Item]]:
+    """Batches of at most `budget` tokens, padding included."""
+    ordered = sorted(items, key=len, reverse=True) if by_length else list(items)
+    found: list[list[Item]] = [[]]
+    for item in ordered:
+        longest = max(map(len, [*found[-1], item]))
+        if found[-1] and longest * (len(found[-1]) + 1) > budget:
+            found.append([])
+        found[-1].append(item)
+    return found
+
+
+def throughput(texts: int, rounds: int) -> dict[str, float]:
+    model = ls.load("demo:minilm")
+    examples = ls.task("pydocs").split("train").take(slice(texts))
+    reading = Reading()
+    budget = Streamer([model], None, reading).batch_tokens
+    assert budget is not None
+    runner = Runner(model, None, reading)
+    items = encode(model, examples, reading)
+    prepared = {by: [runner.inputs(b) for b in batches(items, budget, by)] for by in (True, False)}
+
+    def bare(by_length: bool) -> None:
+        with runner.ready():
+            for inputs in prepared[by_length]:
+                model.network.base_model(**inputs)
+
+    def full(pool: str) -> Callable[[], Any]:
+        return lambda: ls.stream(model, examples, Nobody(), pool=pool)
+
+    actions: dict[str, Callable[[], Any]] = {"bare": lambda: bare(True), "order": lambda: bare(False)}
+    taken = in_turn(actions | {pool: full(pool) for pool in POOLS}, rounds)
+    ratios = {f"extraction / bare forward, pool {pool}": taken["bare"] / taken[pool] for pool in POOLS}
+    return ratios | {
+        "batches by length / in the data's order": taken["order"] / taken["bare"],
+        "texts a second, pool cls": texts / taken["cls"],
+    }
+
+
+def peak_memory(texts: int) -> float:
+    """Megabytes at the peak of a process that streams so many texts and keeps no row."""
+    code = f"import sys; sys.path.insert(0, {str(sys.path[0])!r}); import extract as b; b.stream_only({texts})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def stream_only(texts: int) -> None:
+    model = ls.load("demo:minilm", device="cpu")
+    task = ls.task("pydocs").split("train")
+    positions = [i % len(task) for i in range(texts)]
+    examples = task.take(positions)
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux: forget the peak of opening the model, which would hide that of the stream
+        Path("/proc/self/clear_refs").write_text("5")
+    ls.stream(model, examples, Nobody(), pool="mean")
+    if status.exists():
+        print(int(next(line for line in status.read_text().splitlines() if "VmHWM" in line).split()[1]) / 1024)
+    else:
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=1500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    result: dict[str, Any] = throughput(options.texts, options.rounds)
+    n = max(1000, options.texts)
+    small, large = peak_memory(n), peak_memory(4 * n)
+    result |= {f"peak MB at n = {n}": small, f"peak MB at n = {4 * n}": large, "peak at 4n / at n": large / small}
+    where = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else where
+    if options.format == "json":
+        print(json.dumps({"device": device, **result}, indent=1))
+        return
+    print(f"MiniLM over pydocs, {options.texts} texts, median of {options.rounds} rounds, {device}")
+    for name, value in result.items():
+        print(f"  {name:48} {value:10.3f}")
+
+
+if __name__ == "__main__":
+    main()
