@@ -1,6 +1,6 @@
 """Extraction: its speed against a bare forward, batching by length against the data's order, memory against n.
 
-Run with: python benchmarks/extract.py [--texts 1500] [--rounds 5] [--format json]
+Run with: python benchmarks/extract.py [--model demo:minilm] [--texts 1500] [--rounds 5] [--no-memory] [--format json]
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ def batches(items: Sequence[Item], budget: int, by_length: bool) -> list[list[It
     return found
 
 
-def throughput(texts: int, rounds: int) -> dict[str, float]:
-    model = ls.load("demo:minilm")
-    examples = ls.task("pydocs").split("train").take(slice(texts))
+def throughput(source: str, texts: int, rounds: int) -> dict[str, float]:
+    model = ls.load(source)
+    examples = ls.task("pydocs").split("train")
+    examples = examples.take([i % len(examples) for i in range(texts)])
     reading = Reading()
     budget = Streamer([model], None, reading).batch_tokens
     assert budget is not None
@@ -94,18 +95,21 @@ def throughput(texts: int, rounds: int) -> dict[str, float]:
     }
 
 
-def peak_memory(texts: int) -> float:
+def peak_memory(source: str, texts: int) -> float:
     """Megabytes at the peak of a process that streams so many texts and keeps no row."""
-    code = f"import sys; sys.path.insert(0, {str(sys.path[0])!r}); import extract as b; b.stream_only({texts})"
+    code = (
+        f"import sys; sys.path.insert(0, {str(sys.path[0])!r}); import extract as b; b.stream_only({source!r}, {texts})"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1])
 
 
-def stream_only(texts: int) -> None:
-    model = ls.load("demo:minilm", device="cpu")
+def stream_only(source: str, texts: int) -> None:
+    model = ls.load(source, device="cpu")
     task = ls.task("pydocs").split("train")
-    positions = [i % len(task) for i in range(texts)]
-    examples = task.take(positions)
+    # In random order: the first n of the data have other lengths than the rest.
+    order = torch.randperm(len(task), generator=torch.Generator().manual_seed(0)).tolist()
+    examples = task.take([order[i % len(order)] for i in range(texts)])
     status = Path("/proc/self/status")
     if status.exists():  # Linux: forget the peak of opening the model, which would hide that of the stream
         Path("/proc/self/clear_refs").write_text("5")
@@ -118,20 +122,23 @@ def stream_only(texts: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="demo:minilm")
     parser.add_argument("--texts", type=int, default=1500)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory (measured on the CPU)")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    result: dict[str, Any] = throughput(options.texts, options.rounds)
-    n = max(1000, options.texts)
-    small, large = peak_memory(n), peak_memory(4 * n)
-    result |= {f"peak MB at n = {n}": small, f"peak MB at n = {4 * n}": large, "peak at 4n / at n": large / small}
+    result: dict[str, Any] = throughput(options.model, options.texts, options.rounds)
+    if not options.no_memory:
+        n = 4000  # enough texts for the allocator to reach its plateau
+        small, large = (peak_memory(options.model, count) for count in (n, 4 * n))
+        result |= {f"peak MB at n = {n}": small, f"peak MB at n = {4 * n}": large, "peak at 4n / at n": large / small}
     where = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else where
     if options.format == "json":
         print(json.dumps({"device": device, **result}, indent=1))
         return
-    print(f"MiniLM over pydocs, {options.texts} texts, median of {options.rounds} rounds, {device}")
+    print(f"{options.model} over pydocs, {options.texts} texts, median of {options.rounds} rounds, {device}")
     for name, value in result.items():
         print(f"  {name:48} {value:10.3f}")
 

@@ -20,8 +20,8 @@ from layerscope.models import Model
 from layerscope.models.identity import tokenizer_fingerprint
 from layerscope.progress import progress
 
-WINDOW = 2048  # texts that are tokenised and sorted by length together
-_BUDGET = {"cpu": 1024, "cuda": 65536}  # tokens a batch, padding included; on a CPU small batches stay in its caches
+WINDOW = 4096  # texts that are tokenised and sorted by length together
+_BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens a batch, padding included; on a CPU small batches stay in its caches
 
 
 @dataclass
