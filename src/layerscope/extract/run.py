@@ -146,14 +146,12 @@ class _Job:
         """This process's shards; the main process adds the card. Shards that an earlier try left are kept."""
         count = -(-len(self.examples) // self.texts_a_shard)
         names = [f"shard-{i:05d}.safetensors" for i in range(count)]
-        with progress(self._title, len(self.examples)) as advance:
-            for i in range(count):
-                part = slice(i * self.texts_a_shard, (i + 1) * self.texts_a_shard)
-                if (folder / _tally_name(i)).is_file() or i not in team.share(count):
-                    advance(len(range(*part.indices(len(self.examples)))))
-                    continue
+        missing = [i for i in team.share(count) if not (folder / _tally_name(i)).is_file()]
+        parts = [self.examples.take(slice(i * self.texts_a_shard, (i + 1) * self.texts_a_shard)) for i in missing]
+        with progress(self._title, sum(map(len, parts))) as advance:
+            for i, window in zip(missing, self.streamer.encoded(parts), strict=True):
                 keeper = Keeper()
-                tally = self.streamer.feed_window(self.examples.take(part), [keeper], advance)
+                tally = self.streamer.feed_window(window, [keeper], advance)
                 if len(keeper):
                     write_shard(folder / names[i], *keeper.finish())
                 write_json(folder / _tally_name(i), vars(tally))

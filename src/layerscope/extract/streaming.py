@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +23,9 @@ from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted by length together
 _BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens a batch, padding included; on a CPU small batches stay in its caches
+
+
+Window = tuple[Examples, list[list[Item]]]  # examples with each model's tokens
 
 
 @dataclass
@@ -73,15 +77,30 @@ class Streamer:
     def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:
         """All examples, window by window, with a progress bar."""
         total = Tally()
+        windows = (examples.take(slice(start, start + WINDOW)) for start in range(0, len(examples), WINDOW))
         with progress(title, len(examples)) as advance:
-            for start in range(0, len(examples), WINDOW):
-                window = examples.take(slice(start, start + WINDOW))
+            for window in self.encoded(windows):
                 total.add(self.feed_window(window, consumers, advance))
         return total
 
-    def feed_window(self, examples: Examples, consumers: Sequence[Consumer], advance: Any = None) -> Tally:
+    def encoded(self, windows: Iterable[Examples]) -> Iterator[Window]:
+        """The windows as tokens; while one goes through the models, the next is tokenised in another thread."""
+
+        def tokens(examples: Examples) -> Window:
+            return examples, [encode(model, examples, self.reading) for model in self.models]
+
+        with ThreadPoolExecutor(1) as thread:
+            coming = None
+            for examples in windows:
+                ready, coming = coming, thread.submit(tokens, examples)
+                if ready is not None:
+                    yield ready.result()
+            if coming is not None:
+                yield coming.result()
+
+    def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Callable[[float], None]) -> Tally:
         """One window of examples. Every batch goes to every consumer."""
-        per_model = [encode(model, examples, self.reading) for model in self.models]
+        examples, per_model = window
         tally = self._agree(examples, per_model)
         rows_of = _RowMaker(self, examples, per_model[0])
         lengths = np.max([[len(item) for item in items] for items in per_model], axis=0)
@@ -92,8 +111,7 @@ class Streamer:
                 _check_finite(batch, self.models)
                 for consumer in consumers:
                     consumer.update(batch)
-            if advance:
-                advance(len(chosen) * len(examples) / len(lengths))
+            advance(len(chosen) * len(examples) / len(lengths))
         return tally
 
     def _agree(self, examples: Examples, per_model: list[list[Item]]) -> Tally:
