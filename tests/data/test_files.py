@@ -295,3 +295,11 @@ def test_json_numbers_and_nulls(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"text": t, "label": v}) for t, v in [("a b", 1), (None, 0)]))
     assert ls.task(path, skip_bad=True).split().labels.tolist() == [1]
+
+
+def test_whole_numbers_with_gaps_are_still_classes():
+    frame = pandas.DataFrame({"text": ["a b", "c d", "e f"], "label": [1, None, 0]})
+    assert frame["label"].dtype == float
+    task = ls.task(frame, skip_bad=True)
+    assert task.label_names == ("0", "1")
+    assert task.split().labels.tolist() == [1, 0]

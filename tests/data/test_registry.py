@@ -148,3 +148,29 @@ def test_the_genres_of_the_english_web_treebank(monkeypatch):
     assert sizes == {"train": (12544, 204577), "validation": (2001, 25147), "test": (2077, 25094)}
     assert set(Counter(task.split().labels.tolist())) == {0, 1, 2, 3, 4}
     assert task.label_names == ("answers", "email", "newsgroup", "reviews", "weblog")
+
+
+def test_lists_and_missing_numbers_of_the_hub_are_read(monkeypatch):
+    import datasets
+
+    data = datasets.Dataset.from_dict(
+        {"ctx": ["a b", "c d"], "endings": [["a", "b", "c", "d"]] * 2, "label": ["1", "3"], "source": ["x", "y"]}
+    )
+    monkeypatch.delenv("LAYERSCOPE_DATA", raising=False)
+    monkeypatch.setattr(datasets, "load_dataset", lambda **_: data)
+    examples = ls.task("hellaswag").split()
+    assert examples.choices == [["a", "b", "c", "d"]] * 2
+    assert examples.labels.tolist() == [1, 3]
+
+
+def test_a_treebank_of_the_hub(monkeypatch):
+    import datasets
+
+    data = datasets.Dataset.from_dict(
+        {"idx": ["a-1"], "text": ["Go on."], "tokens": [["Go", "on", "."]], "upos": [[1]]}
+    )
+    monkeypatch.setattr(datasets, "get_dataset_split_names", lambda *_, **__: ["train"])
+    monkeypatch.setattr(datasets, "load_dataset", lambda **_: data)
+    examples = ls.task("someone/treebank", config="en").split()
+    assert examples.words == [["Go", "on", "."]]
+    assert examples.texts == ["Go on."]

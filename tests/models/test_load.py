@@ -162,10 +162,10 @@ def test_a_loaded_network_finds_its_tokenizer_or_says_that_it_has_none(tmp_path)
     from transformers import AutoModel
 
     zoo.save(tmp_path, "bert", "encoder")
-    assert load(AutoModel.from_pretrained(tmp_path)).needs_tokenizer is not None
+    assert load(AutoModel.from_pretrained(tmp_path)).require_tokenizer() is not None
     bare = load(zoo.network("bert"))
     with pytest.raises(ModelError, match="pass tokenizer="):
-        _ = bare.needs_tokenizer
+        _ = bare.require_tokenizer()
     assert load(load(tmp_path).network).tokenizer is not None
 
 

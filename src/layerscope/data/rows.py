@@ -21,6 +21,7 @@ _PAIR_NAMES = (
     ("question1", "question2"),
     ("text", "text_pair"),
 )
+_WORDS_NAMES = ("words", "tokens")
 _LABEL_NAMES = ("label", "labels", "class", "target")
 _SHOWN = 5  # bad rows that an error message lists
 
@@ -98,8 +99,9 @@ def guess_columns(table: Table, given: Columns) -> Columns:
 
 
 def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str, Any]:
-    if "words" in names and isinstance(table.columns["words"][0], list):
-        return {"text": "text" if "text" in names else None, "words": ("words",)}
+    for name in _WORDS_NAMES:
+        if name in names and _texts_or_words(table, name).get("words"):
+            return {"text": "text" if "text" in names else None, "words": (name,)}
     used = {given.text_pair, given.prompt, *(name for group in given.choices for name in group)}
     pairs = [pair for pair in _PAIR_NAMES if set(pair) <= set(names)]
     if len(pairs) == 1 and given.text_pair is None and not given.choices:

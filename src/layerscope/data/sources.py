@@ -86,7 +86,7 @@ class HubSource:
 
         with _hub_errors(self):
             data = datasets.load_dataset(**self._arguments, split=self.names.get(split, split))
-        table = frame_table(data.to_pandas(), f"{self.hub.id} ({split})")
+        table = frame_table(data.with_format("arrow")[:], f"{self.hub.id} ({split})")
         if not self.names:  # a registry task has its own label names, in the data's order
             _name_classes(table, data.features)
         return table

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,13 +61,23 @@ def frame_table(frame: Any, name: str, place: str = "row") -> Table:
     if hasattr(frame, "to_pydict"):
         columns = frame.to_pydict()
     else:
-        columns = {str(key): [_plain(v) for v in frame[key].tolist()] for key in frame.columns}
+        columns = {str(key): _whole([_plain(v) for v in frame[key].tolist()]) for key in frame.columns}
     length = len(next(iter(columns.values()), []))
     return Table(name, columns, list(range(length)), lambda row: f"{place} {row + 1}")
 
 
 def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value  # noqa: PLR0124  NaN stands for missing
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return None if isinstance(value, float) and math.isnan(value) else value  # pandas' NaN stands for missing
+
+
+def _whole(values: list[Any]) -> list[Any]:
+    """Whole numbers that pandas made floats because some are missing, as whole numbers again."""
+    present = [v for v in values if v is not None]
+    if len(present) == len(values) or not all(isinstance(v, float) and v.is_integer() for v in present):
+        return values
+    return [None if v is None else int(v) for v in values]
 
 
 def read(path: Path) -> Table:

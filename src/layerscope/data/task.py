@@ -20,7 +20,7 @@ from layerscope.data.sources import (
     mirror,
     roots,
 )
-from layerscope.data.tables import Table, readable
+from layerscope.data.tables import Table, endings, readable
 from layerscope.errors import DataError, InputError, near, unknown
 
 
@@ -232,7 +232,8 @@ def _mapped(source: Mapping[str, Any]) -> Source:
 
 def _hub(name: str, config: str | None) -> HubSource:
     if "/" not in name:
-        raise unknown("task", name, registry())
+        error = unknown("task", name, registry())
+        raise type(error)(f"{error} A file needs an ending ({endings()}); a hub id looks like org/name.")
     if Path(name).expanduser().parent.is_dir() and name.startswith((".", "/", "~")):
         raise DataError(f"There is no file or folder {name}.")
     identity, _, revision = name.partition("@")

@@ -39,7 +39,7 @@ class Item:
 
 def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
     """The items of the examples in order: one a text, or one a choice."""
-    tokenizer = model.needs_tokenizer
+    tokenizer = model.require_tokenizer()
     limit = min(reading.max_length, model.positions or reading.max_length)
     texts, pairs, words = _flatten(examples, reading)
     if words is not None and not getattr(tokenizer, "is_fast", False):

@@ -126,7 +126,7 @@ class _Job:
             "version": VERSION,
             "model": fingerprint(self.model),
             "dtype": str(self.model.network.dtype),
-            "tokenizer": tokenizer_fingerprint(self.model.needs_tokenizer),
+            "tokenizer": tokenizer_fingerprint(self.model.require_tokenizer()),
             "data": self.examples.fingerprint,
             "task": self.examples.task,
             "split": self.examples.split,

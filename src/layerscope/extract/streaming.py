@@ -117,7 +117,10 @@ class Streamer:
     def _agree(self, examples: Examples, per_model: list[list[Item]]) -> Tally:
         """Rows that every model has: a word cut off for one model is left out for all."""
         tally = Tally(truncated=sum(any(i.truncated for i in items) for items in zip(*per_model, strict=True)))
-        if self.reading.pool == "tokens" and len({tokenizer_fingerprint(m.needs_tokenizer) for m in self.models}) > 1:
+        if (
+            self.reading.pool == "tokens"
+            and len({tokenizer_fingerprint(m.require_tokenizer()) for m in self.models}) > 1
+        ):
             raise InputError(
                 "The pool 'tokens' needs models with one and the same tokenizer; for models with different "
                 "tokenizers use the pool 'words'."
@@ -215,7 +218,7 @@ class _RowMaker:
 def units_of(reading: Reading, model: Model) -> str | None:
     """What a row is a part of a text: a word, a token of a certain tokenizer, or nothing of the kind."""
     if reading.pool == "tokens":
-        return f"token of {tokenizer_fingerprint(model.needs_tokenizer)[:12]}"
+        return f"token of {tokenizer_fingerprint(model.require_tokenizer())[:12]}"
     return "word" if reading.pool == "words" else None
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +60,7 @@ class Model:
     def has_head(self) -> bool:
         return any(type(self.network).__name__.endswith(suffix) for suffix in _HEADS)
 
-    @cached_property
-    def needs_tokenizer(self) -> Any:
+    def require_tokenizer(self) -> Any:
         """The tokenizer, or the error that says that there is none."""
         if self.tokenizer is None:
             raise ModelError(
