@@ -1,6 +1,6 @@
 """Extraction: its speed against a bare forward, batching by length against the data's order, memory against n.
 
-Run with: python benchmarks/extract.py [--model demo:minilm] [--texts 1500] [--rounds 5] [--no-memory] [--format json]
+Run with: python benchmarks/extract.py [--model demo:minilm] [--texts 1500] [--rounds 3] [--no-memory] [--format json]
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo:minilm")
     parser.add_argument("--texts", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--no-memory", action="store_true", help="leave out the peak memory (measured on the CPU)")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
