@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,7 +36,17 @@ def reviews(tmp_path):
     return path
 
 
-COMMANDS = [[], ["extract"], ["tasks"], ["models"], ["demo"], ["cache", "ls"], ["cache", "verify"], ["cache", "rm"]]
+COMMANDS = [
+    [],
+    ["extract"],
+    ["tasks"],
+    ["models"],
+    ["demo"],
+    ["cache"],
+    ["cache", "ls"],
+    ["cache", "verify"],
+    ["cache", "rm"],
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -116,6 +127,87 @@ def test_a_mistake_is_a_sentence_not_a_traceback(arguments, sentence, model, rev
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["extract", "demo:minilm"], ["extract", "m", "--task", "t", "--limit", "abc"], ["nosuch"], ["tasks", "--nosuch"]],
+    ids=" ".join,
+)
+def test_a_usage_error_is_explained(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Usage: " in done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["cache"]], ids=["layerscope", "layerscope cache"])
+def test_without_arguments_there_is_help(command):
+    done = run(*command)
+    assert "Traceback" not in done.stderr
+    assert "Usage: " in done.stdout + done.stderr
+
+
+def test_ctrl_c_says_that_nothing_is_lost(model):
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "layerscope",
+            "extract",
+            model,
+            "--task",
+            "pydocs",
+            "--split",
+            "train",
+            "--pool",
+            "tokens",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "What was finished is kept" in said
+    assert "Traceback" not in said
+
+
+def test_places_that_cannot_be_written_are_a_sentence(model, reviews, tmp_path):
+    (tmp_path / "file").write_text("x")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "cat.jpg").write_text("meow")
+    for out, sentence in ((tmp_path / "file" / "x", "cannot be written"), (photos, "is not overwritten")):
+        done = run("extract", model, "--task", reviews, "--text", "review", "-o", out)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert "Traceback" not in done.stderr
+    done = run("extract", model, "--task", reviews, "--text", "review", LAYERSCOPE_HOME=str(tmp_path / "file"))
+    assert done.returncode == 2
+    assert "LAYERSCOPE_HOME" in done.stderr
+    done = run("extract", model, "--task", reviews, "--text", "review", "--device", "warp")
+    assert "error: The device 'warp' cannot be used here" in done.stderr
+
+
+def test_an_empty_key_removes_nothing(model, reviews):
+    run("extract", model, "--task", reviews, "--text", "review")
+    done = run("cache", "rm", "")
+    assert done.returncode == 2
+    assert "--all" in done.stderr
+    assert len(json.loads(run("cache", "ls", "--format", "json").stdout)) == 1
+
+
+def test_what_was_cut_off_is_said_every_time(model, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("the file " * 30 + "\n")
+    for _ in range(2):
+        done = run("extract", model, "--task", path, "--pool", "words", "--max-length", "600")
+        assert "note: 1 of 1 texts of long are cut off at 80 tokens" not in done.stderr
+        done = run("extract", model, "--task", path, "--pool", "words", "--max-length", "20")
+        assert "note: 1 of 1 texts of long are cut off at 20 tokens" in done.stderr
+        assert "words are left out" in done.stderr
 
 
 def test_debug_shows_where_it_came_from():

@@ -189,7 +189,7 @@ def test_broken_json_lines_are_placed(tmp_path):
         ("a.csv", b"text,label\n", "holds no rows"),
         ("a.csv", b"text,text\na,b\n", "names a column twice"),
         ("a.csv", b"text,label\n\xff\xfe,1\n", "not UTF-8"),
-        ("a.csv", b'text,label\n"open,1\n', "line 2: .*cannot be read"),
+        ("a.csv", b'text,label\n"open,1\n', "line 2: unexpected end of data"),
         ("a.parquet", b"not parquet", "not a Parquet file"),
         ("a.csv.gz", b"not gzip", "cannot be read"),
         ("a.docx", b"x", "an ending that cannot be read; allowed: .csv"),
@@ -303,3 +303,107 @@ def test_whole_numbers_with_gaps_are_still_classes():
     task = ls.task(frame, skip_bad=True)
     assert task.label_names == ("0", "1")
     assert task.split().labels.tolist() == [1, 0]
+
+
+def splits(tmp_path, **frames):
+    for split, columns in frames.items():
+        pandas.DataFrame(columns).to_csv(tmp_path / f"{split}.csv", index=False)
+    return ls.task(tmp_path)
+
+
+def test_labels_hidden_in_the_test_split_are_no_class(tmp_path):
+    task = splits(
+        tmp_path,
+        train={"text": ["a b", "c d"], "label": [0, 1]},
+        validation={"text": ["e f", "g h"], "label": [1, 0]},
+        test={"text": ["i j"], "label": [-1]},
+    )
+    assert task.label_names == ("0", "1")
+    assert task.split().labels.tolist() == [1, 0]
+    assert task.split("test").labels is None
+
+
+def test_a_test_split_without_labels_takes_nothing_from_the_others(tmp_path):
+    (tmp_path / "README.txt").write_text("Not a split.")
+    task = splits(
+        tmp_path,
+        train={"text": ["a b", "c d"], "label": ["y", "n"]},
+        validation={"text": ["e f"], "label": ["y"]},
+        test={"id": ["7"], "text": ["i j"]},
+    )
+    assert set(task.splits) == {"train", "validation", "test"}
+    assert task.split().labels.tolist() == [1]
+    assert task.split("test").labels is None
+
+
+def test_one_broken_csv_line_costs_one_row(tmp_path):
+    path = tmp_path / "q.csv"
+    path.write_text('text,label\ngood,a\n"bad" quote here,a\n' + "fine,b\n" * 100)
+    examples = ls.task(path, skip_bad=True).split()
+    assert len(examples) == 101
+    assert examples.skipped == 1
+    path.write_text("text,label\n" + "long " * 40000 + ",a\n")
+    assert len(ls.task(path).split().texts[0]) > 150000
+
+
+def test_a_class_is_named_alike_however_its_number_is_written(tmp_path):
+    task = splits(
+        tmp_path, train={"text": ["a b", "c d"], "label": ["0", "1"]}, validation={"text": ["e f"], "label": ["1.0"]}
+    )
+    assert task.label_names == ("0", "1")
+    assert task.split().labels.tolist() == [1]
+    assert ls.task(pandas.DataFrame({"text": ["a b", "c d"], "label": [0.0, 1.0]})).label_names == ("0", "1")
+
+
+@pytest.mark.parametrize("gap", ["NaN", "nan", ""])
+def test_a_gap_is_a_bad_row_not_a_class(gap, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"text,label\na b,0\nc d,{gap}\ne f,1\n")
+    with pytest.raises(DataError, match="line 3, column 'label': the label is missing"):
+        ls.task(path).split()
+    assert ls.task(path, skip_bad=True).label_names == ("0", "1")
+
+
+def test_pandas_gaps_of_every_kind_are_missing():
+    labels = pandas.array([1, None, 0], dtype="Int64")
+    task = ls.task(pandas.DataFrame({"text": ["a b", "c d", "e f"], "label": labels}), skip_bad=True)
+    assert task.split().labels.tolist() == [1, 0]
+
+
+def test_tables_that_cannot_be_read():
+    twice = pandas.DataFrame([["a b", "c d"]], columns=["text", "text"])
+    with pytest.raises(DataError, match="names a column twice"):
+        ls.task(twice).split()
+    with pytest.raises(InputError, match="The table of split 'train' is a list"):
+        ls.task({"train": ["a b"]}).split()
+    with pytest.raises(DataError, match="holds the label is not clear: 'labels', 'target'"):
+        ls.task(pandas.DataFrame({"text": ["a b"], "labels": [1], "target": [2]})).split()
+    with pytest.raises(DataError, match=r"row 1, column 'text': 5 is not a text"):
+        ls.task(pandas.DataFrame({"text": [5], "label": [1]})).split()
+
+
+def test_paths_and_tables_mix_and_data_sets_are_tables(tmp_path):
+    import datasets
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["b", "a"])})
+    data = datasets.Dataset.from_dict({"text": ["a b"], "label": [1]}, features=features)
+    assert ls.task(datasets.DatasetDict({"train": data})).split().label_names == ("b", "a")
+    task = ls.task(
+        {"train": write(tmp_path / "a.csv"), "validation": pandas.DataFrame(ROWS, columns=["text", "label"])}
+    )
+    assert task.split().labels.tolist() == task.split("train").labels.tolist()
+
+
+def test_options_that_cannot_apply_are_refused(tmp_path):
+    task = ls.task(write(tmp_path / "a.csv"))
+    with pytest.raises(InputError, match="belong to the call that made it"):
+        ls.task(task, label="other")
+    with pytest.raises(InputError, match="which only a hub data set has"):
+        ls.task(tmp_path / "a.csv", config="x")
+    with pytest.raises(InputError, match="cannot be changed"):
+        ls.task("sst2", regression=True)
+    with pytest.raises(InputError, match="no metric 'bleu'"):
+        ls.task("sst2", metric="bleu")
+    assert ls.task("sst2", metric="f1").metric == "f1"
+    with pytest.raises(DataError, match="no file or folder /no/such/place"):
+        ls.task("/no/such/place")

@@ -174,3 +174,30 @@ def test_a_treebank_of_the_hub(monkeypatch):
     examples = ls.task("someone/treebank", config="en").split()
     assert examples.words == [["Go", "on", "."]]
     assert examples.texts == ["Go on."]
+
+
+def test_a_split_that_the_mirror_lacks_is_asked_of_the_hub(tmp_path, monkeypatch):
+    import datasets
+
+    calls = []
+    data = datasets.Dataset.from_dict({"sentence": ["a b"], "label": [-1], "idx": [0]})
+    monkeypatch.setattr(datasets, "load_dataset", lambda **k: calls.append(k) or data)
+    monkeypatch.setenv("LAYERSCOPE_DATA", str(tmp_path))
+    (tmp_path / "sst2").mkdir()
+    pandas.DataFrame({"sentence": ["a b"], "label": [1]}).to_parquet(tmp_path / "sst2" / "validation.parquet")
+    task = ls.task("sst2")
+    assert task.splits == ("validation", "train", "test")
+    assert task.split().labels.tolist() == [1]
+    assert calls == []
+    assert task.split("test").labels is None
+    assert calls == [{"path": "nyu-mll/glue", "name": "sst2", "split": "test"}]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.5])
+def test_numbers_that_are_no_class(value, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERSCOPE_DATA", str(tmp_path))
+    (tmp_path / "sst2").mkdir()
+    frame = pandas.DataFrame({"sentence": ["a b", "c d"], "label": [1.0, value]})
+    frame.to_parquet(tmp_path / "sst2" / "validation.parquet")
+    with pytest.raises(DataError, match="row 2, column 'label'"):
+        ls.task("sst2").split()

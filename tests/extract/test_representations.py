@@ -114,8 +114,8 @@ def test_common_rows_need_the_same_data(reps, task):
     part = reps.select(rows=[1, 2, 5])
     other = reps.select(rows=[5, 2, 3])
     one, two = ls.Representations.common(part, other)
-    assert one.rows.row.tolist() == [2, 5]
-    assert sorted(two.rows.row.tolist()) == [2, 5]
+    assert one.rows.row.tolist() == two.rows.row.tolist() == [2, 5]
+    assert torch.equal(one[3], two[3])
     with pytest.raises(InputError, match="different tasks"):
         ls.Representations.common(reps, ls.Representations.from_arrays([np.eye(3)]))
 
@@ -161,3 +161,35 @@ def test_iterating_is_not_by_rows(reps):
 def test_every_error_is_a_layerscope_error():
     assert issubclass(InputError, LayerscopeError)
     assert issubclass(InputError, ValueError)
+
+
+def test_odd_selections(reps, tmp_path):
+    assert reps.select(rows=slice(None, None, -1)).rows.row.tolist() == [6, 5, 4, 3, 2, 1, 0]
+    assert len(reps.select(rows=3)) == 1
+    with pytest.raises(InputError, match="No layer was selected"):
+        reps.select(layers=[])
+    x = np.ones((3, 2), dtype=np.float32)
+    twice = ls.Representations.from_arrays([torch.from_numpy(x)] * 2)
+    x[:] = 5
+    assert float(twice[0].max()) == 1
+    assert torch.equal(ls.Representations.load(twice.save(tmp_path / "twice"))[1], twice[1])
+    with pytest.raises(InputError, match="whole numbers from 0 to 1"):
+        reps.with_labels([0, 1, 7, 0, 0, 0, 0], names=["a", "b"])
+    with pytest.raises(InputError, match="some are None"):
+        reps.with_labels(["a", None, "b", "a", "a", "a", "a"])
+
+
+def test_text_without_tokens_is_refused_in_a_corpus_too(tmp_path):
+    path = tmp_path / "z.txt"
+    path.write_text("a fine line\n\u200b\nanother line\n")
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    with pytest.raises(DataError, match="Row 1 of z"):
+        ls.extract(model, path, pool="mean", store=False)
+
+
+def test_another_side_of_truncation_is_another_artifact(task):
+    left = zoo.tokenizer()
+    left.truncation_side = "left"
+    net = zoo.network("bert", "encoder")
+    one, two = (ls.extract(net, task, tokenizer=t, max_length=6) for t in (zoo.tokenizer(), left))
+    assert not torch.equal(one[4], two[4])

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from layerscope.errors import InputError, ModelError
 from layerscope.models import load
-from layerscope.models.identity import fingerprint
+from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 
 
 def rewrite(folder, change):
@@ -188,3 +188,36 @@ def test_live_adapters_are_refused_with_the_way_to_merge():
 
     with pytest.raises(InputError, match="merge_and_unload"):
         load(get_peft_model(zoo.network("bert"), LoraConfig(target_modules=["query"])))
+
+
+@pytest.mark.parametrize(
+    ("family", "key"), [("gpt2", "transformer.h.0.attn.masked_bias"), ("openai-gpt", "transformer.h.0.attn.bias")]
+)
+def test_mask_buffers_of_old_checkpoints_are_no_weights(family, key, tmp_path):
+    zoo.save(tmp_path, family)
+    rewrite(tmp_path, lambda w: {**w, key: torch.zeros(1)})
+    assert load(tmp_path).depth == 4
+
+
+def test_a_loaded_model_is_used_as_it_is(tmp_path):
+    net = zoo.network("bert").train()
+    model = load(net)
+    assert net.training
+    with pytest.raises(InputError, match=r"loaded in torch.float32; convert it yourself"):
+        load(model, dtype=torch.float64)
+    with pytest.raises(InputError, match="loaded on cpu; move it yourself"):
+        load(model, device="meta")
+
+
+def test_a_tokenizer_may_be_named(tmp_path):
+    zoo.save(tmp_path, "bert")
+    assert load(zoo.network("bert"), tokenizer=str(tmp_path)).require_tokenizer().vocab_size > 5
+
+
+def test_the_tokenizers_fingerprint_sees_what_decides_the_ids():
+    one, other = zoo.tokenizer(), zoo.tokenizer()
+    before = tokenizer_fingerprint(one)
+    one("the file is long", truncation=True, max_length=4)
+    assert tokenizer_fingerprint(one) == before == tokenizer_fingerprint(other)
+    other.truncation_side = "left"
+    assert tokenizer_fingerprint(other) != before

@@ -118,3 +118,16 @@ def test_a_family_whose_forward_cannot_be_checked_is_refused_by_name(monkeypatch
     monkeypatch.setattr(net, "forward", lambda **_: 1 / 0)
     with pytest.raises(ModelError, match=r"is a mpnet, .* did not pass the self-check: .*ZeroDivisionError"):
         load(net)
+
+
+def test_a_family_that_sees_its_padding_is_refused():
+    net = AutoModel.from_config(
+        AutoConfig.for_model("fnet", vocab_size=60, num_hidden_layers=2, hidden_size=16, intermediate_size=16)
+    )
+    with pytest.raises(ModelError, match="fnet"):
+        load(net, tokenizer=zoo.tokenizer())
+
+
+def test_positions_that_start_after_the_padding_index_are_counted():
+    model = load(encoder("mpnet", max_position_embeddings=40), tokenizer=zoo.tokenizer())
+    assert model.positions == 38

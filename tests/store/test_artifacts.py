@@ -111,8 +111,31 @@ def test_two_processes_do_the_work_once(tmp_path):
 def test_removing(tmp_path):
     store = Store(tmp_path)
     store.produce("thing", SPEC, builder())
-    store.remove(store.entries()[0])
+    entry = store.entries()[0]
+    store.remove(entry)
     assert store.entries() == []
+    store.remove(entry)  # gone meanwhile
+
+
+def test_two_that_find_the_same_damage_rebuild_once(tmp_path):
+    store = Store(tmp_path)
+    folder = store.produce("thing", SPEC, builder())
+    (folder / "data.txt").write_text("damaged")
+    log = tmp_path / "log"
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_produce, args=(tmp_path, log)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(30)
+        assert worker.exitcode == 0
+    assert len(log.read_text().split()) == 1
+
+
+def test_a_store_that_is_a_file_gives_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="LAYERSCOPE_HOME"):
+        Store(tmp_path / "file").produce("thing", SPEC, builder())
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 
 import typer
@@ -25,9 +24,19 @@ for command in (extract, tasks, models, demo):
 app.add_typer(cache.app, name="cache")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from layerscope import __version__
+
+        print(f"layerscope {__version__}")
+        raise typer.Exit
+
+
 @app.callback(epilog="Example:  `layerscope extract demo:minilm --task pydocs --pool mean`")
 def _options(
-    version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
+    ),
     debug: bool = typer.Option(False, "--debug", help="Show where an error came from (may stand anywhere)."),
 ) -> None:
     pass
@@ -35,31 +44,19 @@ def _options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
-    import click
-
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
-    if arguments == ["--version"]:
-        from layerscope import __version__
-
-        print(f"layerscope {__version__}")
-        return
     _notes_on_stderr(debug)
     try:
-        code = app(arguments, standalone_mode=False)
+        app(arguments)
     except LayerscopeError as error:
         if debug:
             raise
-        code = _say(f"error: {error}", 2)
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        code = _say("Interrupted. What was finished is kept: the same command goes on from there.", 130)
-    except BrokenPipeError:  # the reader of a pipe (head) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(_say(f"error: {error}", 2))
+    except SystemExit as stop:
+        if stop.code == 130:  # Ctrl-C
+            _say("Interrupted. What was finished is kept: the same command goes on from there.", 130)
+        raise
 
 
 def _say(sentence: str, code: int) -> int:

@@ -7,7 +7,9 @@ import typer
 from layerscope.cli.output import FORMAT, Format, show
 
 app = typer.Typer(
-    help="The store of results: what it holds, whether it is sound, and making room.", no_args_is_help=True
+    help="The store of results: what it holds, whether it is sound, and making room.",
+    epilog="Example:  `layerscope cache ls`",
+    no_args_is_help=True,
 )
 
 
@@ -26,7 +28,7 @@ def ls_(format: Format = FORMAT) -> None:
                 "kind": entry.kind,
                 "state": entry.state,
                 "megabytes": round(entry.size / 1e6, 2),
-                "created": card.get("created", ""),
+                "created": card.get("created", "")[:16].replace("T", " "),
                 "of": _what(card.get("spec", {})),
             }
         )
@@ -62,6 +64,8 @@ def rm(
     states = {"unfinished"} if unfinished else set()
     states |= {"damaged"} if damaged else set()
     for key in keys or ():
+        if not key:
+            raise InputError("An empty key would name every result; use --all for that.")
         if not any(entry.key.startswith(key) for entry in entries):
             raise InputError(f"No stored result has a key that begins with {key!r}; see: layerscope cache ls.")
     chosen = [e for e in entries if all_ or e.state in states or any(e.key.startswith(key) for key in keys or ())]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from layerscope.cli.options import Data, integers
+from layerscope.cli.options import Data, integers, open_task
 from layerscope.cli.output import FORMAT, Format, show
 
 
@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def extract(
-    model: str = typer.Argument(help="A folder, a hub id, id@revision, random:<id or folder>, or demo:minilm."),
+    model: str = typer.Argument(
+        help="A folder, a hub id, id@revision, random:ID (the same untrained), or demo:minilm."
+    ),
     task: str = Data.task,
     split: str | None = Data.split,
     pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),
@@ -44,17 +46,13 @@ def extract(
 ) -> None:
     """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
     import layerscope as ls
+    from layerscope.extract.representations import CARD
+    from layerscope.store import check_free
     from layerscope.team import Team
 
-    data = ls.task(
-        task,
-        text=text,
-        text_pair=text_pair,
-        label=label,
-        choices=choices.split(",") if choices and "," in choices else choices,
-        config=config,
-        skip_bad=skip_bad,
-    )
+    if out is not None:
+        check_free(out, CARD)  # before the work, not after it
+    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
     reps = ls.extract(
         ls.load(model, dtype=dtype, device=device, seed=seed),
         data,

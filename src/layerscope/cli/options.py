@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from layerscope.errors import InputError
+
+if TYPE_CHECKING:
+    from layerscope.data import Task
 
 
 class Data:
@@ -20,6 +25,24 @@ class Data:
     skip_bad = typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping.")
 
 
+def open_task(
+    source: str,
+    text: str | None,
+    text_pair: str | None,
+    label: str | None,
+    choices: str | None,
+    config: str | None,
+    skip_bad: bool,
+) -> Task:
+    """The task that the options of `Data` name."""
+    import layerscope as ls
+
+    columns = choices.split(",") if choices and "," in choices else choices
+    return ls.task(
+        source, text=text, text_pair=text_pair, label=label, choices=columns, config=config, skip_bad=skip_bad
+    )
+
+
 def integers(text: str) -> list[int]:
     """`0,3,6` or `0-6` (inclusive) or both."""
     found: list[int] = []
@@ -27,5 +50,7 @@ def integers(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise InputError(f"{text!r} is not a list of numbers; write 0,3,6 or 0-6.")
+        if dash and int(last) < int(first):
+            raise InputError(f"{part.strip()!r} runs backwards; write {last}-{first}.")
         found += range(int(first), int(last if dash else first) + 1)
     return found

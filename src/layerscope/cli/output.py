@@ -38,7 +38,7 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_spell(row[name])) for name in columns))
-    console = Console(width=None if sys.stdout.isatty() else 240)  # a pipe has no width: nothing is folded there
+    console = Console(width=None if sys.stdout.isatty() else 5000)  # a pipe has no width: nothing is folded there
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
+from layerscope.cli.options import Data, open_task
 from layerscope.cli.output import FORMAT, Format, show
 
 
@@ -13,7 +16,12 @@ def register(app: typer.Typer) -> None:
 
 def tasks(
     name: str | None = typer.Argument(None, help="A task, a file, a folder or a hub id, to see its splits."),
-    skip_bad: bool = typer.Option(False, "--skip-bad", help="Leave bad rows out and count them."),
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
     format: Format = FORMAT,
 ) -> None:
     """The tasks that are known by name; or the splits of one data set, with its labels."""
@@ -22,9 +30,12 @@ def tasks(
     if name is None:
         show(ls.tasks().to_dict("records"), format)
         return
-    task = ls.task(name, skip_bad=skip_bad)
-    rows = []
+    task = open_task(name, text, text_pair, label, choices, config, skip_bad)
+    rows: list[dict[str, Any]] = []
     for split in task.splits:
+        if not task.is_here(split):
+            rows.append({"split": split, "examples": None, "skipped": None, "words": None, "labels": "on the hub"})
+            continue
         examples = task.split(split)
         counts = None
         if examples.labels is not None and examples.label_names:

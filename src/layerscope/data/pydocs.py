@@ -35,6 +35,9 @@ class PydocsSource:
 
     splits = tuple(SHARES)
 
+    def is_here(self, split: str) -> bool:
+        return True
+
     def table(self, split: str) -> Table:
         import pyarrow.parquet
 

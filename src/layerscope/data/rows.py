@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,15 +36,14 @@ class Labels:
 
     def read(self, value: Any) -> float | int | str:
         """The value's class or number; a sentence if it is neither."""
-        if value is None or value == "":
+        if is_missing(value):
             return "the label is missing"
-        if self.number:
-            found = as_number(value)
-            return f"{value!r} is not a number" if found is None or not np.isfinite(found) else float(found)
-        if str(value) in self.names:
-            return self.names.index(str(value))
         index = as_number(value)
-        if index is not None and index == int(index) and 0 <= index < len(self.names) and self._indexed:
+        if self.number:
+            return f"{value!r} is not a number" if index is None or not np.isfinite(index) else float(index)
+        if label_name(value) in self.names:
+            return self.names.index(label_name(value))
+        if index is not None and index in range(len(self.names)) and self._indexed:
             return int(index)
         return f"{value!r} is not one of the labels {', '.join(self.names)}"
 
@@ -55,12 +55,26 @@ class Labels:
 
 def as_number(value: Any) -> float | None:
     """The value as a number, or None; also for the strings that CSV gives."""
-    if isinstance(value, (bool, np.bool_)):
-        return float(value)
+    if isinstance(value, (list, dict)):
+        return None
     try:
         return float(value)
     except (TypeError, ValueError):
         return None
+
+
+def is_missing(value: Any) -> bool:
+    """None, an empty text, or a NaN in whatever spelling."""
+    number = as_number(value)
+    return value is None or value == "" or (number is not None and math.isnan(number))
+
+
+def label_name(value: Any) -> str:
+    """A label's name; a whole number is named alike however it is written (1, 1.0, "1.0")."""
+    number = as_number(value)
+    if isinstance(value, bool) or number is None or not number.is_integer() or "." not in str(value):
+        return str(value)
+    return str(int(number))
 
 
 def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
@@ -68,18 +82,15 @@ def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
 
     Class names are in sorted order (numerically if they are whole numbers), so that every split agrees.
     """
-    present = [v for v in values if v is not None and v != ""]
-    if number:
-        return Labels(number=True)
+    present = [v for v in values if not is_missing(v)]
     numbers = [as_number(v) for v in present]
-    whole = all(n is not None and n == int(n) for n in numbers if n is None or np.isfinite(n))
-    is_float = any(isinstance(v, (float, np.floating)) for v in present)
-    if number is None and present and None not in numbers and (not whole or is_float):
+    numeric = bool(present) and None not in numbers
+    whole = numeric and all(n is not None and n.is_integer() for n in numbers)
+    if number or (number is None and numeric and not whole):
         return Labels(number=True)
-    distinct = {str(v) for v in present}
-    if whole and None not in numbers and not any(isinstance(v, bool) for v in present):
-        return Labels(tuple(sorted(distinct, key=float)))
-    return Labels(tuple(sorted(distinct)))
+    names = {label_name(v) for v in present}
+    as_numbers = whole and not any(isinstance(v, bool) for v in present)
+    return Labels(tuple(sorted(names, key=float) if as_numbers else sorted(names)))
 
 
 def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
@@ -91,11 +102,21 @@ def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
 def guess_columns(table: Table, given: Columns) -> Columns:
     """The columns as given, the others guessed where there is only one way to read the table."""
     names = [name for name in table.columns if name not in given.label]
-    label = given.label or tuple(n for n in table.columns if n.lower() in _LABEL_NAMES)[:1]
+    label = given.label or _guess_label(table)
     changes: dict[str, Any] = {"label": label}
     if given.text is None and not given.words:
         changes |= _guess_text(table, [n for n in names if n not in label], given)
     return given.model_copy(update=changes)
+
+
+def _guess_label(table: Table) -> tuple[str, ...]:
+    candidates = [name for name in table.columns if name.lower() in _LABEL_NAMES]
+    if "label" in candidates or len(candidates) < 2:
+        return ("label",) if "label" in candidates else tuple(candidates)
+    raise DataError(
+        f"Which column of {table.name} holds the label is not clear: {', '.join(map(repr, candidates))}. "
+        "Name it: label='...', or --label on the command line."
+    )
 
 
 def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str, Any]:
@@ -134,14 +155,26 @@ def _wordy(value: Any) -> bool:
     return isinstance(value, list) or as_number(value) is None
 
 
-def build(table: Table, columns: Columns, labels: Labels | None, *, task: str, split: str, skip_bad: bool) -> Examples:
-    """The examples of a table. Bad rows are an error that counts and places them, or are skipped and counted."""
+def build(
+    table: Table,
+    columns: Columns,
+    labels: Labels | None,
+    *,
+    task: str,
+    split: str,
+    skip_bad: bool,
+    may_lack_labels: bool,
+) -> Examples:
+    """The examples of a table. Bad rows are an error that counts and places them, or are skipped and counted.
+
+    A split without the label column has no labels if others have it (`may_lack_labels`); else that is an error.
+    """
     reader = _Reader(table, columns)
     bad = list(table.broken)
     kept: list[int] = []
     values: list[float | int] = []
-    column = _first(table, columns.label) if labels else None
-    unlabelled = column is not None and _hidden(table.columns[column])
+    column = _label_column(table, columns.label, may_lack_labels) if labels else None
+    unlabelled = column is not None and hidden(table.columns[column])
     for row in range(len(table)):
         fault = reader.fault(row)
         value: float | int | str = 0
@@ -186,9 +219,9 @@ def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
     log.warning("%s are left out: %s.", count, listed)
 
 
-def _hidden(values: Sequence[Any]) -> bool:
+def hidden(values: Sequence[Any]) -> bool:
     """Whether a test split hides its labels: every one is -1 or absent, as GLUE does."""
-    return all(as_number(v) == -1 or v is None or v == "" for v in values)
+    return all(as_number(v) == -1 or is_missing(v) for v in values) and any(as_number(v) == -1 for v in values)
 
 
 def pick(value: Any, pattern: str | None) -> Any:
@@ -199,12 +232,10 @@ def pick(value: Any, pattern: str | None) -> Any:
     return match.group(0) if match else value
 
 
-def _first(table: Table, names: Sequence[str]) -> str | None:
-    """The first of the alternatives that the table has; an error if it has none of them."""
-    if not names:
-        return None
+def _label_column(table: Table, names: Sequence[str], may_lack: bool) -> str | None:
+    """The first of the alternatives that the table has; an error if it has none of them and may not lack it."""
     found = next((name for name in names if name in table.columns), None)
-    if found is None:
+    if names and found is None and not may_lack:
         table.column(names[0], "label")
     return found
 
@@ -245,7 +276,9 @@ class _Reader:
         """What is wrong with the row's texts, if anything."""
         for which, values in (("text", self.text), ("pair", self.pair), ("prompt", self.prompt)):
             if values is not None and not _has_text(values[row]):
-                return self.table.bad(row, self.names[which] or which, "the text is missing")
+                odd = values[row] is not None and not isinstance(values[row], str)
+                reason = f"{values[row]!r} is not a text" if odd else "the text is missing"
+                return self.table.bad(row, self.names[which] or which, reason)
         if self.words is not None and (not self.words[row] or not all(map(_has_text, self.words[row]))):
             return self.table.bad(row, self.words_name, "the words are missing or one of them is empty")
         if self.choices is not None:

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from layerscope.data.registry import Hub, TaskSpec
 from layerscope.data.tables import Table, endings, frame_table, read, readable
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError
 
+_USUAL = ("train", "validation", "test")
 _SPLIT_NAMES = {"dev": "validation", "val": "validation", "valid": "validation", "training": "train"}
 
 
@@ -22,35 +23,43 @@ class Source(Protocol):
     @property
     def splits(self) -> tuple[str, ...]: ...
 
+    def is_here(self, split: str) -> bool: ...  # without asking the hub
+
     def table(self, split: str) -> Table: ...
 
 
 @dataclass(frozen=True)
-class FileSource:
-    """One file a split."""
+class LocalSource:
+    """One file, or one pandas, pyarrow or `datasets` table, a split."""
 
-    paths: Mapping[str, Path]
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self.paths)
-
-    def table(self, split: str) -> Table:
-        return read(self.paths[split])
-
-
-@dataclass(frozen=True)
-class FrameSource:
-    """One pandas (or pyarrow) table a split."""
-
-    frames: Mapping[str, Any]
+    parts: Mapping[str, Any]
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(self.frames)
+        return tuple(self.parts)
+
+    def is_here(self, split: str) -> bool:
+        return True
 
     def table(self, split: str) -> Table:
-        return frame_table(self.frames[split], f"the table of split {split!r}")
+        part = self.parts[split]
+        if isinstance(part, (str, os.PathLike)):
+            return read(Path(part).expanduser())
+        return memory_table(part, f"the table of split {split!r}")
+
+
+def memory_table(data: Any, name: str) -> Table:
+    """A table in memory, or the error that says what is allowed."""
+    if hasattr(data, "with_format"):  # a data set of the `datasets` library
+        table = frame_table(data.with_format("arrow")[:], name)
+        _name_classes(table, data.features)
+        return table
+    if hasattr(data, "to_pydict") or (hasattr(data, "columns") and hasattr(data, "isna")):
+        return frame_table(data, name)
+    raise InputError(
+        f"{name.capitalize()} is a {type(data).__name__}; allowed are a file's path, a pandas or pyarrow table, or a "
+        "data set of the datasets library."
+    )
 
 
 @dataclass(frozen=True)
@@ -81,15 +90,36 @@ class HubSource:
                 )
             )
 
+    def is_here(self, split: str) -> bool:
+        return False
+
     def table(self, split: str) -> Table:
         import datasets
 
         with _hub_errors(self):
             data = datasets.load_dataset(**self._arguments, split=self.names.get(split, split))
-        table = frame_table(data.with_format("arrow")[:], f"{self.hub.id} ({split})")
-        if not self.names:  # a registry task has its own label names, in the data's order
-            _name_classes(table, data.features)
-        return table
+        name = f"{self.hub.id} ({split})"
+        if self.names:  # a registry task has its own label names, in the data's order
+            return frame_table(data.with_format("arrow")[:], name)
+        return memory_table(data, name)
+
+
+@dataclass(frozen=True)
+class MirroredSource:
+    """The splits that a mirror folder has from there, the others from the hub."""
+
+    local: LocalSource
+    hub: HubSource
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.local.splits, *self.hub.splits)))
+
+    def is_here(self, split: str) -> bool:
+        return split in self.local.splits
+
+    def table(self, split: str) -> Table:
+        return self.local.table(split) if self.is_here(split) else self.hub.table(split)
 
 
 def _name_classes(table: Table, features: Mapping[str, Any]) -> None:
@@ -120,13 +150,13 @@ class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
             ) from error
 
 
-def mirror(spec: TaskSpec) -> FileSource | None:
+def mirror(spec: TaskSpec) -> LocalSource:
     """The task's files under the folders of LAYERSCOPE_DATA, the first folder that has a split winning."""
     found: dict[str, Path] = {}
     for root in roots():
         for split, path in {**_named_files(root, spec), **split_files(root / spec.name)}.items():
             found.setdefault(split, path)
-    return FileSource(found) if found else None
+    return LocalSource(found)
 
 
 def roots() -> list[Path]:
@@ -147,10 +177,11 @@ def _named_files(root: Path, spec: TaskSpec) -> dict[str, Path]:
 def split_files(folder: Path) -> dict[str, Path]:
     """The files of a folder whose names are splits: `train.csv`, `validation.parquet`, `dev.jsonl.gz` ..."""
     found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if path.is_file() and readable(path) and not path.name.startswith("."):
-            stem = path.name.split(".")[0]
-            split = _SPLIT_NAMES.get(stem, stem)
+    files = [p for p in sorted(folder.iterdir()) if p.is_file() and readable(p)] if folder.is_dir() else []
+    named = [p for p in files if _split_name(p).split("_")[0] in _USUAL]
+    for path in named or files:  # beside train and validation, a README.txt is no split
+        if not path.name.startswith("."):
+            split = _split_name(path)
             if split in found:
                 raise DataError(
                     f"{folder} has two files for split {split!r}: {found[split].name} and {path.name}; keep one."
@@ -159,9 +190,14 @@ def split_files(folder: Path) -> dict[str, Path]:
     return found
 
 
-def folder_source(folder: Path) -> FileSource:
+def _split_name(path: Path) -> str:
+    stem = path.name.split(".")[0]
+    return _SPLIT_NAMES.get(stem, stem)
+
+
+def folder_source(folder: Path) -> LocalSource:
     """A user's folder with one file a split."""
     found = split_files(folder)
     if not found:
         raise DataError(f"{folder} holds no data file; put train and validation files there ({endings()}).")
-    return FileSource(found)
+    return LocalSource(found)

@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,23 +60,20 @@ def frame_table(frame: Any, name: str, place: str = "row") -> Table:
     if hasattr(frame, "to_pydict"):
         columns = frame.to_pydict()
     else:
-        columns = {str(key): _whole([_plain(v) for v in frame[key].tolist()]) for key in frame.columns}
+        names = [str(column) for column in frame.columns]
+        if len(set(names)) != len(names):
+            raise DataError(f"{name} names a column twice: {', '.join(names)}.")
+        values = (frame.iloc[:, i] for i in range(len(names)))
+        gaps = ((column.tolist(), column.isna().tolist()) for column in values)
+        columns = {n: [_plain(v, m) for v, m in zip(*pair, strict=True)] for n, pair in zip(names, gaps, strict=True)}
     length = len(next(iter(columns.values()), []))
     return Table(name, columns, list(range(length)), lambda row: f"{place} {row + 1}")
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return None if isinstance(value, float) and math.isnan(value) else value  # pandas' NaN stands for missing
-
-
-def _whole(values: list[Any]) -> list[Any]:
-    """Whole numbers that pandas made floats because some are missing, as whole numbers again."""
-    present = [v for v in values if v is not None]
-    if len(present) == len(values) or not all(isinstance(v, float) and v.is_integer() for v in present):
-        return values
-    return [None if v is None else int(v) for v in values]
+def _plain(value: Any, missing: bool) -> Any:
+    if missing:
+        return None
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def read(path: Path) -> Table:
@@ -148,6 +144,9 @@ def _numbers(lines: list[int], broken: list[BadRow]) -> list[int]:
     return numbers
 
 
+csv.field_size_limit(1 << 30)  # a whole document may stand in one field
+
+
 def _read_delimited(delimiter: str) -> Callable[[Path], Table]:
     def read_file(path: Path) -> Table:
         rows: list[tuple[int, list[str | None]]] = []
@@ -155,20 +154,24 @@ def _read_delimited(delimiter: str) -> Callable[[Path], Table]:
         quoting = {"quoting": csv.QUOTE_MINIMAL} if delimiter == "," else {"quoting": csv.QUOTE_NONE}
         with _open(path) as file:
             reader = csv.reader(file, delimiter=delimiter, strict=delimiter == ",", **quoting)  # type: ignore[arg-type]
-            try:
-                header = next(reader)
-                if len(set(header)) != len(header):
-                    raise DataError(f"{path} names a column twice in its header: {', '.join(header)}.")
-                line = reader.line_num + 1
-                for values in reader:
-                    if len(values) == len(header):
-                        rows.append((line, [value if value != "" else None for value in values]))
-                    elif values:
+            header = next(reader)
+            if len(set(header)) != len(header):
+                raise DataError(f"{path} names a column twice in its header: {', '.join(header)}.")
+            while True:
+                line, reason = reader.line_num + 1, ""
+                try:
+                    values = next(reader)
+                    if values and len(values) != len(header):
                         reason = f"{len(values)} fields where the header has {len(header)}"
-                        broken.append(BadRow(str(path), f"line {line}", "", reason))
-                    line = reader.line_num + 1
-            except csv.Error as error:
-                broken.append(BadRow(str(path), f"line {line}", "", f"{error}; what follows cannot be read"))
+                except StopIteration:
+                    break
+                except csv.Error as error:  # the next line is read on its own again
+                    lost = reader.line_num - line
+                    reason = f"{error}" + (f"; the {lost} lines after it are lost with it" if lost else "")
+                if reason:
+                    broken.append(BadRow(str(path), f"line {line}", "", reason))
+                elif values:
+                    rows.append((line, [value if value != "" else None for value in values]))
         return _lines_table(path, header, rows, broken)
 
     return read_file

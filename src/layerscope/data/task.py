@@ -5,23 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from layerscope.data import pydocs
 from layerscope.data.examples import Examples
-from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
-from layerscope.data.rows import Labels, build, guess_columns, index_labels, infer_labels, pick
-from layerscope.data.sources import (
-    FileSource,
-    FrameSource,
-    HubSource,
-    Source,
-    folder_source,
-    mirror,
-    roots,
-)
+from layerscope.data.registry import Columns, Hub, Metric, TaskSpec, registry, spec_of
+from layerscope.data.rows import Labels, build, guess_columns, hidden, index_labels, infer_labels, pick
+from layerscope.data.sources import HubSource, LocalSource, MirroredSource, Source, folder_source, mirror, roots
 from layerscope.data.tables import Table, endings, readable
-from layerscope.errors import DataError, InputError, near, unknown
+from layerscope.errors import DataError, InputError, choose, near, unknown
 
 
 class Task:
@@ -46,7 +38,8 @@ class Task:
         self._source = source
         self._columns = columns
         self._labels = labels
-        self._guessed = labels is not None
+        self._known = labels is not None  # a registry task: nothing about it is guessed
+        self._guessed = self._known
         self._number = number
         self._metric = metric
         self._skip_bad = skip_bad
@@ -103,10 +96,22 @@ class Task:
         if name not in self._examples:
             columns, labels = self._read_columns(), self._label_meaning()
             full = f"{self.name}@{self.edition}" if self.edition else self.name
-            examples = build(self._table(name), columns, labels, task=full, split=name, skip_bad=self._skip_bad)
+            examples = build(
+                self._table(name),
+                columns,
+                labels,
+                task=full,
+                split=name,
+                skip_bad=self._skip_bad,
+                may_lack_labels=not self._known,
+            )
             self._examples[name] = examples
             self._tables.pop(name, None)
         return self._examples[name]
+
+    def is_here(self, split: str) -> bool:
+        """Whether a split can be read without asking the hub."""
+        return self._source.is_here(split)
 
     def _table(self, split: str) -> Table:
         if split not in self._tables:
@@ -114,9 +119,10 @@ class Task:
         return self._tables[split]
 
     def _read_columns(self) -> Columns:
-        """The columns, guessed once from the first split where they were not given."""
+        """The columns, guessed once where they were not given; from train, since test may lack its labels."""
         if not self._guessed:
-            self._columns = guess_columns(self._table(self.splits[0]), self._columns)
+            model = next((name for name in ("train", "validation") if name in self.splits), self.splits[0])
+            self._columns = guess_columns(self._table(model), self._columns)
             self._guessed = True
         return self._columns
 
@@ -126,18 +132,21 @@ class Task:
         if self._labels is None and columns.label and columns.choices:
             self._labels = index_labels([self._table(split) for split in self.splits], columns)
         if self._labels is None and columns.label:
-            values = []
-            for split in self.splits:
-                table = self._table(split)
-                column = next((n for n in columns.label if n in table.columns), None)
-                if column is None:
-                    table.column(columns.label[0], "label")
-                if column in table.classes:
-                    self._labels = Labels(table.classes[column])
-                    return self._labels
-                values += [pick(v, columns.label_pattern) for v in table.columns[column or ""]]
-            self._labels = infer_labels(values, self._number)
+            self._labels = self._infer(columns)
         return self._labels
+
+    def _infer(self, columns: Columns) -> Labels:
+        values: list[Any] = []
+        tables = [self._table(split) for split in self.splits]
+        for table in tables:
+            column = next((name for name in columns.label if name in table.columns), None)
+            if column in table.classes:
+                return Labels(table.classes[column])
+            if column is not None and not hidden(table.columns[column]):
+                values += [pick(v, columns.label_pattern) for v in table.columns[column]]
+        if not any(name in table.columns for table in tables for name in columns.label):
+            tables[0].column(columns.label[0], "label")
+        return infer_labels(values, self._number)
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, splits={', '.join(self.splits)})"
@@ -163,6 +172,11 @@ def task(
     set has several.
     """
     if isinstance(source, Task):
+        given = (text, text_pair, label, choices, config, regression, metric, skip_bad)
+        if any(given):
+            raise InputError(
+                "A Task was given together with columns or options; those belong to the call that made it."
+            )
         return source
     columns = Columns(
         text=text,
@@ -171,17 +185,23 @@ def task(
         label=() if label is None else (label,),
     )
     if isinstance(source, str) and source in registry():
-        return from_spec(spec_of(source), columns, skip_bad)
+        if config is not None or regression is not None:
+            raise InputError(f"The task {source} has its own config and kind of label; they cannot be changed.")
+        return from_spec(spec_of(source), columns, skip_bad, metric)
     name, tables = _find(source, config)
+    if config is not None and not isinstance(tables, HubSource):
+        raise InputError(f"config={config!r} was given, which only a hub data set has; {name} is not one.")
     return Task(name, tables, columns, metric=metric, number=regression, skip_bad=skip_bad)
 
 
 def _find(source: Any, config: str | None) -> tuple[str, Source]:
     """A name for a user's own data, and where its tables come from."""
     if isinstance(source, Mapping):
-        return "+".join(map(str, source)), _mapped(source)
+        if not source:
+            raise InputError("A task was asked for from an empty mapping; name at least one split.")
+        return "+".join(map(str, source)), LocalSource({str(split): part for split, part in source.items()})
     if hasattr(source, "columns"):
-        return "table", FrameSource({"all": source})
+        return "table", LocalSource({"all": source})
     if not isinstance(source, (str, os.PathLike)):
         raise InputError(
             f"A task was asked for and a {type(source).__name__} was given; allowed are a registry name, a file, "
@@ -191,11 +211,11 @@ def _find(source: Any, config: str | None) -> tuple[str, Source]:
     if path.is_dir():
         return path.name, folder_source(path)
     if path.is_file() or readable(path):
-        return path.name.split(".")[0], FileSource({"all": path})
+        return path.name.split(".")[0], LocalSource({"all": path})
     return str(source), _hub(str(source), config)
 
 
-def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool) -> Task:
+def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool = False, metric: str | None = None) -> Task:
     """A task of the registry: built in, from LAYERSCOPE_DATA, or from the hub, in this order."""
     source: Source
     if spec.builtin:
@@ -207,7 +227,9 @@ def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool) -> Task:
             f"{'validation' if 'validation' in spec.splits else next(iter(spec.splits))}.parquet"
         )
         assert spec.hub is not None
-        source = mirror(spec) or HubSource(spec.hub, spec.splits, hint)
+        hub = HubSource(spec.hub, spec.splits, hint)
+        local = mirror(spec)
+        source = MirroredSource(local, hub) if local.splits else hub
     labels = Labels(number=True) if spec.labels == "number" else Labels(tuple(spec.labels))
     changes = {name: value for name, value in given if value}
     return Task(
@@ -215,26 +237,18 @@ def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool) -> Task:
         source,
         spec.columns.model_copy(update=changes),
         labels=labels,
-        metric=spec.metric,
+        metric=choose("metric", metric, get_args(Metric)) if metric else spec.metric,
         skip_bad=skip_bad,
         version=spec.version,
         edition=pydocs.edition() if spec.builtin else "",
     )
 
 
-def _mapped(source: Mapping[str, Any]) -> Source:
-    if not source:
-        raise InputError("A task was asked for from an empty mapping; name at least one split.")
-    if all(isinstance(value, (str, os.PathLike)) for value in source.values()):
-        return FileSource({str(split): Path(path).expanduser() for split, path in source.items()})
-    return FrameSource({str(split): frame for split, frame in source.items()})
-
-
 def _hub(name: str, config: str | None) -> HubSource:
     if "/" not in name:
         error = unknown("task", name, registry())
         raise type(error)(f"{error} A file needs an ending ({endings()}); a hub id looks like org/name.")
-    if Path(name).expanduser().parent.is_dir() and name.startswith((".", "/", "~")):
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise DataError(f"There is no file or folder {name}.")
     identity, _, revision = name.partition("@")
     return HubSource(Hub(id=identity, config=config, revision=revision or None), {})

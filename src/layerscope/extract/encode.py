@@ -57,7 +57,7 @@ def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
         return_attention_mask=False,
     )
     items = [_item(model, batch, i, reading, limit, words[i] if words else None) for i in range(len(texts))]
-    _check(model, examples, items)
+    _check(model, examples, items, reading)
     return items
 
 
@@ -145,7 +145,7 @@ def _words_at(offsets: Sequence[tuple[int, int]], starts: np.ndarray) -> np.ndar
     return word
 
 
-def _check(model: Model, examples: Examples, items: Sequence[Item]) -> None:
+def _check(model: Model, examples: Examples, items: Sequence[Item], reading: Reading) -> None:
     """Every id has an embedding, and every text has at least one token."""
     vocabulary = model.network.get_input_embeddings().num_embeddings
     of_text = texts_of(examples)
@@ -156,8 +156,8 @@ def _check(model: Model, examples: Examples, items: Sequence[Item]) -> None:
                 f"The tokenizer of {model.name} gives token {int(item.ids.max())} for row {row} of {examples.task} "
                 f"({examples.split}), and the model has {vocabulary} token embeddings; they do not belong together."
             )
-        if not len(item.take) and not item.truncated and examples.words is None:
+        if not len(item.take) and reading.pool != "words":
             raise DataError(
-                f"Row {row} of {examples.task} ({examples.split}) has no token but special ones for {model.name}: "
-                f"{examples.texts[of_text[i]][:40]!r}. Leave the row out of the data."
+                f"Row {row} of {examples.task} ({examples.split}) has no token but special ones for {model.name} "
+                f"within {reading.max_length} tokens: {examples.texts[of_text[i]][:40]!r}. Leave that row out."
             )

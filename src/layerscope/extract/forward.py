@@ -145,6 +145,8 @@ def check_layers(layers: Sequence[int] | None, model: Model) -> tuple[int, ...]:
     """The layers that are wanted, in order; all of them if none are named."""
     if layers is None:
         return tuple(range(model.depth + 1))
+    if isinstance(layers, (int, str)) or not all(isinstance(layer, (int, np.integer)) for layer in layers):
+        raise InputError(f"layers={layers!r} was given; a list of whole numbers is needed, such as [0, {model.depth}].")
     wrong = [layer for layer in layers if not 0 <= layer <= model.depth]
     if wrong or not len(layers):
         asked = ", ".join(map(str, wrong)) or "none"

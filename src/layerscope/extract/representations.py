@@ -16,7 +16,7 @@ from torch import Tensor
 from layerscope.errors import DataError, InputError
 from layerscope.extract.rows import Rows
 from layerscope.extract.summary import summarise
-from layerscope.store import atomic_folder, write_json
+from layerscope.store import atomic_folder, sync, write_json
 
 if TYPE_CHECKING:
     import pandas
@@ -66,8 +66,10 @@ class Representations:
         if names is not None and len(names) != len(arrays):
             raise InputError(f"{len(names)} names were given for {len(arrays)} layers.")
         n = len(states[0])
+        if rows is not None and len(rows) != n:
+            raise InputError(f"The identities of {len(rows)} rows were given for {n} rows.")
         found = Representations(
-            {i: state.detach().to("cpu", torch.float32) for i, state in states.items()},
+            {i: state.detach().to("cpu", torch.float32, copy=True) for i, state in states.items()},
             rows if rows is not None else Rows(None, None, "", np.arange(n)),
             names=names,
         )
@@ -94,9 +96,10 @@ class Representations:
             if layer not in self._states:
                 self[layer]
         chosen = [layer for layer in self.layers if layers is None or layer in layers]
-        index = slice(None) if rows is None else rows
-        picked = np.arange(len(self))[index]
-        at = index if isinstance(index, slice) else torch.from_numpy(np.array(picked))
+        if not chosen:
+            raise InputError(f"No layer was selected; there are {_spell(self.layers)}.")
+        picked = np.atleast_1d(np.arange(len(self))[slice(None) if rows is None else rows])
+        at = slice(None) if rows is None else torch.from_numpy(picked.copy())
         return Representations(
             {layer: self[layer][at] for layer in chosen},
             self.rows.take(picked),
@@ -112,11 +115,15 @@ class Representations:
         if values.shape != (len(self),):
             raise InputError(f"{len(self)} labels are needed, one a row; the shape given is {values.shape}.")
         if values.dtype.kind in "USO":
+            if any(v is None for v in values):
+                raise InputError("Every row needs a label, and some are None; select the rows that have one first.")
             known = list(names) if names is not None else sorted({str(v) for v in values})
             missing = {str(v) for v in values} - set(known)
             if missing:
                 raise InputError(f"The labels {', '.join(sorted(missing))} are not among the names {known}.")
             values, names = np.asarray([known.index(str(v)) for v in values]), known
+        elif names is not None and (values.dtype.kind not in "iub" or not np.isin(values, range(len(names))).all()):
+            raise InputError(f"Labels with {len(names)} names must be whole numbers from 0 to {len(names) - 1}.")
         values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
         return Representations(self._states, self.rows, values, label_names=names, names=self.names, info=self.info)
 
@@ -128,11 +135,9 @@ class Representations:
             same_kind = (first.task, first.split, first.fingerprint, first.units)
             if (other.rows.task, other.rows.split, other.rows.fingerprint, other.rows.units) != same_kind:
                 first.require_same(other.rows)
-        keys = [reps.rows.keys() for reps in many]
-        shared = keys[0]
-        for other_keys in keys[1:]:
-            shared = np.intersect1d(shared, other_keys)
-        return [reps.select(rows=np.flatnonzero(np.isin(k, shared))) for reps, k in zip(many, keys, strict=True)]
+        places = [{key: place for place, key in enumerate(reps.rows.keys())} for reps in many]
+        shared = [key for key in places[0] if all(key in other for other in places[1:])]
+        return [reps.select(rows=[p[key] for key in shared]) for reps, p in zip(many, places, strict=True)]
 
     def save(self, path: str | Path) -> Path:
         """Write a folder with the layers (safetensors) and what they are (JSON); atomic."""
@@ -199,10 +204,14 @@ class _Shards(Mapping[int, Tensor]):
 def write_shard(path: Path, states: Mapping[int, Tensor], rows: Rows, labels: np.ndarray | None) -> None:
     """Some rows of all layers in one file, under a temporary name until it is whole."""
     tensors = {f"layer.{layer}": states[layer].contiguous() for layer in states}
+    for name, tensor in tensors.items():  # one array given for two layers is written twice
+        if sum(tensor.data_ptr() == other.data_ptr() for other in tensors.values()) > 1:
+            tensors[name] = tensor.clone()
     arrays = rows.arrays() | ({} if labels is None else {"label": labels})
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     temporary = path.with_name(f".{path.name}")
     save_file(tensors, temporary)
+    sync(temporary)
     temporary.replace(path)
 
 

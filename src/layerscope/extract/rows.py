@@ -63,13 +63,9 @@ class Rows:
         columns = {unit if name == "unit" else name: part for name, part in self.arrays().items()}
         return pandas.DataFrame({"task": self.task, "split": self.split, **columns})
 
-    def keys(self) -> np.ndarray:
-        """One record a row, for finding common rows."""
-        arrays = self.arrays()
-        found = np.empty(len(self), dtype=[(name, np.int64) for name in arrays])
-        for name, part in arrays.items():
-            found[name] = part
-        return found
+    def keys(self) -> list[tuple[int, ...]]:
+        """One key a row, for finding common rows."""
+        return list(zip(*(part.tolist() for part in self.arrays().values()), strict=True))
 
     def difference(self, other: Rows) -> str | None:
         """In what two sets of rows differ, in a few words; None if row i is the same thing in both."""

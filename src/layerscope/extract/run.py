@@ -88,17 +88,20 @@ def extract(
     chosen = check_layers(layers, model)
     team = Team.current()
     job = _Job(model, examples, chosen, reading, batch_tokens)
-    if not store and team.size == 1:
-        return job.in_memory()
-    folder = Store().produce("representations", job.spec(), partial(job.write, team), team)
-    return read_folder(folder)
+    if store or team.size > 1:
+        reps = read_folder(Store().produce("representations", job.spec(), partial(job.write, team), team))
+    else:
+        reps = job.in_memory()
+    if team.is_main:
+        job.report(reps)
+    return reps
 
 
 def examples_of(source: Any, split: str | None, limit: int | None, *, learning: bool = False) -> Examples:
     """The examples of a task argument's split, the first `limit` of them."""
     examples = task(source).split(split, learning=learning)
-    if limit is not None and limit < 1:
-        raise InputError(f"limit is {limit}; it must be at least 1.")
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise InputError(f"limit is {limit}; it must be a whole number of at least 1.")
     return examples if limit is None else examples.take(slice(limit))
 
 
@@ -138,7 +141,7 @@ class _Job:
     def in_memory(self) -> Representations:
         keeper = Keeper()
         tally = self.streamer.feed(self.examples, [keeper], self._title)
-        self._report(tally)
+        self._need_rows(tally)
         states, rows, labels = keeper.finish()
         return Representations(states, rows, labels, label_names=self.examples.label_names, info=self._info(tally))
 
@@ -161,7 +164,7 @@ class _Job:
             total = Tally()
             for file in tallies:
                 total.add(Tally(**json.loads(file.read_text(encoding="utf-8"))))
-            self._report(total)
+            self._need_rows(total)
             write_card(folder, [n for n in names if (folder / n).is_file()], self._card(total))
             for file in tallies:
                 file.unlink()
@@ -204,16 +207,19 @@ class _Job:
             "info": self._info(tally),
         }
 
-    def _report(self, tally: Tally) -> None:
+    def _need_rows(self, tally: Tally) -> None:
         if not tally.rows:
             raise InputError(f"No row came out of {self.examples.task} ({self.examples.split}).")
-        if tally.words_left_out:
+
+    def report(self, reps: Representations) -> None:
+        """Say what the length limit cut off, whether the work was done now or earlier."""
+        limit = min(self.reading.max_length, self.model.positions or self.reading.max_length)
+        if cut := reps.info["truncated"]:
             log.warning(
-                "%d words of %s were left out: they are cut off at %d tokens or have no token.",
-                tally.words_left_out,
-                self.examples.task,
-                self.reading.max_length,
+                "%d of %d texts of %s are cut off at %d tokens.", cut, reps.info["texts"], self.examples.task, limit
             )
+        if words := reps.info["words_left_out"]:
+            log.warning("%d words are left out: they are cut off or have no token.", words)
 
 
 def _tally_name(shard: int) -> str:

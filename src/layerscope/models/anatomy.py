@@ -29,13 +29,16 @@ class Anatomy:
     time_first: bool = False  # blocks work on (time, batch, width)
     keeps_first: str = ""  # why block 1 cannot be removed from a checkpoint, if it cannot
     refused_fields: tuple[tuple[str, str], ...] = ()  # config fields that break replay when set, and why
+    stale: str | None = None  # tensors of old checkpoints that are no weights (a regular expression)
     generic: bool = False  # found by the generic finder, accepted by the self-check
 
 
 _BERT = Anatomy("bert", "encoder.layer", base_head=("pooler",))
 _ROBERTA = Anatomy("roberta", "encoder.layer", base_head=("pooler",), position_offset=2)
 _DEBERTA = Anatomy("deberta", "encoder.layer", head=("pooler", "classifier"))
-_GPT2 = Anatomy("gpt2", "h", "n_layer", head=("score",), final_norm="ln_f", summary="last")
+_GPT2 = Anatomy(
+    "gpt2", "h", "n_layer", head=("score",), final_norm="ln_f", summary="last", stale=r"\.attn\.(masked_)?bias$"
+)
 _LLAMA = Anatomy("llama", "layers", head=("score",), final_norm="norm", summary="last")
 
 _FAMILIES = (

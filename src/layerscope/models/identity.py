@@ -32,8 +32,11 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         state = json.loads(tokenizer.backend_tokenizer.to_str())
         for setting in ("truncation", "padding"):  # what the last call set, not what the tokenizer is
             state.pop(setting, None)
-        return digest(type(tokenizer).__name__, json.dumps(state, sort_keys=True))
-    return digest(type(tokenizer).__name__, json.dumps(tokenizer.get_vocab(), sort_keys=True))
+        content = json.dumps(state, sort_keys=True)
+    else:
+        content = json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    settings = [str(getattr(tokenizer, name, None)) for name in ("truncation_side", "model_input_names")]
+    return digest(type(tokenizer).__name__, content, *settings)
 
 
 def _bytes_hash(tensor: torch.Tensor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -85,17 +86,39 @@ def load(
     A classifier checkpoint opens with its head, any other as a bare encoder. `seed` decides the weights of
     `random:` models. `device` is the first GPU where there is one, unless said otherwise.
     """
-    if isinstance(source, Model):
-        return source if tokenizer is None else replace(source, tokenizer=tokenizer)
+    if isinstance(tokenizer, (str, Path)):
+        tokenizer = _open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
     if not isinstance(source, (str, Path)):
-        return _wrap_network(source, tokenizer)
+        model = source if isinstance(source, Model) else _wrap_network(source, tokenizer)
+        _check_as_it_is(model, dtype, device)
+        return model if tokenizer is None else replace(model, tokenizer=tokenizer)
     asked = parse(str(source))
     folder = fetch(asked)
     network = _open(asked, folder, _dtype(dtype), seed)
     if tokenizer is None:
         tokenizer = _open_tokenizer(folder, asked.name)
-    network.to(device if device is not None else default_device())
+    network.eval().to(_device(device))
     return _examined(network, tokenizer, str(source))
+
+
+def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.device | None) -> None:
+    """A loaded model is used as it is; asking for another float type or device is a mistake, not a wish."""
+    if dtype != torch.float32 and _dtype(dtype) != model.network.dtype:
+        raise InputError(f"{model.name} is loaded in {model.network.dtype}; convert it yourself: network.to({dtype}).")
+    if device is not None and _device(device).type != model.device.type:
+        raise InputError(f"{model.name} is loaded on {model.device}; move it yourself: network.to({str(device)!r}).")
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        return default_device()
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        usable = "cpu" + (", cuda" if torch.cuda.is_available() else "")
+        raise InputError(f"The device {str(device)!r} cannot be used here; usable: {usable}.") from error
+    return found
 
 
 def default_device() -> torch.device:
@@ -127,7 +150,6 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
 
 def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     """The Model, its anatomy known or found and checked."""
-    network.eval()
     setattr(network, _CARRIED, tokenizer)
     if getattr(network.config, "vocab_size", None) is None:
         raise ModelError(f"{name} ({network.config.model_type}) is not a text model: it has no vocabulary.")
@@ -209,9 +231,12 @@ def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
     """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
     known = anatomies.known(network.config)
     unused = known.base_head if known else ("pooler",)
+    stale = re.compile(known.stale) if known and known.stale else None
     with_head = network.base_model is not network
     missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in unused]
-    unexpected = [k for k in info["unexpected_keys"] if _in_body(network, k, unused)]
+    unexpected = [
+        k for k in info["unexpected_keys"] if _in_body(network, k, unused) and not (stale and stale.search(k))
+    ]
     problems = [
         f"{len(keys)} tensors {what} (such as {min(keys)})"
         for keys, what in (

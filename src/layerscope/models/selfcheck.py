@@ -36,7 +36,19 @@ def find_anatomy(network: Any) -> list[Anatomy]:
             f"{config.model_type} is not supported: no list of {depth} blocks was found in {type(base).__name__}."
         )
     pooler = tuple(name for name, _ in base.named_children() if name == "pooler")
-    return [replace(anatomy, base_head=pooler, final_norm=_final_norm(base, anatomy)) for anatomy in found]
+    offset = _position_offset(base)
+    return [
+        replace(anatomy, base_head=pooler, position_offset=offset, final_norm=_final_norm(base, anatomy))
+        for anatomy in found
+    ]
+
+
+def _position_offset(base: nn.Module) -> int:
+    """Position embeddings with a padding index start counting after it, as RoBERTa's do."""
+    for name, module in base.named_modules():
+        if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
+            return module.padding_idx + 1
+    return 0
 
 
 def _per_layer(config: Any, depth: int) -> tuple[str, ...]:
@@ -78,6 +90,10 @@ def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iter
         if not close(replay.states[block], replay.entered[block]):
             yield f"the output of block {block} is not what block {block + 1} receives"
             return
+    alone = Replay(model, {name: value[..., 1:2, :5] for name, value in one.items()})
+    if not all(close(a[-1:, :5], b) for a, b in zip(replay.states, alone.states, strict=True)):
+        yield "padding changes the states of the tokens before it"
+        return
     composed = replay.run(replay.states[0], 1, replay.depth)
     if not close(primary(replay.finish(composed)), primary(replay.result)):
         yield "its blocks run one by one do not give its own output"

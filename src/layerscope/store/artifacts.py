@@ -60,12 +60,13 @@ class Entry:
             return f"{CARD} is missing, unreadable or another artifact's"
         for name, expected in card["files"].items():
             file = self.path / name
-            if not file.is_file():
+            try:
+                if file.stat().st_size != expected["size"]:
+                    return f"{name} has {file.stat().st_size} bytes instead of {expected['size']}"
+                if checksum(file) != expected["checksum"]:
+                    return f"{name} does not match its checksum"
+            except FileNotFoundError:
                 return f"{name} is missing"
-            if file.stat().st_size != expected["size"]:
-                return f"{name} has {file.stat().st_size} bytes instead of {expected['size']}"
-            if checksum(file) != expected["checksum"]:
-                return f"{name} does not match its checksum"
         return None
 
 
@@ -87,7 +88,7 @@ class Store:
         key = key_of(kind, spec)
         done = Entry(kind, key, self.root / "done" / kind / key, "done")
         with self._sentences():
-            if team.tell(team.is_main and self._sound(done)):
+            if team.tell(team.is_main and done.path.is_dir() and done.fault() is None):
                 return done.path
             if not team.is_main:
                 team.wait()  # until the main process holds the lock and has made the folder
@@ -128,12 +129,14 @@ class Store:
     def remove(self, entry: Entry) -> None:
         """Delete an artifact; never while it is being built."""
         with self._sentences(), self._lock(entry.kind, entry.key):
-            shutil.rmtree(entry.path, ignore_errors=False)
+            if entry.path.exists():  # what was unfinished may be done by now
+                shutil.rmtree(entry.path)
 
     def _staging(self, kind: str, key: str) -> Path:
         return self.root / "unfinished" / kind / key
 
     def _sound(self, entry: Entry) -> bool:
+        """Whether the artifact is there and whole; a damaged one is set aside. The lock must be held."""
         if not entry.path.is_dir():
             return False
         fault = entry.fault()
@@ -192,6 +195,8 @@ class Store:
         try:
             yield
         except OSError as error:
-            if error.errno not in ways_out:
+            inside = str(error.filename or "").startswith(str(self.root))
+            if error.errno not in ways_out and not inside:
                 raise
-            raise StoreError(f"The store {self.root} cannot be used: {ways_out[error.errno]}.") from error
+            way_out = ways_out.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
+            raise StoreError(f"The store {self.root} cannot be used: {way_out}.") from error

@@ -42,6 +42,21 @@ def publish(source: Path, target: Path) -> None:
     sync(target.parent)
 
 
+def check_free(target: Path, marker: str) -> None:
+    """Raise a sentence if a folder cannot be written as `target`: in the way, or not allowed."""
+    if target.exists() and not (target / marker).is_file() and (target.is_file() or any(target.iterdir())):
+        raise InputError(
+            f"{target} exists and does not hold a {marker}, so it is not overwritten; "
+            "give another path or remove it first."
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror}; give another path.") from error
+
+
 @contextmanager
 def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
     """A folder to write into, which takes the name `target` only when the block ends well.
@@ -50,12 +65,7 @@ def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
     kind is ever overwritten.
     """
     target = Path(target)
-    if target.exists() and not (target / marker).is_file() and (target.is_file() or any(target.iterdir())):
-        raise InputError(
-            f"{target} exists and does not hold a {marker}, so it is not overwritten; "
-            "give another path or remove it first."
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    check_free(target, marker)
     staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     staging.chmod(0o755)
     try:
