@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 
 import pandas
 import pytest
@@ -123,26 +122,24 @@ def test_a_hub_id_of_ones_own(monkeypatch):
     assert calls[-1] == {"path": "someone/things", "name": "hard", "revision": "v2", "split": "train"}
 
 
-MIRROR = os.environ.get("LAYERSCOPE_TEST_DATA", "../shared/data")
 SIZES = {
-    "glue": {"cola": 1043, "sst2": 872, "mrpc": 408, "rte": 277, "stsb": 1500, "wnli": 71},
-    "partial": {"mnli": 6238, "qnli": 1093, "boolq": 654, "hellaswag": 2009, "cosmosqa": 597, "yelp_polarity": 4455},
+    **{"cola": 1043, "sst2": 872, "mrpc": 408, "rte": 277, "stsb": 1500, "wnli": 71},
+    **{"mnli": 6238, "qnli": 1093, "boolq": 654, "hellaswag": 2009, "cosmosqa": 597, "yelp_polarity": 4455},
 }
+real = pytest.mark.skipif("LAYERSCOPE_DATA" not in os.environ, reason="LAYERSCOPE_DATA is not set")
 
 
-@pytest.mark.skipif(not Path(MIRROR).is_dir(), reason="the real data sets are not on this machine")
-@pytest.mark.parametrize(("folder", "name"), [(f, n) for f, names in SIZES.items() for n in names])
-def test_the_real_data_sets_are_read_whole(folder, name, monkeypatch):
-    monkeypatch.setenv("LAYERSCOPE_DATA", f"{MIRROR}/{folder}")
+@real
+@pytest.mark.parametrize("name", SIZES)
+def test_the_real_data_sets_are_read_whole(name):
     examples = ls.task(name).split()
-    assert len(examples) == SIZES[folder][name]
+    assert len(examples) == SIZES[name]
     assert examples.skipped == 0
     assert examples.labels is not None
 
 
-@pytest.mark.skipif(not Path(MIRROR).is_dir(), reason="the real data sets are not on this machine")
-def test_the_genres_of_the_english_web_treebank(monkeypatch):
-    monkeypatch.setenv("LAYERSCOPE_DATA", f"{MIRROR}/ewt")
+@real
+def test_the_genres_of_the_english_web_treebank():
     task = ls.task("ewt-genre")
     sizes = {split: (len(task.split(split)), sum(map(len, task.split(split).words))) for split in task.splits}
     assert sizes == {"train": (12544, 204577), "validation": (2001, 25147), "test": (2077, 25094)}

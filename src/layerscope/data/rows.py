@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from layerscope.data.examples import Examples
+from layerscope.data.labels import Labels, as_number, hidden, pick
 from layerscope.data.registry import Columns
 from layerscope.data.tables import BadRow, Table
 from layerscope.errors import DataError, log
@@ -25,72 +23,6 @@ _PAIR_NAMES = (
 _WORDS_NAMES = ("words", "tokens")
 _LABEL_NAMES = ("label", "labels", "class", "target")
 _SHOWN = 5  # bad rows that an error message lists
-
-
-@dataclass(frozen=True)
-class Labels:
-    """What the label column means: classes by name, or a number."""
-
-    names: tuple[str, ...] = ()
-    number: bool = False
-
-    def read(self, value: Any) -> float | int | str:
-        """The value's class or number; a sentence if it is neither."""
-        if is_missing(value):
-            return "the label is missing"
-        index = as_number(value)
-        if self.number:
-            return f"{value!r} is not a number" if index is None or not np.isfinite(index) else float(index)
-        if label_name(value) in self.names:
-            return self.names.index(label_name(value))
-        if index is not None and index in range(len(self.names)) and self._indexed:
-            return int(index)
-        return f"{value!r} is not one of the labels {', '.join(self.names)}"
-
-    @property
-    def _indexed(self) -> bool:
-        """Whether a number may mean the place in the list: not where the names are numbers themselves."""
-        return not all(as_number(name) is not None for name in self.names)
-
-
-def as_number(value: Any) -> float | None:
-    """The value as a number, or None; also for the strings that CSV gives."""
-    if isinstance(value, (list, dict)):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def is_missing(value: Any) -> bool:
-    """None, an empty text, or a NaN in whatever spelling."""
-    number = as_number(value)
-    return value is None or value == "" or (number is not None and math.isnan(number))
-
-
-def label_name(value: Any) -> str:
-    """A label's name; a whole number is named alike however it is written (1, 1.0, "1.0")."""
-    number = as_number(value)
-    if isinstance(value, bool) or number is None or not number.is_integer() or "." not in str(value):
-        return str(value)
-    return str(int(number))
-
-
-def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
-    """What a label column means, from all its values: numbers with a fraction are a regression, the rest classes.
-
-    Class names are in sorted order (numerically if they are whole numbers), so that every split agrees.
-    """
-    present = [v for v in values if not is_missing(v)]
-    numbers = [as_number(v) for v in present]
-    numeric = bool(present) and None not in numbers
-    whole = numeric and all(n is not None and n.is_integer() for n in numbers)
-    if number or (number is None and numeric and not whole):
-        return Labels(number=True)
-    names = {label_name(v) for v in present}
-    as_numbers = whole and not any(isinstance(v, bool) for v in present)
-    return Labels(tuple(sorted(names, key=float) if as_numbers else sorted(names)))
 
 
 def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
@@ -217,19 +149,6 @@ def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
             "(--skip-bad on the command line)."
         )
     log.warning("%s are left out: %s.", count, listed)
-
-
-def hidden(values: Sequence[Any]) -> bool:
-    """Whether a test split hides its labels: every one is -1 or absent, as GLUE does."""
-    return all(as_number(v) == -1 or is_missing(v) for v in values) and any(as_number(v) == -1 for v in values)
-
-
-def pick(value: Any, pattern: str | None) -> Any:
-    """The part of a label's value that the pattern matches."""
-    if pattern is None or value is None:
-        return value
-    match = re.search(pattern, str(value))
-    return match.group(0) if match else value
 
 
 def _label_column(table: Table, names: Sequence[str], may_lack: bool) -> str | None:

@@ -9,8 +9,9 @@ from typing import Any, get_args
 
 from layerscope.data import pydocs
 from layerscope.data.examples import Examples
+from layerscope.data.labels import Labels, hidden, infer_labels, pick
 from layerscope.data.registry import Columns, Hub, Metric, TaskSpec, registry, spec_of
-from layerscope.data.rows import Labels, build, guess_columns, hidden, index_labels, infer_labels, pick
+from layerscope.data.rows import build, guess_columns, index_labels
 from layerscope.data.sources import HubSource, LocalSource, MirroredSource, Source, folder_source, mirror, roots
 from layerscope.data.tables import Table, endings, readable
 from layerscope.errors import DataError, InputError, choose, near, unknown
