@@ -278,17 +278,12 @@ def test_taking_some_keeps_identity(tmp_path):
     assert part.fingerprint == examples.fingerprint
 
 
-def test_hub_labels_hidden_as_minus_one_are_no_labels(tmp_path):
-    path = tmp_path / "cola"
-    path.mkdir()
-    pandas.DataFrame({"sentence": ["a b"], "label": [-1], "idx": [0]}).to_parquet(path / "test.parquet")
-    import os
-
-    os.environ["LAYERSCOPE_DATA"] = str(tmp_path)
-    try:
-        assert ls.task("cola").split("test").labels is None
-    finally:
-        del os.environ["LAYERSCOPE_DATA"]
+def test_hub_labels_hidden_as_minus_one_are_no_labels(tmp_path, monkeypatch):
+    (tmp_path / "cola").mkdir()
+    frame = pandas.DataFrame({"sentence": ["a b"], "label": [-1], "idx": [0]})
+    frame.to_parquet(tmp_path / "cola" / "test.parquet")
+    monkeypatch.setenv("LAYERSCOPE_DATA", str(tmp_path))
+    assert ls.task("cola").split("test").labels is None
 
 
 def test_json_numbers_and_nulls(tmp_path):
