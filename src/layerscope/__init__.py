@@ -12,6 +12,7 @@ from layerscope.errors import LayerscopeError
 if TYPE_CHECKING:
     from layerscope.data import Task, task, tasks
     from layerscope.extract import Attentions, Representations, attentions, extract, stream
+    from layerscope.measures import Moments, measure, measures
     from layerscope.models import Model, Replay, families, load
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Attentions": "extract",
     "Model": "models",
+    "Moments": "measures",
     "Replay": "models",
     "Representations": "extract",
     "Task": "data",
@@ -27,6 +29,8 @@ _HOMES = {
     "extract": "extract",
     "families": "models",
     "load": "models",
+    "measure": "measures",
+    "measures": "measures",
     "stream": "extract",
     "task": "data",
     "tasks": "data",
@@ -36,6 +40,7 @@ __all__ = [
     "Attentions",
     "LayerscopeError",
     "Model",
+    "Moments",
     "Replay",
     "Representations",
     "Task",
@@ -44,6 +49,8 @@ __all__ = [
     "extract",
     "families",
     "load",
+    "measure",
+    "measures",
     "stream",
     "task",
     "tasks",

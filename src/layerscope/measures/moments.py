@@ -1,0 +1,276 @@
+"""Second moments of row-aligned views: everything that most similarity measures need, in one pass over any n.
+
+Stack the views (layers of one or several models, one-hot labels) side by side, Z = [X_1 .. X_V]. Kept are the summed
+weight, sum Z, and the wanted blocks of Z'Z, all about a shift near the mean, so that a large offset costs no digits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from layerscope.errors import DataError, InputError
+from layerscope.store import write_json
+
+FORMAT = 1
+BLOCK = 4096  # rows a product: small products waste most of the time
+Pair = tuple[int, int]
+
+
+def all_pairs(views: int) -> list[Pair]:
+    """Every pair i <= j: the other half is its transpose."""
+    return [(i, j) for i in range(views) for j in range(i, views)]
+
+
+class Moments:
+    """n, sums and cross products of row-aligned views, by `update(rows of every view)`.
+
+    `pairs` are the blocks that are wanted (all of them if not given); the diagonal is always kept. `exact=True` makes
+    the products in float64, which measures that invert a covariance need; otherwise a CPU makes them in float32, a few
+    thousand rows at a time, and sums those in float64. `debiased=True` keeps the extra sums of debiased CKA.
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        *,
+        pairs: Iterable[Pair] | None = None,
+        exact: bool = False,
+        debiased: bool = False,
+        device: torch.device | str = "cpu",
+        block: int = BLOCK,
+    ) -> None:
+        self.widths = tuple(int(w) for w in widths)
+        self.device = torch.device(device)
+        self.exact = exact or self.device.type == "cuda"  # there float64 products cost nothing
+        self.debiased = debiased
+        views = range(len(self.widths))
+        wanted = all_pairs(len(self.widths)) if pairs is None else [(min(p), max(p)) for p in pairs]
+        self.pairs = sorted({*wanted, *((i, i) for i in views)})
+        self.n = 0
+        self.weight = 0.0
+        self._block = block
+        self._rows: list[list[Tensor]] = []  # buffered batches, each a list of views
+        self._weights: list[Tensor | None] = []
+        self._waiting = 0
+        self.shift: list[Tensor] | None = None
+        self._sum = [self._zeros(w) for w in self.widths]
+        self._product = {(i, j): self._zeros(self.widths[i], self.widths[j]) for i, j in self.pairs}
+        # For debiased CKA: sum |x_i|^2 x_j for every ordered pair, and sum |x_i|^2 |x_j|^2.
+        ordered = sorted({*self.pairs, *((j, i) for i, j in self.pairs)}) if debiased else []
+        self._cubic = {(i, j): self._zeros(self.widths[j]) for i, j in ordered}
+        self._quartic = {pair: self._zeros(()) for pair in (self.pairs if debiased else ())}
+
+    def _zeros(self, *shape: Any) -> Tensor:
+        return torch.zeros(*shape, dtype=torch.float64, device=self.device)
+
+    def update(self, views: Sequence[Tensor], weights: Tensor | None = None) -> None:
+        """More rows: one (k, width) tensor a view, the same k rows in each; perhaps a weight a row."""
+        if len(views) != len(self.widths):
+            raise InputError(f"{len(self.widths)} views are needed and {len(views)} were given.")
+        rows = len(views[0])
+        for i, (view, width) in enumerate(zip(views, self.widths, strict=True)):
+            if tuple(view.shape) != (rows, width):
+                raise InputError(f"View {i} has shape {tuple(view.shape)} where ({rows}, {width}) is needed.")
+        if weights is not None and (len(weights) != rows or bool((weights < 0).any())):
+            raise InputError(f"{rows} weights, none below 0, are needed, one a row.")
+        if not rows:
+            return
+        self._rows.append([view.detach() for view in views])
+        self._weights.append(weights)
+        self._waiting += rows
+        if self._waiting >= self._block:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Add what is buffered, in products of many rows."""
+        if not self._waiting:
+            return
+        columns = [torch.cat([rows[i] for rows in self._rows]) for i in range(len(self.widths))]
+        given = any(w is not None for w in self._weights)
+        weights = None
+        if given:
+            parts = [
+                torch.ones(len(rows[0]), dtype=torch.float64) if w is None else w.to(torch.float64).cpu()
+                for rows, w in zip(self._rows, self._weights, strict=True)
+            ]
+            weights = torch.cat(parts).to(self.device)
+        self._rows, self._weights, self._waiting = [], [], 0
+        if self.shift is None:
+            self.shift = [c.to(self.device, torch.float64).mean(dim=0) for c in columns]
+        for start in range(0, len(columns[0]), self._block):
+            part = slice(start, start + self._block)
+            self._add([c[part] for c in columns], None if weights is None else weights[part])
+
+    def _add(self, views: list[Tensor], weights: Tensor | None) -> None:
+        assert self.shift is not None
+        dtype = torch.float64 if self.exact else torch.float32
+        # The difference is taken in float64: in float32 a large offset would eat the digits of what remains.
+        moved = [(v.to(self.device, torch.float64) - s).to(dtype) for v, s in zip(views, self.shift, strict=True)]
+        self.n += len(moved[0])
+        self.weight += len(moved[0]) if weights is None else float(weights.sum())
+        left = moved if weights is None else [m * weights.to(dtype)[:, None] for m in moved]
+        self._sum = [s + m.sum(dim=0, dtype=torch.float64) for s, m in zip(self._sum, left, strict=True)]
+        self._add_products(left, moved)
+        if self.debiased:
+            self._add_higher(moved, weights)
+
+    def _add_products(self, left: list[Tensor], right: list[Tensor]) -> None:
+        """One product for each view with all its partners side by side: as fast as one large product."""
+        partners: dict[int, list[int]] = {}
+        for i, j in self.pairs:
+            partners.setdefault(i, []).append(j)
+        for i, others in partners.items():
+            joined = right[others[0]] if len(others) == 1 else torch.cat([right[j] for j in others], dim=1)
+            product = left[i].T @ joined
+            for j, piece in zip(others, product.split([self.widths[j] for j in others], dim=1), strict=True):
+                self._product[i, j] += piece
+
+    def _add_higher(self, views: list[Tensor], weights: Tensor | None) -> None:
+        if weights is not None:
+            raise InputError("Debiased CKA is not defined for weighted rows.")
+        wide = [v.to(torch.float64) for v in views]
+        squares = [w.pow(2).sum(dim=1) for w in wide]
+        for i, j in self._cubic:
+            self._cubic[i, j] += squares[i] @ wide[j]
+        for i, j in self._quartic:
+            self._quartic[i, j] += squares[i] @ squares[j]
+
+    def mean(self, i: int) -> Tensor:
+        """The (weighted) mean of view i, (width,) in float64."""
+        self._need_rows()
+        assert self.shift is not None
+        return self.shift[i] + self._sum[i] / self.weight
+
+    def scatter(self, i: int, j: int) -> Tensor:
+        """sum w (x - mean x)(y - mean y)' of views i and j, (width i, width j) in float64."""
+        self._need_rows()
+        if (min(i, j), max(i, j)) not in self._product:
+            raise InputError(f"The product of views {i} and {j} was not asked for, so it was not kept.")
+        product = self._product[i, j] if i <= j else self._product[j, i].T
+        return product - torch.outer(self._sum[i], self._sum[j]) / self.weight
+
+    def cov(self, i: int, j: int) -> Tensor:
+        """The covariance of views i and j: the scatter over the summed weight."""
+        return self.scatter(i, j) / self.weight
+
+    def hsic(self, i: int, j: int) -> float:
+        """The unbiased HSIC of linear kernels (Song et al. 2012), times n (n - 3), from the extra sums."""
+        self._need_rows()
+        if not self.debiased:
+            raise InputError("The sums of debiased CKA were not kept; make the moments with debiased=True.")
+        first, second = min(i, j), max(i, j)
+        product, quartic = self._product[first, second], float(self._quartic[first, second])
+        sx, sy = self._sum[first], self._sum[second]
+        n = self.n
+        trace = float(product.pow(2).sum()) - quartic
+        ones = [float(s @ s) - float(torch.trace(self._product[k, k])) for s, k in ((sx, first), (sy, second))]
+        crossed = float(sx @ product @ sy) - float(sx @ self._cubic[second, first])
+        crossed += -float(sy @ self._cubic[first, second]) + quartic
+        return trace + ones[0] * ones[1] / ((n - 1) * (n - 2)) - 2 * crossed / (n - 2)
+
+    def _need_rows(self) -> None:
+        self._flush()
+        if not self.n or not self.weight:
+            raise InputError("There are no rows yet, so there are no moments.")
+
+    def merge(self, other: Moments) -> Moments:
+        """This with the rows of another one added, whatever the two shifts are."""
+        same = ("widths", "pairs", "debiased")
+        if any(getattr(self, name) != getattr(other, name) for name in same):
+            raise InputError("These moments are of different views or pairs and cannot be added.")
+        self._flush()
+        other._flush()
+        if not other.n:
+            return self
+        if self.shift is None:
+            self.shift = [s.to(self.device, copy=True) for s in other.shift or ()]
+        moved = other._about(self.shift)
+        for name in ("_product", "_cubic", "_quartic"):
+            mine = getattr(self, name)
+            for key, value in moved[name].items():
+                mine[key] += value.to(self.device)
+        self._sum = [s + value.to(self.device) for s, value in zip(self._sum, moved["_sum"], strict=True)]
+        self.n += other.n
+        self.weight += other.weight
+        return self
+
+    def _about(self, shift: Sequence[Tensor]) -> dict[str, Any]:
+        """The same moments about another shift: x - s = (x - own shift) + c with c = own shift - s."""
+        assert self.shift is not None
+        c = [own - s.to(self.device) for own, s in zip(self.shift, shift, strict=True)]
+        n, sums = self.weight, self._sum
+        product = {
+            (i, j): p + torch.outer(sums[i], c[j]) + torch.outer(c[i], sums[j]) + n * torch.outer(c[i], c[j])
+            for (i, j), p in self._product.items()
+        }
+        found: dict[str, Any] = {"_sum": [s + n * d for s, d in zip(sums, c, strict=True)], "_product": product}
+        found["_cubic"], found["_quartic"] = {}, {}
+
+        def block(i: int, j: int) -> Tensor:
+            return self._product[i, j] if i <= j else self._product[j, i].T
+
+        norms = {i: torch.trace(self._product[i, i]) for i in range(len(self.widths))}
+        for i, j in self._cubic:  # sum |x + a|^2 (y + b)
+            a, b = c[i], c[j]
+            total = norms[i] + 2 * (a @ sums[i]) + n * (a @ a)  # sum |x + a|^2
+            found["_cubic"][i, j] = self._cubic[i, j] + 2 * (a @ block(i, j)) + (a @ a) * sums[j] + total * b
+        for i, j in self._quartic:  # sum |x + a|^2 |y + b|^2
+            a, b = c[i], c[j]
+            square_x = norms[i] + 2 * (a @ sums[i])
+            square_y = norms[j] + 2 * (b @ sums[j])
+            found["_quartic"][i, j] = (
+                self._quartic[i, j]
+                + 2 * (b @ self._cubic[i, j])
+                + 2 * (a @ self._cubic[j, i])
+                + 4 * (a @ block(i, j) @ b)
+                + (b @ b) * square_x
+                + (a @ a) * square_y
+                + n * (a @ a) * (b @ b)
+            )
+        return found
+
+    def save(self, path: str | Path) -> Path:
+        """Write the moments as a folder: safetensors and JSON."""
+        from layerscope.store import atomic_folder
+
+        self._need_rows()
+        with atomic_folder(Path(path), "moments.json") as folder:
+            tensors = {f"shift.{i}": s for i, s in enumerate(self.shift or ())}
+            tensors |= {f"sum.{i}": s for i, s in enumerate(self._sum)}
+            for name in ("product", "cubic", "quartic"):
+                tensors |= {f"{name}.{i}.{j}": v for (i, j), v in getattr(self, f"_{name}").items()}
+            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, folder / "moments.safetensors")
+            card = {"format": FORMAT, "n": self.n, "weight": self.weight, "widths": list(self.widths)}
+            write_json(folder / "moments.json", card | {"debiased": self.debiased, "exact": self.exact})
+        return Path(path)
+
+    @staticmethod
+    def load(path: str | Path) -> Moments:
+        """The moments in a folder that `save` wrote."""
+        folder = Path(path)
+        try:
+            card = json.loads((folder / "moments.json").read_text(encoding="utf-8"))
+            file = safe_open(folder / "moments.safetensors", framework="pt")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder} holds no readable moments: {error}.") from error
+        if card.get("format") != FORMAT:
+            raise DataError(f"{folder} is in format {card.get('format')}; this version reads format {FORMAT}.")
+        names = {name: tuple(map(int, name.split(".")[1:])) for name in file.keys()}  # noqa: SIM118
+        pairs = [key for name, key in names.items() if name.startswith("product")]
+        found = Moments(card["widths"], pairs=pairs, exact=card["exact"], debiased=card["debiased"])  # type: ignore[arg-type]
+        found.n, found.weight = card["n"], card["weight"]
+        found.shift = [file.get_tensor(f"shift.{i}") for i in range(len(found.widths))]
+        found._sum = [file.get_tensor(f"sum.{i}") for i in range(len(found.widths))]
+        for name, key in names.items():
+            kind = name.split(".")[0]
+            if kind in ("product", "cubic", "quartic"):
+                getattr(found, f"_{kind}")[key] = file.get_tensor(name)
+        return found
