@@ -8,14 +8,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from layerscope.errors import LayerscopeError
+from layerscope.version import __version__
 
 if TYPE_CHECKING:
     from layerscope.data import Task, task, tasks
     from layerscope.extract import Attentions, Representations, attentions, extract, stream
-    from layerscope.measures import Moments, measure, measures
+    from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
 
-__version__ = "0.1.0"
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
@@ -24,13 +24,16 @@ _HOMES = {
     "Moments": "measures",
     "Replay": "models",
     "Representations": "extract",
+    "Similarity": "measures",
     "Task": "data",
     "attentions": "extract",
+    "compare": "measures",
     "extract": "extract",
     "families": "models",
     "load": "models",
     "measure": "measures",
     "measures": "measures",
+    "panels": "measures",
     "stream": "extract",
     "task": "data",
     "tasks": "data",
@@ -43,14 +46,17 @@ __all__ = [
     "Moments",
     "Replay",
     "Representations",
+    "Similarity",
     "Task",
     "__version__",
     "attentions",
+    "compare",
     "extract",
     "families",
     "load",
     "measure",
     "measures",
+    "panels",
     "stream",
     "task",
     "tasks",

@@ -39,6 +39,8 @@ def reviews(tmp_path):
 COMMANDS = [
     [],
     ["extract"],
+    ["compare"],
+    ["measures"],
     ["tasks"],
     ["models"],
     ["demo"],
@@ -94,6 +96,20 @@ def test_extract_prints_a_table_or_json_and_saves(model, reviews, tmp_path):
     records = json.loads(done.stdout)
     assert [r["layer"] for r in records] == ["0", "2", "3"]
     assert records[0]["top_direction"] is None  # the summary token of layer 0: undefined, not 0
+
+
+def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
+    out = tmp_path / "out"
+    done = run("compare", model, "--task", reviews, "--text", "review", "--measure", "cka,neuron", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in out.iterdir()} == {"cka.parquet", "cka.png", "neuron.parquet", "neuron.png"}
+    assert "cka over reviews (3 rows)" in done.stdout
+    assert "nan: every row is the same, so nothing varies." in done.stdout
+    done = run("compare", model, model, "--task", reviews, "--text", "review", "--format", "json")
+    records = json.loads(done.stdout)
+    assert len(records) == 25
+    assert records[0]["value"] is None
+    assert "cka" in {r["name"] for r in json.loads(run("measures", "--format", "json").stdout)}
 
 
 def test_tasks_and_models(model, reviews):

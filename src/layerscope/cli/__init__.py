@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from layerscope.cli import cache, demo, extract, models, tasks
+from layerscope.cli import cache, compare, demo, extract, measures, models, tasks
 from layerscope.errors import LayerscopeError, log
 
 app = typer.Typer(
@@ -19,14 +19,14 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (extract, tasks, models, demo):
+for command in (extract, compare, tasks, models, measures, demo):
     command.register(app)
 app.add_typer(cache.app, name="cache")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from layerscope import __version__
+        from layerscope.version import __version__
 
         print(f"layerscope {__version__}")
         raise typer.Exit

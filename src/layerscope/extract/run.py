@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import layerscope
 from layerscope.data import Examples, Task, task
 from layerscope.errors import InputError, log
 from layerscope.extract.forward import check_layers
@@ -25,6 +24,7 @@ from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 from layerscope.progress import progress
 from layerscope.store import Store, digest, write_json
 from layerscope.team import Team
+from layerscope.version import __version__
 
 VERSION = 1  # of the producer: a change of what comes out makes other artifacts
 _SHARD_BYTES = 1 << 29
@@ -189,7 +189,7 @@ class _Job:
             "truncated": tally.truncated,
             "words_left_out": tally.words_left_out,
             "reading": self.reading.spec(),
-            "layerscope": layerscope.__version__,
+            "layerscope": __version__,
             "torch": torch.__version__,
         }
 

@@ -54,7 +54,7 @@ class Moments:
         views = range(len(self.widths))
         wanted = all_pairs(len(self.widths)) if pairs is None else [(min(p), max(p)) for p in pairs]
         self.pairs = sorted({*wanted, *((i, i) for i in views)})
-        self.n = 0
+        self._n = 0
         self.weight = 0.0
         self._block = block
         self._rows: list[list[Tensor]] = []  # buffered batches, each a list of views
@@ -67,6 +67,11 @@ class Moments:
         ordered = sorted({*self.pairs, *((j, i) for i, j in self.pairs)}) if debiased else []
         self._cubic = {(i, j): self._zeros(self.widths[j]) for i, j in ordered}
         self._quartic = {pair: self._zeros(()) for pair in (self.pairs if debiased else ())}
+
+    @property
+    def n(self) -> int:
+        """How many rows there have been."""
+        return self._n + self._waiting
 
     def _zeros(self, *shape: Any) -> Tensor:
         return torch.zeros(*shape, dtype=torch.float64, device=self.device)
@@ -114,7 +119,7 @@ class Moments:
         dtype = torch.float64 if self.exact else torch.float32
         # The difference is taken in float64: in float32 a large offset would eat the digits of what remains.
         moved = [(v.to(self.device, torch.float64) - s).to(dtype) for v, s in zip(views, self.shift, strict=True)]
-        self.n += len(moved[0])
+        self._n += len(moved[0])
         self.weight += len(moved[0]) if weights is None else float(weights.sum())
         left = moved if weights is None else [m * weights.to(dtype)[:, None] for m in moved]
         self._sum = [s + m.sum(dim=0, dtype=torch.float64) for s, m in zip(self._sum, left, strict=True)]
@@ -178,7 +183,7 @@ class Moments:
 
     def _need_rows(self) -> None:
         self._flush()
-        if not self.n or not self.weight:
+        if not self._n or not self.weight:
             raise InputError("There are no rows yet, so there are no moments.")
 
     def merge(self, other: Moments) -> Moments:
@@ -188,7 +193,7 @@ class Moments:
             raise InputError("These moments are of different views or pairs and cannot be added.")
         self._flush()
         other._flush()
-        if not other.n:
+        if not other._n:
             return self
         if self.shift is None:
             self.shift = [s.to(self.device, copy=True) for s in other.shift or ()]
@@ -198,7 +203,7 @@ class Moments:
             for key, value in moved[name].items():
                 mine[key] += value.to(self.device)
         self._sum = [s + value.to(self.device) for s, value in zip(self._sum, moved["_sum"], strict=True)]
-        self.n += other.n
+        self._n += other._n
         self.weight += other.weight
         return self
 
@@ -266,7 +271,7 @@ class Moments:
         names = {name: tuple(map(int, name.split(".")[1:])) for name in file.keys()}  # noqa: SIM118
         pairs = [key for name, key in names.items() if name.startswith("product")]
         found = Moments(card["widths"], pairs=pairs, exact=card["exact"], debiased=card["debiased"])  # type: ignore[arg-type]
-        found.n, found.weight = card["n"], card["weight"]
+        found._n, found.weight = card["n"], card["weight"]
         found.shift = [file.get_tensor(f"shift.{i}") for i in range(len(found.widths))]
         found._sum = [file.get_tensor(f"sum.{i}") for i in range(len(found.widths))]
         for name, key in names.items():

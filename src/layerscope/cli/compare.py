@@ -1,0 +1,61 @@
+"""`layerscope compare`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from layerscope.cli.options import Data, open_task
+from layerscope.cli.output import FORMAT, Format, show
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example:  `layerscope compare demo:minilm --task pydocs --pool mean --measure cka,svcca -o out`"
+    )(compare)
+
+
+def compare(
+    models: list[str] = typer.Argument(help="One model (its layers among themselves), two, or more (all pairs)."),
+    task: str = Data.task,
+    measure: str = typer.Option("cka", help="One or several measures, with commas; `layerscope measures` lists them."),
+    split: str | None = Data.split,
+    pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),
+    limit: int | None = typer.Option(None, help="Only the first so many examples."),
+    max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
+    final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
+    out: Path | None = typer.Option(None, "--out", "-o", help="Write a table and a figure a measure into this folder."),
+    format: Format = FORMAT,
+) -> None:
+    """How similar the layers of one or several models are, under one or several measures, in one pass."""
+    import layerscope as ls
+
+    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    first, second = (models[0], models[1]) if len(models) == 2 else (models, None)
+    names = [name.strip() for name in measure.split(",") if name.strip()]
+    options = {"split": split, "pool": pool, "limit": limit, "max_length": max_length, "final_norm": final_norm}
+    found = ls.compare(first, second, measure=names, task=data, **options)
+    for name, similarity in found.items():
+        if out is not None:
+            similarity.save(out / f"{name}.parquet")
+            similarity.plot(out / f"{name}.png")
+        if format is Format.json:
+            continue
+        rows = [
+            {"layer": row, **{column: float(v) for column, v in zip(similarity.columns, values, strict=True)}}
+            for row, values in zip(similarity.rows, similarity.values, strict=True)
+        ]
+        show(rows, format, f"{name} over {similarity.provenance['task']} ({similarity.n} rows)")
+        for reason in dict.fromkeys(similarity.reasons.values()):
+            print(f"nan: {reason}.")
+    if format is Format.json:
+        show([r for s in found.values() for r in s.to_frame().to_dict("records")], format)
+    elif out is not None:
+        print(f"Tables and figures are in {out}.")

@@ -1,0 +1,18 @@
+"""`layerscope measures`"""
+
+from __future__ import annotations
+
+import typer
+
+from layerscope.cli.output import FORMAT, Format, show
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  `layerscope measures --format json`")(measures)
+
+
+def measures(format: Format = FORMAT) -> None:
+    """The measures that `compare` knows: range, invariances, what each needs, and its source."""
+    import layerscope as ls
+
+    show(ls.measures().to_dict("records"), format)

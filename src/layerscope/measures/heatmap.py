@@ -1,0 +1,111 @@
+"""Heat maps of similarities, as the papers draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.errors import choose
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from layerscope.measures.similarity import Axis, Similarity
+
+FORMATS = (".png", ".svg", ".pdf")
+_MOST_TICKS = 26
+
+
+def draw(similarity: Similarity, path: str | Path | None, ax: Axes | None) -> Axes:
+    """One heat map: layer 0 at the origin, undefined cells hatched, lines between models."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    own = ax is None
+    if ax is None:
+        figure = Figure(figsize=_size(similarity), layout="constrained")
+        FigureCanvasAgg(figure)
+        ax = figure.add_subplot()
+    image = paint(similarity, ax, *scale_of([similarity]))
+    if own:
+        ax.figure.colorbar(image, ax=ax, label=similarity.measure, shrink=0.9)
+    if path is not None:
+        write(ax.figure, path)
+    return ax
+
+
+def draw_panels(similarities: Sequence[Similarity], path: str | Path) -> None:
+    """Several heat maps in a row, on one colour scale."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width = sum(_size(s)[0] for s in similarities)
+    figure = Figure(figsize=(width, max(_size(s)[1] for s in similarities)), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = [figure.add_subplot(1, len(similarities), k + 1) for k in range(len(similarities))]
+    low, high = scale_of(similarities)
+    images = [paint(s, ax, low, high) for s, ax in zip(similarities, axes, strict=True)]
+    figure.colorbar(images[-1], ax=axes, shrink=0.9)
+    write(figure, path)
+
+
+def paint(similarity: Similarity, ax: Axes, low: float, high: float) -> Any:
+    """The picture itself, into some axes."""
+    values = np.ma.masked_invalid(similarity.values)
+    image = ax.imshow(
+        values, origin="lower", vmin=low, vmax=high, cmap="viridis", interpolation="nearest", aspect="equal"
+    )
+    for i, j in np.argwhere(np.isnan(similarity.values)):
+        from matplotlib.patches import Rectangle
+
+        cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="////", linewidth=0)
+        ax.add_patch(cell)
+    for edge in similarity.row_axis.edges:
+        ax.axhline(edge - 0.5, color="white", linewidth=1.5)
+    for edge in similarity.column_axis.edges:
+        ax.axvline(edge - 0.5, color="white", linewidth=1.5)
+    _label(ax.xaxis, similarity.column_axis, rotate=True)
+    _label(ax.yaxis, similarity.row_axis, rotate=False)
+    ax.set_xlabel(_name(similarity.column_axis))
+    ax.set_ylabel(_name(similarity.row_axis))
+    ax.set_title(f"{similarity.measure}, n = {similarity.n:,}", fontsize=10)
+    return image
+
+
+def scale_of(similarities: Sequence[Similarity]) -> tuple[float, float]:
+    """0..1 for measures with that range, else the range of the values."""
+    if all(s.bounds == (0.0, 1.0) for s in similarities):
+        return 0.0, 1.0
+    values = np.concatenate([s.values[np.isfinite(s.values)] for s in similarities])
+    return (float(min(values.min(), 0.0)), float(max(values.max(), 1.0))) if len(values) else (0.0, 1.0)
+
+
+def write(figure: Any, path: str | Path) -> None:
+    """Save a figure under a temporary name first; the ending decides the format."""
+    path = Path(path)
+    choose("figure format", path.suffix.lower(), FORMATS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}")
+    figure.savefig(temporary, dpi=200, format=path.suffix.lower()[1:])
+    temporary.replace(path)
+
+
+def _size(similarity: Similarity) -> tuple[float, float]:
+    """Inches: a cell is about a fifth of an inch, within reason."""
+    side = [min(max(0.2 * len(axis) + 2.0, 4.0), 14.0) for axis in (similarity.column_axis, similarity.row_axis)]
+    return side[0], side[1] - 0.4
+
+
+def _name(axis: Axis) -> str:
+    models = dict.fromkeys(axis.models)
+    return f"layer of {next(iter(models))}" if len(models) == 1 else "model:layer"
+
+
+def _label(side: Any, axis: Axis, rotate: bool) -> None:
+    step = -(-len(axis) // _MOST_TICKS)
+    ticks = range(0, len(axis), step)
+    long = max(map(len, axis.labels)) > 3
+    side.set_ticks(list(ticks), [axis.labels[k] for k in ticks], fontsize=7, rotation=90 if rotate and long else 0)
