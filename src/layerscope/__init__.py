@@ -11,6 +11,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.version import __version__
 
 if TYPE_CHECKING:
+    from layerscope.analysis import Blocks, Curve, blocks, localization
     from layerscope.data import Task, task, tasks
     from layerscope.extract import Attentions, Representations, attentions, extract, stream
     from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
     "Attentions": "extract",
+    "Blocks": "analysis",
+    "Curve": "analysis",
     "Model": "models",
     "Moments": "measures",
     "Replay": "models",
@@ -27,10 +30,12 @@ _HOMES = {
     "Similarity": "measures",
     "Task": "data",
     "attentions": "extract",
+    "blocks": "analysis",
     "compare": "measures",
     "extract": "extract",
     "families": "models",
     "load": "models",
+    "localization": "analysis",
     "measure": "measures",
     "measures": "measures",
     "panels": "measures",
@@ -41,6 +46,8 @@ _HOMES = {
 
 __all__ = [
     "Attentions",
+    "Blocks",
+    "Curve",
     "LayerscopeError",
     "Model",
     "Moments",
@@ -50,10 +57,12 @@ __all__ = [
     "Task",
     "__version__",
     "attentions",
+    "blocks",
     "compare",
     "extract",
     "families",
     "load",
+    "localization",
     "measure",
     "measures",
     "panels",

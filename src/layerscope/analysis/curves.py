@@ -1,0 +1,53 @@
+"""A curve: one number a layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.measures.heatmap import write
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+@dataclass
+class Curve:
+    """`values[i]` belongs to `layers[i]` of `models[i]`; NaN where undefined."""
+
+    name: str
+    models: list[str]
+    layers: list[str]
+    values: np.ndarray
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A tidy table: a row a layer."""
+        import pandas
+
+        return pandas.DataFrame({"model": self.models, "layer": self.layers, self.name: self.values})
+
+    def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
+        """One line a model over its layers; written to `path` (PNG, SVG or PDF) if one is given."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        if ax is None:
+            figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+            FigureCanvasAgg(figure)
+            ax = figure.add_subplot()
+        for model in dict.fromkeys(self.models):
+            chosen = [i for i, name in enumerate(self.models) if name == model]
+            ax.plot([self.layers[i] for i in chosen], self.values[chosen], marker="o", markersize=3, label=model)
+        ax.set_xlabel("layer")
+        ax.set_ylabel(self.name)
+        ax.grid(alpha=0.3)
+        if len(set(self.models)) > 1:
+            ax.legend(fontsize=7)
+        if path is not None:
+            write(ax.figure, path)
+        return ax
