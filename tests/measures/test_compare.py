@@ -144,6 +144,6 @@ def test_moments_of_stored_rows_do_not_depend_on_the_block(reps, monkeypatch):
     expected = ls.compare(reps, measure="cka").values
     import sys
 
-    monkeypatch.setattr(sys.modules["layerscope.measures.comparing"], "_BLOCK", 7)
+    monkeypatch.setattr(sys.modules["layerscope.measures.work"], "_BLOCK", 7)
     np.testing.assert_allclose(ls.compare(reps, measure="cka").values, expected, atol=1e-6)
     assert torch.is_tensor(reps[0])

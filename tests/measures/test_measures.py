@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning, UnknownNameError
-from layerscope.measures.linear import sides_from
 from layerscope.measures.moments import Moments
 from layerscope.measures.registry import registry
+from layerscope.measures.sides import sides_from
 
 NAMES = sorted(registry())
 LINEAR = [name for name in NAMES if registry()[name].needs == "moments" and not registry()[name].by_rows]

@@ -20,7 +20,7 @@ _ROUNDS = 999
 
 @dataclass
 class Blocks:
-    """`boundaries[m]` is the first layer of block m + 2; `strength` is mean within- minus mean between-block similarity.
+    """`boundaries[m]` is the first layer of block m + 2; `strength` is mean similarity within minus between blocks.
 
     `p_value` is how often a matrix with the same fall-off with distance, but no blocks, splits so strongly.
     """

@@ -25,6 +25,8 @@ def compare(
     limit: int | None = typer.Option(None, help="Only the first so many examples."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
+    ci: float | None = typer.Option(None, help="Add intervals of this level to the tables, such as 0.95."),
+    baseline: bool = typer.Option(False, "--baseline", help="Add what shuffled rows give to the tables."),
     text: str | None = Data.text,
     text_pair: str | None = Data.text_pair,
     label: str | None = Data.label,
@@ -41,7 +43,7 @@ def compare(
     first, second = (models[0], models[1]) if len(models) == 2 else (models, None)
     names = [name.strip() for name in measure.split(",") if name.strip()]
     options = {"split": split, "pool": pool, "limit": limit, "max_length": max_length, "final_norm": final_norm}
-    found = ls.compare(first, second, measure=names, task=data, **options)
+    found = ls.compare(first, second, measure=names, task=data, ci=ci, baseline=baseline, **options)
     for name, similarity in found.items():
         if out is not None:
             similarity.save(out / f"{name}.parquet")

@@ -63,7 +63,7 @@ class Measure:
         if self.needs == "rows" or self.by_rows:
             return float(self.compute(x, y, **options))
 
-        from layerscope.measures.linear import sides_of
+        from layerscope.measures.sides import sides_of
 
         return float(self.compute(*sides_of(x, y, **_sides_options(options)), **_own_options(options)))
 
