@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from layerscope.errors import InputError, log
 from layerscope.extract.representations import Representations
+from layerscope.measures.dual import dual_is_cheaper, gram_cka, gram_products
 from layerscope.measures.moments import Moments, Pair
 from layerscope.measures.registry import Measure, Undefined, measure
 from layerscope.measures.sides import scaled, side_from
@@ -71,7 +73,13 @@ def compare(
 
 
 def _all(wanted: list[Measure], work: Work, options: dict[str, Any]) -> dict[str, Similarity]:
-    return {m.name: _similarity(m, work, options) for m in work.prepare(wanted)}
+    only_cka = [m.name for m in wanted if m.needs == "moments"] == ["cka"]
+    if only_cka and isinstance(work, Stored) and not options.get("standardize") and dual_is_cheaper(work):
+        log.info("CKA by the n x n side: fewer rows than features make it cheaper than the d x d side.")
+        work.gram = gram_products(work)
+    else:
+        work.prepare(wanted)
+    return {m.name: _similarity(m, work, options) for m in wanted}
 
 
 def _add_uncertainty(
@@ -135,6 +143,8 @@ def _similarity(m: Measure, work: Work, options: dict[str, Any]) -> Similarity:
 
 
 def _by_moments(m: Measure, work: Work, options: dict[str, Any]) -> Any:
+    if work.gram is not None:
+        return partial(gram_cka, work)
     moments = work.moments
     assert moments is not None
     if m.by_rows:

@@ -61,19 +61,6 @@ def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float 
     return float((space.T @ cross).pow(2).sum()) / y.trace
 
 
-def correlations(
-    x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Canonical correlations, and the rotations (r_x, k), (r_y, k) of the whitened sides that give them."""
-    spaces = x.whitener(keep, tolerance), y.whitener(keep, tolerance)
-    if not allow_trivial:
-        ranks = sorted(space.shape[1] for space in spaces)
-        _enough_rows(ranks[1], ranks[0], x.n, "makes every correlation 1")
-    core = spaces[0].T @ cross @ spaces[1]
-    left, values, right = torch.linalg.svd(core, full_matrices=False)
-    return values.clamp(0.0, 1.0), left, right.T
-
-
 def _enough_rows(rank: int, other: int, n: float, what: str) -> None:
     if rank >= n - 1:
         raise Undefined(f"a side of rank {rank} with {n:g} rows {what}, whatever the data; use more rows")
@@ -91,13 +78,18 @@ def singular_values(matrix: Tensor) -> Tensor:
     return torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
 
 
-def _canonical(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
-    """Canonical correlations alone, without the directions."""
+def _core(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
+    """(r_x, r_y) the cross scatter of the whitened sides: its singular values are the canonical correlations."""
     spaces = x.whitener(keep, tolerance), y.whitener(keep, tolerance)
     if not allow_trivial:
         ranks = sorted(space.shape[1] for space in spaces)
         _enough_rows(ranks[1], ranks[0], x.n, "makes every correlation 1")
-    return singular_values(spaces[0].T @ cross @ spaces[1]).clamp(0.0, 1.0)
+    return spaces[0].T @ cross @ spaces[1]
+
+
+def _canonical(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
+    """Canonical correlations alone, without the directions."""
+    return singular_values(_core(x, y, cross, keep, tolerance, allow_trivial)).clamp(0.0, 1.0)
 
 
 @register(
@@ -182,9 +174,13 @@ def pwcca(
     `keep=1.0` is the definition of Morcos et al.; `weights="y"` weighs by the second argument's columns.
     """
     choose("side for the weights", weights, ("x", "y"))
-    values, left, right = correlations(x, y, cross, keep, rank_tolerance, allow_trivial)
-    side, rotation = (x, left) if weights == "x" else (y, right)
-    loading = (rotation.T @ side.whitener(keep, rank_tolerance).T @ side.scatter).abs().sum(dim=1)
+    core = _core(x, y, cross, keep, rank_tolerance, allow_trivial)
+    side, core = (x, core) if weights == "x" else (y, core.T)
+    # The left singular vectors through the Gram matrix, as fast as an SVD is slow.
+    squares, rotation = torch.linalg.eigh(core @ core.T)
+    count = min(core.shape)
+    values, rotation = squares[-count:].clamp(0.0, 1.0).sqrt(), rotation[:, -count:]
+    loading = (rotation.T @ (side.whitener(keep, rank_tolerance).T @ side.scatter)).abs().sum(dim=1)
     return float((loading * values).sum() / loading.sum())
 
 

@@ -57,8 +57,9 @@ class Work:
         self.column_views = [index[s, layer] for s in self.groups.column_sources for layer, _ in self.layers[s]]
         self._sides: dict[tuple[int, bool], Side] = {}
         self.moments: Moments | None = None
+        self.gram: Tensor | None = None  # (views, views) inner products of Gram matrices, where CKA comes from those
 
-    def prepare(self, wanted: list[Measure]) -> list[Measure]:
+    def prepare(self, wanted: list[Measure]) -> None:
         """Do the passes that the measures need."""
         if any(m.needs == "moments" for m in wanted):
             self.moments = self.collect(
@@ -66,7 +67,6 @@ class Work:
                 exact=any(m.inverts for m in wanted),
                 debiased=any(m.by_rows for m in wanted),
             )
-        return wanted
 
     def collect(self, pairs: list[Pair], exact: bool, debiased: bool) -> Moments:
         raise InputError("This kind of source has no moments.")
