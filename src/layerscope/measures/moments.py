@@ -20,7 +20,7 @@ from layerscope.errors import DataError, InputError
 from layerscope.store import write_json
 
 FORMAT = 1
-BLOCK = 4096  # rows a product: small products waste most of the time
+BLOCK = 8192  # rows a product: small products waste most of the time
 Pair = tuple[int, int]
 
 
@@ -109,7 +109,8 @@ class Moments:
             weights = torch.cat(parts).to(self.device)
         self._rows, self._weights, self._waiting = [], [], 0
         if self.shift is None:
-            self.shift = [c.to(self.device, torch.float64).mean(dim=0) for c in columns]
+            # Rounded to float32, so that a float32 row less its shift loses no digit.
+            self.shift = [c.to(self.device, torch.float64).mean(dim=0).float().double() for c in columns]
         for start in range(0, len(columns[0]), self._block):
             part = slice(start, start + self._block)
             self._add([c[part] for c in columns], None if weights is None else weights[part])
@@ -117,23 +118,32 @@ class Moments:
     def _add(self, views: list[Tensor], weights: Tensor | None) -> None:
         assert self.shift is not None
         dtype = torch.float64 if self.exact else torch.float32
-        # The difference is taken in float64: in float32 a large offset would eat the digits of what remains.
-        moved = [(v.to(self.device, torch.float64) - s).to(dtype) for v, s in zip(views, self.shift, strict=True)]
+        side_by_side = torch.empty(len(views[0]), sum(self.widths), dtype=dtype, device=self.device)
+        moved = list(side_by_side.split(self.widths, dim=1))
+        for target, view, shift in zip(moved, views, self.shift, strict=True):
+            wide = torch.float64 if view.dtype == torch.float64 else dtype
+            target.copy_(view.to(self.device, wide) - shift.to(wide))
         self._n += len(moved[0])
         self.weight += len(moved[0]) if weights is None else float(weights.sum())
         left = moved if weights is None else [m * weights.to(dtype)[:, None] for m in moved]
         self._sum = [s + m.sum(dim=0, dtype=torch.float64) for s, m in zip(self._sum, left, strict=True)]
-        self._add_products(left, moved)
+        self._add_products(left, side_by_side)
         if self.debiased:
             self._add_higher(moved, weights)
 
-    def _add_products(self, left: list[Tensor], right: list[Tensor]) -> None:
+    def _add_products(self, left: list[Tensor], right: Tensor) -> None:
         """One product for each view with all its partners side by side: as fast as one large product."""
+        columns = right.split(self.widths, dim=1)
+        starts = [sum(self.widths[:j]) for j in range(len(self.widths) + 1)]
         partners: dict[int, list[int]] = {}
         for i, j in self.pairs:
             partners.setdefault(i, []).append(j)
         for i, others in partners.items():
-            joined = right[others[0]] if len(others) == 1 else torch.cat([right[j] for j in others], dim=1)
+            first, last = others[0], others[-1]
+            adjacent = others == list(range(first, last + 1))  # then they lie side by side already
+            joined = (
+                right[:, starts[first] : starts[last + 1]] if adjacent else torch.cat([columns[j] for j in others], 1)
+            )
             product = left[i].T @ joined
             for j, piece in zip(others, product.split([self.widths[j] for j in others], dim=1), strict=True):
                 self._product[i, j] += piece

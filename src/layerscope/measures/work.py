@@ -19,7 +19,7 @@ from layerscope.measures.sides import Side, side_from
 from layerscope.measures.similarity import Axis
 from layerscope.models import Model, load
 
-_BLOCK = 4096  # rows fed to the moments at a time from stored representations
+_BLOCK = 8192  # rows fed to the moments at a time from stored representations
 
 
 class Groups:
