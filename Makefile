@@ -22,6 +22,8 @@ lint: $(INSTALLED)
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py
+	$(BIN)/python benchmarks/similarity.py
+	$(BIN)/python benchmarks/startup.py
 
 # torch first: with the pinned version present, no other package pulls another build of it.
 $(INSTALLED): pyproject.toml constraints.txt
