@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 
@@ -49,6 +52,14 @@ class Team:
         box = [value if self.is_main else None]
         broadcast_object_list(box, from_process=0)
         return box[0]  # type: ignore[return-value]
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """The sum of every process's tensor, in every process."""
+        if self.size == 1:
+            return tensor
+        from accelerate.utils import reduce
+
+        return reduce(tensor, reduction="sum")
 
     def share(self, count: int) -> range:
         """The indices among 0..count-1 that are this process's part."""

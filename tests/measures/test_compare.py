@@ -1,10 +1,12 @@
 """`compare` against measuring every pair of layers by itself."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-import torch
 import zoo
 
 import layerscope as ls
@@ -140,10 +142,52 @@ def test_an_undefined_pair_is_nan_in_the_matrix_not_a_warning(reps):
     assert set(one.reasons.values()) == {"one row has no variation"}
 
 
-def test_moments_of_stored_rows_do_not_depend_on_the_block(reps, monkeypatch):
+def test_moments_of_stored_rows_do_not_depend_on_the_block(reps, monkeypatch, tmp_path):
     expected = ls.compare(reps, measure="cka").values
-    import sys
-
-    monkeypatch.setattr(sys.modules["layerscope.measures.work"], "_BLOCK", 7)
+    monkeypatch.setattr(sys.modules["layerscope.measures.work"], "BLOCK", 7)
     np.testing.assert_allclose(ls.compare(reps, measure="cka").values, expected, atol=1e-6)
-    assert torch.is_tensor(reps[0])
+    loaded = ls.Representations.load(reps.save(tmp_path / "reps"))
+    np.testing.assert_allclose(ls.compare(loaded, measure="cka").values, expected, atol=1e-6)
+
+
+TILED = ["cka", "cka_debiased", "svcca", "neuron", "cka_rbf", "cknna", "cka_minibatch"]
+
+
+@pytest.mark.parametrize("budget", [5e-7, 1.2e-6, 1e-5])
+def test_tiles_of_pairs_give_what_all_pairs_at_once_give(budget, reps, caplog):
+    """A cross product is 288 bytes here: 5e-7 GiB is two of them, 1.2e-6 GiB four."""
+    expected = ls.compare(reps, measure=TILED, standardize=True)
+    with caplog.at_level("WARNING", "layerscope"):
+        found = ls.compare(reps, measure=TILED, standardize=True, memory=budget)
+    assert ("passes over the rows" in caplog.text) == (budget < 1e-5)
+    for name in TILED:
+        np.testing.assert_allclose(found[name].values, expected[name].values, atol=1e-9, err_msg=name)
+
+
+def test_models_make_further_passes_where_memory_is_short(task, caplog):
+    a, b = model("bert"), model("gpt2")
+    expected = ls.compare(a, b, task=task, pool="words", measure=["cka", "neuron"])
+    with caplog.at_level("WARNING", "layerscope"):
+        found = ls.compare(a, b, task=task, pool="words", measure=["cka", "neuron"], memory=1e-4)
+    assert "passes over the rows" in caplog.text
+    for name, similarity in expected.items():
+        np.testing.assert_allclose(found[name].values, similarity.values, atol=1e-6)
+        assert found[name].n == similarity.n > 60
+
+
+def test_two_processes_add_up_to_one(task, tmp_path):
+    folder = zoo.save(tmp_path / "model", "bert")
+    expected = ls.compare(folder, task=task, pool="words", measure=["cka", "svcca"], ci=0.9)
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    command += ["-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt"), "--pool", "words"]
+    command += ["--measure", "cka,svcca", "--ci", "0.9", "-o", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("cka over corpus") == 1  # only one of them prints
+    for name, alone in expected.items():
+        together = ls.Similarity.load(tmp_path / "out" / f"{name}.parquet")
+        assert together.n == alone.n
+        for part in ("values", "low", "high"):
+            np.testing.assert_allclose(getattr(together, part), getattr(alone, part), rtol=1e-4, atol=1e-5)

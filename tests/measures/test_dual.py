@@ -18,13 +18,13 @@ def wide(n=30, d=80, layers=4):
 
 def test_primal_and_dual_agree(monkeypatch):
     reps = wide()
-    comparing = sys.modules["layerscope.measures.comparing"]
+    matrix = sys.modules["layerscope.measures.matrix"]
     calls = []
-    original = comparing.gram_products
-    monkeypatch.setattr(comparing, "gram_products", lambda work: calls.append(1) or original(work))
+    original = matrix.gram_products
+    monkeypatch.setattr(matrix, "gram_products", lambda work: calls.append(1) or original(work))
     dual = ls.compare(reps, measure="cka")
     assert calls == [1]
-    monkeypatch.setattr(comparing, "dual_is_cheaper", lambda work: False)
+    monkeypatch.setattr(matrix, "dual_is_cheaper", lambda work: False)
     primal = ls.compare(reps, measure="cka")
     assert calls == [1]
     np.testing.assert_allclose(dual.values, primal.values, atol=1e-6)

@@ -1,5 +1,7 @@
 """Intervals cover the truth as often as they say; the baseline shows what chance gives."""
 
+import sys
+
 import numpy as np
 import pytest
 import zoo
@@ -7,6 +9,7 @@ import zoo
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.extract.rows import Rows
+from layerscope.store import Store
 
 
 def pair(n, seed, words=1):
@@ -65,6 +68,29 @@ def test_models_have_intervals_too(tmp_path):
     np.testing.assert_array_equal(again.low, sim.low)
     plain = ls.compare(a, b, task=path, pool="words", limit=50)
     np.testing.assert_allclose(sim.values, plain.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("words", [1, 4])
+def test_moments_of_groups_give_the_intervals_that_rows_give(words, monkeypatch):
+    names = ["cka", "cka_debiased", "svcca", "mixed"]
+    x, y = pair(400, 3, words)
+    by_group = ls.compare(x, y, measure=names, ci=0.9)
+    monkeypatch.setattr(sys.modules["layerscope.measures.comparing"], "_by_group", lambda *_: False)
+    by_rows = ls.compare(x, y, measure=names, ci=0.9)
+    for name in names:
+        for part in ("values", "low", "high"):
+            assert getattr(by_group[name], part) == pytest.approx(getattr(by_rows[name], part), abs=1e-5)
+
+
+def test_models_stream_their_intervals_and_store_nothing(tmp_path, home):
+    path = tmp_path / "c.txt"
+    path.write_text("\n".join(f"the file {i} is a list of {i % 7} value s" for i in range(60)) + "\n")
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    streamed = ls.compare(model, task=path, pool="words", ci=0.95)
+    assert not list(Store().entries())
+    stored = ls.compare(ls.extract(model, path, pool="words"), ci=0.95)
+    for part in ("values", "low", "high"):
+        np.testing.assert_allclose(getattr(streamed, part), getattr(stored, part), atol=1e-5)
 
 
 def test_mistakes_are_sentences():

@@ -37,6 +37,7 @@ def _options(
     version: bool = typer.Option(
         False, "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
     ),
+    verbose: bool = typer.Option(False, "--verbose", help="Say how the work is done (may stand anywhere)."),
     debug: bool = typer.Option(False, "--debug", help="Show where an error came from (may stand anywhere)."),
 ) -> None:
     pass
@@ -44,9 +45,9 @@ def _options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
-    arguments = [a for a in sys.argv[1:] if a != "--debug"]
-    debug = len(arguments) < len(sys.argv) - 1
-    _notes_on_stderr(debug)
+    debug = "--debug" in sys.argv[1:]
+    _notes_on_stderr(debug or "--verbose" in sys.argv[1:])
+    arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
     try:
         app(arguments)
     except LayerscopeError as error:
@@ -64,9 +65,9 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _notes_on_stderr(debug: bool) -> None:
+def _notes_on_stderr(verbose: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     log.addHandler(handler)
-    log.setLevel(logging.INFO if debug else logging.WARNING)
+    log.setLevel(logging.INFO if verbose else logging.WARNING)
     log.propagate = False

@@ -8,6 +8,7 @@ import typer
 
 from layerscope.cli.options import Data, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.errors import InputError
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +28,8 @@ def compare(
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
     ci: float | None = typer.Option(None, help="Add intervals of this level to the tables, such as 0.95."),
     baseline: bool = typer.Option(False, "--baseline", help="Add what shuffled rows give to the tables."),
+    blocks: bool = typer.Option(False, "--blocks", help="Split one model's layers into blocks and draw the split."),
+    memory: float = typer.Option(4.0, help="GiB for cross products; where all need more, there are several passes."),
     text: str | None = Data.text,
     text_pair: str | None = Data.text_pair,
     label: str | None = Data.label,
@@ -38,16 +41,21 @@ def compare(
 ) -> None:
     """How similar the layers of one or several models are, under one or several measures, in one pass."""
     import layerscope as ls
+    from layerscope.team import Team
 
+    if blocks and len(models) != 1:
+        raise InputError(f"--blocks splits the layers of one model, and {len(models)} models were given.")
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
     first, second = (models[0], models[1]) if len(models) == 2 else (models, None)
     names = [name.strip() for name in measure.split(",") if name.strip()]
     options = {"split": split, "pool": pool, "limit": limit, "max_length": max_length, "final_norm": final_norm}
-    found = ls.compare(first, second, measure=names, task=data, ci=ci, baseline=baseline, **options)
+    found = ls.compare(first, second, measure=names, task=data, ci=ci, baseline=baseline, memory=memory, **options)
+    if not Team.current().is_main:
+        return
     for name, similarity in found.items():
         if out is not None:
             similarity.save(out / f"{name}.parquet")
-            similarity.plot(out / f"{name}.png")
+            (ls.blocks(similarity) if blocks else similarity).plot(out / f"{name}.png")
         if format is Format.json:
             continue
         rows = [
@@ -57,6 +65,12 @@ def compare(
         show(rows, format, f"{name} over {similarity.provenance['task']} ({similarity.n} rows)")
         for reason in dict.fromkeys(similarity.reasons.values()):
             print(f"nan: {reason}.")
+        if blocks:
+            cut = ls.blocks(similarity)
+            print(
+                f"{cut.k} blocks, cut before layer {' and '.join(cut.boundaries)}: strength {cut.strength:.2f}, "
+                f"p = {cut.p_value:.3f}."
+            )
     if format is Format.json:
         show([r for s in found.values() for r in s.to_frame().to_dict("records")], format)
     elif out is not None:

@@ -83,6 +83,12 @@ class Representations:
             raise InputError(f"There is no layer {layer!r} here; there are {_spell(self.layers)}.")
         return self._states[layer]
 
+    def part(self, layer: int, start: int, stop: int) -> Tensor:
+        """Rows start..stop-1 of a layer; of stored representations only those are read."""
+        if layer in self._states and isinstance(self._states, _Shards):
+            return self._states.part(layer, start, stop)
+        return self[layer][start:stop]
+
     def __iter__(self) -> Any:
         raise TypeError("Representations are read by layer: reps[5]; reps.layers lists the layers.")
 
@@ -190,6 +196,16 @@ class _Shards(Mapping[int, Tensor]):
             raise KeyError(layer)
         parts = [file.get_tensor(f"layer.{layer}") for file in self._files]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def part(self, layer: int, start: int, stop: int) -> Tensor:
+        found, first = [], 0
+        for file in self._files:
+            lines = file.get_slice(f"layer.{layer}")
+            count = lines.get_shape()[0]
+            if first < stop and first + count > start:
+                found.append(lines[max(start - first, 0) : min(stop - first, count)])
+            first += count
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     def __iter__(self) -> Any:
         return iter(self._layers)

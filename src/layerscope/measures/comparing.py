@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, overload
-
-import numpy as np
-import torch
 
 from layerscope.errors import InputError, log
 from layerscope.extract.representations import Representations
-from layerscope.measures.dual import dual_is_cheaper, gram_cka, gram_products
-from layerscope.measures.moments import Moments, Pair
-from layerscope.measures.registry import Measure, Undefined, measure
-from layerscope.measures.sides import scaled, side_from
+from layerscope.measures.matrix import Cells, from_moments, matrices, needs, takes_dual
+from layerscope.measures.moments import product_bytes
+from layerscope.measures.registry import Measure, measure
 from layerscope.measures.similarity import Similarity
-from layerscope.measures.uncertainty import add_baseline, add_intervals
-from layerscope.measures.work import Groups, Stored, Streamed, Work
-from layerscope.version import __version__
+from layerscope.measures.tiles import GIB, MEMORY
+from layerscope.measures.uncertainty import GROUPS, Grouping, add_baseline, add_intervals, check_level, left_out, whole
+from layerscope.measures.work import Groups, Stored, Streamed, Tile, Work
 
 
 @overload
@@ -41,6 +35,7 @@ def compare(
     ci: float | None = None,
     baseline: bool = False,
     seed: int = 0,
+    memory: float = MEMORY,
     **options: Any,
 ) -> Similarity | dict[str, Similarity]:
     """Every layer of `a` against every layer of `b` (of `a` itself if there is no `b`) under one or several measures.
@@ -50,11 +45,17 @@ def compare(
     two gives all pairs as one block matrix. Several measures share the pass. `options` go to the measures that have
     them. `names` are the models' names in labels and figures.
 
-    `ci=0.95` adds an interval to every value (`low`, `high`) by a delete-a-group jackknife over texts; `baseline=True`
-    adds what shuffled rows give, which at small n can be high. Both need the rows: models are then extracted first.
+    `ci=0.95` adds an interval to every value (`low`, `high`) by a delete-a-group jackknife over texts, from the moments
+    of each group where those fit and else from rows; `baseline=True` adds what shuffled rows give, which at small n can
+    be high. Where rows are needed, models are extracted first. `memory` (GiB) bounds cross products: where those of
+    all layers take more, there are several passes over parts of the pairs.
     """
     many = [measure] if isinstance(measure, str) else list(measure)
     wanted = _measures(many, options)
+    if not memory > 0:
+        raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
+    if ci is not None:
+        check_level(ci)
     groups = Groups(a, b)
     reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
     work: Work
@@ -64,46 +65,13 @@ def compare(
         work = Stored(groups, names)
     else:
         work = Streamed(groups, names, task, split, limit, reading)
-        if ci is not None or baseline:
+        if baseline or (ci is not None and not _by_group(wanted, work, options, memory)):
             work = Stored(groups.of(work.representations()), work.labels)
-    found = _all(wanted, work, options)
-    if isinstance(work, Stored):
-        _add_uncertainty(found, work, wanted, options, ci, baseline, seed)
-    return found[many[0]] if isinstance(measure, str) else found
-
-
-def _all(wanted: list[Measure], work: Work, options: dict[str, Any]) -> dict[str, Similarity]:
-    only_cka = [m.name for m in wanted if m.needs == "moments"] == ["cka"]
-    if only_cka and isinstance(work, Stored) and not options.get("standardize") and dual_is_cheaper(work):
-        log.info("CKA by the n x n side: fewer rows than features make it cheaper than the d x d side.")
-        work.gram = gram_products(work)
-    else:
-        work.prepare(wanted)
-    return {m.name: _similarity(m, work, options) for m in wanted}
-
-
-def _add_uncertainty(
-    found: dict[str, Similarity],
-    work: Stored,
-    wanted: list[Measure],
-    options: dict[str, Any],
-    ci: float | None,
-    baseline: bool,
-    seed: int,
-) -> None:
-    groups = work.groups
-
-    def again(sources: list[Representations]) -> dict[str, Similarity]:
-        return _all(wanted, Stored(groups.of(sources), None), options)
-
-    def against(rows: list[Representations], columns: list[Representations]) -> dict[str, Similarity]:
-        return _all(wanted, Stored(Groups(rows, columns), None), options)
-
-    if ci is not None:
-        add_intervals(found, work.reps, again, ci, seed)
+    job = _Job(wanted, work, options, memory, seed)
+    found = job.values() if ci is None else job.with_intervals(ci)
     if baseline:
-        rows, columns = ([work.reps[s] for s in side] for side in (groups.row_sources, groups.column_sources))
-        add_baseline(found, rows, columns, against, seed)
+        job.add_baseline(found)
+    return found[many[0]] if isinstance(measure, str) else found
 
 
 def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:
@@ -114,69 +82,54 @@ def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:
     return found
 
 
-def _similarity(m: Measure, work: Work, options: dict[str, Any]) -> Similarity:
-    own = {name: value for name, value in options.items() if name in m.options()}
-    value = _by_moments(m, work, own) if m.needs == "moments" else _by_rows(m, work, own)
-    shape = len(work.row_views), len(work.column_views)
-    values = np.full(shape, math.nan)
-    reasons: dict[tuple[int, int], str] = {}
-    known: dict[Pair, float | str] = {}
-    for a, i in enumerate(work.row_views):
-        for b, j in enumerate(work.column_views):
-            if (i, j) not in known:
-                try:
-                    known[i, j] = value(i, j)
-                except Undefined as reason:
-                    known[i, j] = str(reason)
-                if m.symmetric:
-                    known[j, i] = known[i, j]
-            result = known[i, j]
-            if isinstance(result, str):
-                reasons[a, b] = result
-            else:
-                values[a, b] = result
-    if reasons:
-        log.info("%s is undefined for %d pairs of layers: %s.", m.name, len(reasons), next(iter(reasons.values())))
-    provenance = {**work.provenance, "layerscope": __version__, "torch": torch.__version__}
-    rows, columns = work.axis(work.groups.row_sources), work.axis(work.groups.column_sources)
-    return Similarity(values, rows, columns, m.name, own, work.n, reasons, (m.low, m.high), provenance)
+def _by_group(wanted: Sequence[Measure], work: Work, options: dict[str, Any], memory: float) -> bool:
+    """Whether intervals can come from the moments of each group of texts: all in memory, and no rows needed."""
+    if any(m.needs != "moments" for m in wanted) or takes_dual(wanted, work, options):
+        return False
+    return (GROUPS + 2) * product_bytes(work.widths, work.pairs) <= memory * GIB
 
 
-def _by_moments(m: Measure, work: Work, options: dict[str, Any]) -> Any:
-    if work.gram is not None:
-        return partial(gram_cka, work)
-    moments = work.moments
-    assert moments is not None
-    if m.by_rows:
-        return lambda i, j: _debiased(moments, i, j)
-    standardize = options.get("standardize", False)
-    own = {name: value for name, value in options.items() if name != "standardize"}
+class _Job:
+    """The wanted measures over some work, with what is asked for beside the values."""
 
-    def value(i: int, j: int) -> float:
-        if moments.n < 2:
-            raise Undefined("one row has no variation")
-        x, y = work.side(i, standardize), work.side(j, standardize)
-        cross = moments.scatter(i, j)
-        if standardize:
-            _, _, cross = scaled(work.side(i, False), work.side(j, False), cross, True)
-        return m.compute(x, y, cross, **own)
+    def __init__(self, wanted: list[Measure], work: Work, options: dict[str, Any], memory: float, seed: int) -> None:
+        self.wanted, self.work, self.options, self.memory, self.seed = wanted, work, options, memory, seed
 
-    return value
+    def values(self) -> dict[str, Similarity]:
+        return matrices(self.wanted, self.work, self.options, self.memory)
 
+    def with_intervals(self, level: float) -> dict[str, Similarity]:
+        """Values and intervals, from the moments of each group of texts or from rows."""
+        groups = Grouping(self.work.texts, self.seed)
+        if _by_group(self.wanted, self.work, self.options, self.memory):
+            log.info("Intervals from the moments of %d groups of texts.", groups.count)
+            parts = self.work.by_group(groups, **needs(self.wanted))
+            total = whole(parts)
+            found = self._of(total)
+            without = [self._of(tile) for tile in left_out(parts, total)]
+        else:
+            assert isinstance(self.work, Stored)
+            log.info("Intervals from the rows, %d times without a group of texts.", groups.count)
+            found, group = self.values(), groups.of(self.work.texts)
+            without = [
+                self._again(Groups.of(self.work.groups, [r.select(rows=group != g) for r in self.work.reps]))
+                for g in range(groups.count)
+            ]
+        add_intervals(found, without, level)
+        return found
 
-def _debiased(moments: Moments, i: int, j: int) -> float:
-    if moments.n < 4:
-        raise Undefined(f"unbiased HSIC needs at least 4 rows and there are {moments.n}")
-    for view in (i, j):
-        side_from(moments, view).trace  # noqa: B018  (raises if nothing varies)
-    own = moments.hsic(i, i), moments.hsic(j, j)
-    if min(own) <= 0:
-        raise Undefined("the unbiased variance of a side is not above 0")
-    return moments.hsic(i, j) / (own[0] * own[1]) ** 0.5
+    def add_baseline(self, found: dict[str, Similarity]) -> None:
+        assert isinstance(self.work, Stored)
+        groups, reps = self.work.groups, self.work.reps
+        rows, columns = ([reps[s] for s in side] for side in (groups.row_sources, groups.column_sources))
+        add_baseline(found, rows, columns, lambda a, b: self._again(Groups(a, b)), self.seed)
 
+    def _again(self, groups: Groups) -> dict[str, Similarity]:
+        """The same measures of other rows."""
+        return matrices(self.wanted, Stored(groups, None), self.options, self.memory)
 
-def _by_rows(m: Measure, work: Work, options: dict[str, Any]) -> Any:
-    def value(i: int, j: int) -> float:
-        return m.value(work.rows(i).double(), work.rows(j).double(), **options)
-
-    return value
+    def _of(self, tile: Tile) -> dict[str, Similarity]:
+        """The same measures from given moments."""
+        cells = [Cells(m, self.work, self.options) for m in self.wanted]
+        from_moments(cells, [tile])
+        return {cell.measure.name: cell.similarity() for cell in cells}

@@ -5,23 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from layerscope.measures.registry import Undefined
-from layerscope.measures.sides import CONSTANT
-from layerscope.measures.work import Stored, Work
+from layerscope.measures.registry import CONSTANT, Undefined
+from layerscope.measures.work import Work
 
 _MOST_BYTES = 2 << 30
 
 
-def dual_is_cheaper(work: Stored) -> bool:
+def dual_is_cheaper(work: Work) -> bool:
     """Compare multiply-adds: n^2 d a view and n^2 a pair, against n d^2 a pair; and the Gram matrices must fit."""
-    widths = [work.rows(view).shape[1] for view in range(len(work.views))]
-    pairs = len({(min(i, j), max(i, j)) for i in work.row_views for j in work.column_views})
+    widths, pairs = work.widths, len(work.pairs)
     width = sum(widths) / len(widths)
     dual = work.n**2 * (sum(widths) + pairs)
     return work.n > 1 and dual < work.n * width**2 * pairs and 8 * len(widths) * work.n**2 <= _MOST_BYTES
 
 
-def gram_products(work: Stored) -> Tensor:
+def gram_products(work: Work) -> Tensor:
     """(views, views) <K_i, K_j> of centred Gram matrices; a view whose rows are all the same has NaN."""
     grams = torch.empty(len(work.views), work.n**2, dtype=torch.float64)
     for view in range(len(work.views)):
@@ -34,10 +32,8 @@ def gram_products(work: Stored) -> Tensor:
     return grams @ grams.T
 
 
-def gram_cka(work: Work, i: int, j: int) -> float:
+def gram_cka(products: Tensor, i: int, j: int) -> float:
     """CKA of views i and j from the products of their Gram matrices."""
-    assert work.gram is not None
-    products = work.gram
     scale = float(products[i, i] * products[j, j])
     if not scale > 0:
         raise Undefined("every row is the same, so nothing varies")

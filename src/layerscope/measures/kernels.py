@@ -1,18 +1,23 @@
-"""Measures of all pairs of rows: kernels and distances."""
+"""Measures of all pairs of rows: kernels and distances. Each side's n x n matrix is made once, a pair is a product."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.errors import InputError, choose
 from layerscope.measures.registry import Undefined, register
 
+_EQUAL = 1e-14  # squared distances below this share of the largest squared norm are rounding: the rows are equal
+
 
 def distances(x: Tensor) -> Tensor:
-    """(n, n) Euclidean distances, without the loss of digits that the product form has near 0."""
-    return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    """(n, n) Euclidean distances of float64 rows, by a product of centred rows; exactly 0 between equal rows."""
+    x = x - x.mean(dim=0)
+    squares = x.pow(2).sum(dim=1)
+    apart = (squares[:, None] + squares[None, :]).addmm_(x, x.T, alpha=-2)
+    apart[apart <= _EQUAL * squares.max()] = 0.0
+    return apart.fill_diagonal_(0.0).sqrt_()
 
 
 def upper(matrix: Tensor) -> Tensor:
@@ -25,9 +30,21 @@ def double_centred(matrix: Tensor) -> Tensor:
     return matrix - matrix.mean(dim=0) - matrix.mean(dim=1, keepdim=True) + matrix.mean()
 
 
-def _varying(values: Tensor, what: str) -> None:
-    if len(values) < 2 or float(values.max() - values.min()) <= 1e-12 * max(float(values.abs().max()), 1e-300):
-        raise Undefined(f"all {what} are the same")
+def _inner(a: Tensor, b: Tensor) -> float:
+    return float(torch.dot(a.flatten(), b.flatten()))
+
+
+def _gaussian(x: Tensor, *, bandwidth: float = 1.0) -> Tensor:
+    """The centred Gaussian kernel at unit norm."""
+    if not bandwidth > 0:
+        raise InputError(f"bandwidth is {bandwidth}; it must be above 0.")
+    apart = distances(x)
+    pairs = upper(apart)
+    median = float(pairs.median() - (-pairs).median()) / 2  # torch's median is the lower one of two
+    if median <= 0 or float(apart.max()) <= 1e-6 * float(x.abs().max()):
+        raise Undefined("at least half of the pairs of rows are equal, so the median distance is 0")
+    centred = double_centred(torch.exp(-apart.pow(2) / (2 * (bandwidth * median) ** 2)))
+    return centred / torch.linalg.matrix_norm(centred)
 
 
 @register(
@@ -38,20 +55,11 @@ def _varying(values: Tensor, what: str) -> None:
     invariances=("orthogonal", "scaling", "translation"),
     needs="rows",
     source="Kornblith et al. 2019",
+    factor=_gaussian,
 )
-def cka_rbf(x: Tensor, y: Tensor, *, bandwidth: float = 1.0) -> float:
+def cka_rbf(a: Tensor, b: Tensor) -> float:
     """CKA with a Gaussian kernel whose width is `bandwidth` times the median distance of two rows; biased HSIC."""
-    if not bandwidth > 0:
-        raise InputError(f"bandwidth is {bandwidth}; it must be above 0.")
-    grams = []
-    for side in (x, y):
-        apart = distances(side)
-        median = float(upper(apart).median())
-        if median <= 0 or float(apart.max()) <= 1e-6 * float(side.abs().max()):
-            raise Undefined("at least half of the pairs of rows are equal, so the median distance is 0")
-        grams.append(double_centred(torch.exp(-apart.pow(2) / (2 * (bandwidth * median) ** 2))))
-    a, b = grams
-    return float((a * b).sum()) / float(torch.linalg.matrix_norm(a) * torch.linalg.matrix_norm(b))
+    return _inner(a, b)
 
 
 def _correlation_distances(x: Tensor) -> Tensor:
@@ -70,6 +78,21 @@ def _cosine_distances(x: Tensor) -> Tensor:
 _DISTANCES = {"correlation": _correlation_distances, "cosine": _cosine_distances, "euclidean": distances}
 
 
+def _dissimilarities(x: Tensor, *, distance: str = "correlation", correlation: str = "spearman") -> Tensor:
+    """Distances of all pairs of rows (or their ranks), centred, at unit norm: a correlation is then a dot product."""
+    choose("distance", distance, _DISTANCES)
+    choose("correlation", correlation, ("spearman", "pearson"))
+    pairs = upper(_DISTANCES[distance](x))
+    if len(pairs) < 2 or float(pairs.max() - pairs.min()) <= 1e-12 * max(float(pairs.abs().max()), 1e-300):
+        raise Undefined("all distances between rows are the same")
+    if correlation == "spearman":
+        from scipy.stats import rankdata
+
+        pairs = torch.from_numpy(rankdata(pairs.cpu().numpy())).to(x.device)
+    pairs = pairs - pairs.mean()
+    return pairs / pairs.norm()
+
+
 @register(
     "rsa",
     family="representation",
@@ -78,25 +101,20 @@ _DISTANCES = {"correlation": _correlation_distances, "cosine": _cosine_distances
     invariances=("scaling",),
     needs="rows",
     source="Kriegeskorte et al. 2008",
+    factor=_dissimilarities,
 )
-def rsa(x: Tensor, y: Tensor, *, distance: str = "correlation", correlation: str = "spearman") -> float:
+def rsa(a: Tensor, b: Tensor) -> float:
     """Correlation of the two vectors of pairwise distances between rows.
 
     `distance` is correlation, cosine or euclidean; `correlation` is spearman or pearson.
     """
-    choose("distance", distance, _DISTANCES)
-    choose("correlation", correlation, ("spearman", "pearson"))
-    vectors = []
-    for side in (x, y):
-        pairs = upper(_DISTANCES[distance](side))
-        _varying(pairs, "distances between rows")
-        values = pairs.cpu().numpy()
-        if correlation == "spearman":
-            from scipy.stats import rankdata
+    return _inner(a, b)
 
-            values = rankdata(values)
-        vectors.append(values)
-    return float(np.corrcoef(np.stack(vectors))[0, 1])
+
+def _centred_distances(x: Tensor) -> Tensor:
+    """Double-centred distances at unit norm."""
+    centred = double_centred(distances(x))
+    return centred / torch.linalg.matrix_norm(centred)
 
 
 @register(
@@ -107,13 +125,8 @@ def rsa(x: Tensor, y: Tensor, *, distance: str = "correlation", correlation: str
     invariances=("orthogonal", "scaling", "translation"),
     needs="rows",
     source="Szekely et al. 2007",
+    factor=_centred_distances,
 )
-def distance_correlation(x: Tensor, y: Tensor) -> float:
+def distance_correlation(a: Tensor, b: Tensor) -> float:
     """Distance correlation, biased sample version."""
-    a, b = (double_centred(distances(side)) for side in (x, y))
-    variances = float(a.pow(2).mean()), float(b.pow(2).mean())
-    scales = float(x.abs().max()), float(y.abs().max())
-    if any(v <= 1e-12 * s**2 for v, s in zip(variances, scales, strict=True)):
-        raise Undefined("every row is the same, so nothing varies")
-    squared = float((a * b).mean()) / (variances[0] * variances[1]) ** 0.5
-    return max(squared, 0.0) ** 0.5
+    return max(_inner(a, b), 0.0) ** 0.5

@@ -58,6 +58,7 @@ def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float 
     """R^2 of predicting Y from X: |Q_X'Y|_F^2 / |Y|_F^2, Q_X an orthonormal basis of X."""
     space = x.whitener(tolerance=rank_tolerance)
     _enough_rows(space.shape[1], 0, x.n, "predicts every Y without error")
+    _warn_if_few(space.shape[1], x.n)
     return float((space.T @ cross).pow(2).sum()) / y.trace
 
 
@@ -70,6 +71,12 @@ def _enough_rows(rank: int, other: int, n: float, what: str) -> None:
             LayerscopeWarning,
             stacklevel=3,
         )
+
+
+def _warn_if_few(regressors: int, n: float) -> None:
+    if n < 2 * regressors:
+        sentence = f"{n:g} rows for {regressors} regressors: a fit within the sample says little."
+        warnings.warn(sentence, LayerscopeWarning, stacklevel=4)
 
 
 def singular_values(matrix: Tensor) -> Tensor:
@@ -224,12 +231,7 @@ def mixed(
     """Mean over X's columns of the multiple correlation with all of Y, in-sample: it rises with Y's rank."""
     space = y.whitener(tolerance=rank_tolerance)
     _enough_rows(space.shape[1], 0, y.n, "explains every column of X")
-    if y.n < 2 * space.shape[1]:
-        warnings.warn(
-            f"{y.n:g} rows for {space.shape[1]} regressors: the multiple correlation says little.",
-            LayerscopeWarning,
-            stacklevel=3,
-        )
+    _warn_if_few(space.shape[1], y.n)
     alive = x.spread > 0
     explained = (cross @ space).pow(2).sum(dim=1).sqrt() * x.scale
     return _mean_of_best(explained[alive].clamp(0.0, 1.0), top_k)

@@ -1,4 +1,8 @@
-"""Unbiased HSIC: debiased CKA over all rows, and its minibatch estimate."""
+"""Unbiased HSIC: debiased CKA over all rows, and its minibatch estimate.
+
+Song et al. 2012, equation 5, is an inner product of two Gram matrices that are U-centred (Szekely & Rizzo 2014): off
+the diagonal K less its row and column means, on it 0. So a layer is centred once, and each pair is one dot product.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,40 @@ from layerscope.measures.registry import Undefined, register
 _LEAST = 4  # rows below which unbiased HSIC has no value
 
 
-def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741  (the letters of the paper)
-    """Song et al. 2012, equation 5, of two Gram matrices (n, n) whose diagonals are not looked at."""
-    n = len(k)
-    k, l = (m - torch.diag(m.diagonal()) for m in (k, l))  # noqa: E741
-    total = (k * l).sum() + k.sum() * l.sum() / ((n - 1) * (n - 2)) - 2 * (k.sum(dim=0) @ l.sum(dim=0)) / (n - 2)
-    return total / (n * (n - 3))
+def u_centred(grams: Tensor) -> Tensor:
+    """(..., n, n) U-centred and divided by the root of n (n - 3): inner products of two such are unbiased HSIC."""
+    n = grams.shape[-1]
+    grams.diagonal(dim1=-2, dim2=-1).zero_()
+    sums = grams.sum(dim=-1)
+    grams -= (sums / (n - 2))[..., None, :]
+    grams -= (sums / (n - 2))[..., :, None]
+    grams += (sums.sum(dim=-1) / ((n - 1) * (n - 2)))[..., None, None]
+    grams.diagonal(dim1=-2, dim2=-1).zero_()
+    return grams.div_((n * (n - 3)) ** 0.5)
 
 
-def _ratio(xy: float, xx: float, yy: float) -> float:
+def _of_batches(batches: Tensor) -> Tensor:
+    """(batches, rows, d) -> the U-centred Gram matrices, flat."""
+    batches = batches - batches.mean(dim=1, keepdim=True)
+    return u_centred(batches @ batches.mT).flatten()
+
+
+def _centred(x: Tensor) -> Tensor:
+    if len(x) < _LEAST:
+        raise Undefined(f"unbiased HSIC needs at least {_LEAST} rows and there are {len(x)}")
+    return x - x.mean(dim=0)
+
+
+def _ratio(a: Tensor, b: Tensor) -> float:
+    """The cosine of two sides' U-centred Gram matrices."""
+    xx, yy = float(torch.dot(a, a)), float(torch.dot(b, b))
     if xx <= 0 or yy <= 0:
         raise Undefined("the unbiased variance of a side is not above 0: it is constant, or noise, at this many rows")
-    return xy / (xx * yy) ** 0.5
+    return float(torch.dot(a, b)) / (xx * yy) ** 0.5
 
 
-def _centred_gram(x: Tensor) -> Tensor:
-    x = x - x.mean(dim=0)
-    return x @ x.T
+def _whole(x: Tensor) -> Tensor:
+    return _of_batches(_centred(x)[None])
 
 
 @register(
@@ -38,14 +59,26 @@ def _centred_gram(x: Tensor) -> Tensor:
     invariances=("orthogonal", "scaling", "translation"),
     needs="moments",
     source="Song et al. 2012; Kornblith et al. 2019",
-    by_rows=True,
+    factor=_whole,
 )
-def cka_debiased(x: Tensor, y: Tensor) -> float:
+def cka_debiased(a: Tensor, b: Tensor) -> float:
     """Linear CKA with unbiased HSIC: 0 on average for independent data at any n; may be below 0."""
-    if len(x) < _LEAST:
-        raise Undefined(f"unbiased HSIC needs at least {_LEAST} rows and there are {len(x)}")
-    k, l = _centred_gram(x), _centred_gram(y)  # noqa: E741
-    return _ratio(*(float(unbiased_hsic(a, b)) for a, b in ((k, l), (k, k), (l, l))))
+    return _ratio(a, b)
+
+
+def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
+    """Every batch's U-centred Gram matrix in float32; the centring before it is in float64."""
+    if batch < _LEAST:
+        raise InputError(f"batch is {batch}; unbiased HSIC needs at least {_LEAST} rows a batch.")
+    rows = _centred(x).float()
+    if shuffle is not None:
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(shuffle))
+        rows = rows[order.to(rows.device)]
+    whole = len(rows) // batch * batch
+    parts = [_of_batches(rows[:whole].view(-1, batch, rows.shape[1]))] if whole else []
+    if len(rows) - whole >= _LEAST:
+        parts.append(_of_batches(rows[whole:][None]))
+    return torch.cat(parts)
 
 
 @register(
@@ -57,20 +90,12 @@ def cka_debiased(x: Tensor, y: Tensor) -> float:
     needs="rows",
     source="Nguyen et al. 2021",
     estimate=True,
+    factor=_batched,
 )
-def cka_minibatch(x: Tensor, y: Tensor, *, batch: int = 250) -> float:
+def cka_minibatch(a: Tensor, b: Tensor) -> float:
     """Mean of unbiased HSIC over batches of rows, then the ratio: an estimate, for previews.
 
-    A last batch of fewer than four rows has no unbiased HSIC and is left out.
+    Batches are `batch` rows in their order, so rows sorted by class need `shuffle=SEED`. A last batch of fewer than
+    four rows has no unbiased HSIC and is left out.
     """
-    if batch < _LEAST:
-        raise InputError(f"batch is {batch}; unbiased HSIC needs at least {_LEAST} rows a batch.")
-    parts = [(a, b) for a, b in zip(x.split(batch), y.split(batch), strict=True) if len(a) >= _LEAST]
-    if not parts:
-        raise Undefined(f"unbiased HSIC needs at least {_LEAST} rows and there are {len(x)}")
-    sums = [0.0, 0.0, 0.0]
-    for a, b in parts:
-        k, l = _centred_gram(a), _centred_gram(b)  # noqa: E741
-        for place, pair in enumerate(((k, l), (k, k), (l, l))):
-            sums[place] += float(unbiased_hsic(*pair))
-    return _ratio(*sums)
+    return _ratio(a, b)

@@ -6,20 +6,16 @@ weight, sum Z, and the wanted blocks of Z'Z, all about a shift near the mean, so
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from layerscope.errors import DataError, InputError
-from layerscope.store import write_json
+from layerscope.errors import InputError
+from layerscope.team import Team
 
-FORMAT = 1
 BLOCK = 8192  # rows a product: small products waste most of the time
 Pair = tuple[int, int]
 
@@ -198,6 +194,17 @@ class Moments:
 
     def merge(self, other: Moments) -> Moments:
         """This with the rows of another one added, whatever the two shifts are."""
+        return self._combine(other, 1)
+
+    def without(self, other: Moments) -> Moments:
+        """New moments: this with the rows of another one, which are among its own, taken out again."""
+        return self._empty().merge(self)._combine(other, -1)
+
+    def _empty(self) -> Moments:
+        options: dict[str, Any] = {"exact": self.exact, "debiased": self.debiased, "device": self.device}
+        return Moments(self.widths, pairs=self.pairs, block=self._block, **options)
+
+    def _combine(self, other: Moments, sign: int) -> Moments:
         same = ("widths", "pairs", "debiased")
         if any(getattr(self, name) != getattr(other, name) for name in same):
             raise InputError("These moments are of different views or pairs and cannot be added.")
@@ -211,11 +218,31 @@ class Moments:
         for name in ("_product", "_cubic", "_quartic"):
             mine = getattr(self, name)
             for key, value in moved[name].items():
-                mine[key] += value.to(self.device)
-        self._sum = [s + value.to(self.device) for s, value in zip(self._sum, moved["_sum"], strict=True)]
-        self._n += other._n
-        self.weight += other.weight
+                mine[key].add_(value.to(self.device), alpha=sign)
+        self._sum = [s + sign * value.to(self.device) for s, value in zip(self._sum, moved["_sum"], strict=True)]
+        self._n += sign * other._n
+        self.weight += sign * other.weight
         return self
+
+    def reduce(self, team: Team) -> Moments:
+        """The moments of the rows of every process in the team, in every process (the main one needs some rows)."""
+        if team.size == 1:
+            return self
+        self._flush()
+        shift = team.tell(None if self.shift is None else [s.cpu() for s in self.shift])
+        if shift is None:
+            raise InputError("There are no rows yet, so there are no moments.")
+        whole = self._empty()
+        whole.shift = [s.to(self.device) for s in shift]
+        whole.merge(self)
+        counts = team.add(torch.tensor([whole._n, whole.weight], dtype=torch.float64, device=self.device))
+        whole._n, whole.weight = int(counts[0]), float(counts[1])
+        whole._sum = [team.add(s) for s in whole._sum]
+        for name in ("_product", "_cubic", "_quartic"):
+            mine = getattr(whole, name)
+            for key in sorted(mine):
+                mine[key] = team.add(mine[key])
+        return whole
 
     def _about(self, shift: Sequence[Tensor]) -> dict[str, Any]:
         """The same moments about another shift: x - s = (x - own shift) + c with c = own shift - s."""
@@ -254,38 +281,19 @@ class Moments:
 
     def save(self, path: str | Path) -> Path:
         """Write the moments as a folder: safetensors and JSON."""
-        from layerscope.store import atomic_folder
+        from layerscope.measures.moments_file import write
 
         self._need_rows()
-        with atomic_folder(Path(path), "moments.json") as folder:
-            tensors = {f"shift.{i}": s for i, s in enumerate(self.shift or ())}
-            tensors |= {f"sum.{i}": s for i, s in enumerate(self._sum)}
-            for name in ("product", "cubic", "quartic"):
-                tensors |= {f"{name}.{i}.{j}": v for (i, j), v in getattr(self, f"_{name}").items()}
-            save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, folder / "moments.safetensors")
-            card = {"format": FORMAT, "n": self.n, "weight": self.weight, "widths": list(self.widths)}
-            write_json(folder / "moments.json", card | {"debiased": self.debiased, "exact": self.exact})
-        return Path(path)
+        return write(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> Moments:
         """The moments in a folder that `save` wrote."""
-        folder = Path(path)
-        try:
-            card = json.loads((folder / "moments.json").read_text(encoding="utf-8"))
-            file = safe_open(folder / "moments.safetensors", framework="pt")
-        except (OSError, ValueError) as error:
-            raise DataError(f"{folder} holds no readable moments: {error}.") from error
-        if card.get("format") != FORMAT:
-            raise DataError(f"{folder} is in format {card.get('format')}; this version reads format {FORMAT}.")
-        names = {name: tuple(map(int, name.split(".")[1:])) for name in file.keys()}  # noqa: SIM118
-        pairs = [key for name, key in names.items() if name.startswith("product")]
-        found = Moments(card["widths"], pairs=pairs, exact=card["exact"], debiased=card["debiased"])  # type: ignore[arg-type]
-        found._n, found.weight = card["n"], card["weight"]
-        found.shift = [file.get_tensor(f"shift.{i}") for i in range(len(found.widths))]
-        found._sum = [file.get_tensor(f"sum.{i}") for i in range(len(found.widths))]
-        for name, key in names.items():
-            kind = name.split(".")[0]
-            if kind in ("product", "cubic", "quartic"):
-                getattr(found, f"_{kind}")[key] = file.get_tensor(name)
-        return found
+        from layerscope.measures.moments_file import read
+
+        return read(Path(path))
+
+
+def product_bytes(widths: Sequence[int], pairs: Iterable[Pair]) -> int:
+    """What the products of some pairs of views take in float64."""
+    return sum(8 * widths[i] * widths[j] for i, j in pairs)

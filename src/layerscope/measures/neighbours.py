@@ -8,9 +8,11 @@ from torch import Tensor
 from layerscope.errors import InputError
 from layerscope.measures.registry import Undefined, register
 
+_SOURCE = "Huh et al. 2024"
 
-def nearest(x: Tensor, k: int) -> Tensor:
-    """(n, n) mask: whether row j is among the k nearest of row i by cosine, itself left out."""
+
+def nearest(x: Tensor, *, k: int = 10) -> Tensor:
+    """(n, k) the k nearest rows of each row by cosine, itself left out."""
     n = len(x)
     if not k >= 1:
         raise InputError(f"k is {k}; at least one neighbour is needed.")
@@ -20,12 +22,12 @@ def nearest(x: Tensor, k: int) -> Tensor:
     if not bool((norms > 0).all()):
         raise Undefined("a row is 0, so it has no direction")
     unit = x / norms
-    alike = (unit @ unit.T).fill_diagonal_(-torch.inf)
-    chosen = alike.topk(k, dim=1).indices
-    return torch.zeros_like(alike, dtype=torch.bool).scatter_(1, chosen, True)
+    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(k, dim=1).indices
 
 
-_SOURCE = "Huh et al. 2024"
+def _shared(a: Tensor, b: Tensor) -> Tensor:
+    """(n,) how many neighbours a row has in both."""
+    return (a[:, :, None] == b[:, None, :]).sum(dim=(1, 2)).double()
 
 
 @register(
@@ -36,11 +38,11 @@ _SOURCE = "Huh et al. 2024"
     invariances=("orthogonal", "scaling"),
     needs="rows",
     source=_SOURCE,
+    factor=nearest,
 )
-def mutual_knn(x: Tensor, y: Tensor, *, k: int = 10) -> float:
+def mutual_knn(a: Tensor, b: Tensor) -> float:
     """Mean share of the k nearest neighbours by cosine that a row has in both."""
-    both = nearest(x, k) & nearest(y, k)
-    return float(both.sum(dim=1).double().mean()) / k
+    return float(_shared(a, b).mean()) / a.shape[1]
 
 
 @register(
@@ -51,11 +53,22 @@ def mutual_knn(x: Tensor, y: Tensor, *, k: int = 10) -> float:
     invariances=("orthogonal", "scaling"),
     needs="rows",
     source="Wang et al. 2020",
+    factor=nearest,
 )
-def jaccard_knn(x: Tensor, y: Tensor, *, k: int = 10) -> float:
+def jaccard_knn(a: Tensor, b: Tensor) -> float:
     """Mean over rows of the shared neighbours over all neighbours of either (k nearest by cosine)."""
-    a, b = nearest(x, k), nearest(y, k)
-    return float(((a & b).sum(dim=1) / (a | b).sum(dim=1)).double().mean())
+    shared = _shared(a, b)
+    return float((shared / (2 * a.shape[1] - shared)).mean())
+
+
+def _near_kernel(x: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
+    """Each row's neighbours, and the centred linear kernel at those: (n, k) both."""
+    near = nearest(x, k=k)
+    centred = x - x.mean(dim=0)
+    kernel = torch.stack([(centred * centred[one]).sum(dim=1) for one in near.unbind(1)], dim=1)
+    if float(kernel.pow(2).sum()) <= 0:
+        raise Undefined("the neighbours of a side do not vary")
+    return near, kernel
 
 
 @register(
@@ -66,17 +79,15 @@ def jaccard_knn(x: Tensor, y: Tensor, *, k: int = 10) -> float:
     invariances=("orthogonal", "scaling"),
     needs="rows",
     source=_SOURCE,
+    factor=_near_kernel,
 )
-def cknna(x: Tensor, y: Tensor, *, k: int = 10) -> float:
+def cknna(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> float:
     """CKA restricted to pairs of rows that are neighbours in both (k nearest by cosine).
 
     With the centred kernel entries K and L: sum over mutual neighbours of K L, over the root of the same sums of K K
     and L L, where for K K the neighbours of X alone count.
     """
-    grams = [side - side.mean(dim=0) for side in (x, y)]
-    kernels = [g @ g.T for g in grams]
-    masks = [nearest(side, k) for side in (x, y)]
-    own = [float((kernel.pow(2) * mask).sum()) for kernel, mask in zip(kernels, masks, strict=True)]
-    if min(own) <= 0:
-        raise Undefined("the neighbours of a side do not vary")
-    return float((kernels[0] * kernels[1] * (masks[0] & masks[1])).sum()) / (own[0] * own[1]) ** 0.5
+    (near_a, kernel_a), (near_b, kernel_b) = a, b
+    same = near_a[:, :, None] == near_b[:, None, :]
+    together = float((kernel_a[:, :, None] * kernel_b[:, None, :] * same).sum())
+    return together / float(kernel_a.norm() * kernel_b.norm())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
 Needs = Literal["moments", "rows", "attention"]
+CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
 _FILES = ("linear", "minibatch", "kernels", "neighbours")
 _REGISTRY: dict[str, Measure] = {}
 
@@ -44,7 +45,7 @@ class Measure:
     compute: Callable[..., float]
     inverts: bool = False  # a covariance is inverted, so products must be made in float64
     estimate: bool = False  # an estimate from part of the row pairs
-    by_rows: bool = False  # `compute` takes the rows of a pair, though moments would do
+    factor: Callable[..., Any] | None = None  # rows -> what `compute` takes of a side, made once a layer
     doc: str = ""
 
     def __call__(self, x: Any, y: Any, **options: Any) -> float:
@@ -60,12 +61,27 @@ class Measure:
         self.check_options(options)
         if len(x) < 2:
             raise Undefined("one row has no variation")
-        if self.needs == "rows" or self.by_rows:
-            return float(self.compute(x, y, **options))
+        if self.factor is not None:
+            return self.of_factors(*(self.factored(m, **options) for m in (x, y)), **options)
 
         from layerscope.measures.sides import sides_of
 
-        return float(self.compute(*sides_of(x, y, **_sides_options(options)), **_own_options(options)))
+        standardize = options.pop("standardize", False)
+        return float(self.compute(*sides_of(x, y, standardize), **options))
+
+    def factored(self, x: Tensor, **options: Any) -> Any:
+        """What a pair needs of one side's rows, for measures that need rows."""
+        if len(x) < 2:
+            raise Undefined("one row has no variation")
+        mean = x.mean(dim=0)
+        if float((x - mean).pow(2).sum()) <= CONSTANT * len(x) * float(mean @ mean):
+            raise Undefined("every row is the same, so nothing varies")
+        assert self.factor is not None
+        return self.factor(x, **{k: v for k, v in options.items() if k in _keywords(self.factor)})
+
+    def of_factors(self, a: Any, b: Any, **options: Any) -> float:
+        """The measure of two factored sides."""
+        return float(self.compute(a, b, **{k: v for k, v in options.items() if k in _keywords(self.compute)}))
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise a sentence for an option that the measure does not have."""
@@ -77,17 +93,15 @@ class Measure:
                 )
 
     def options(self) -> list[str]:
-        parameters = inspect.signature(self.compute).parameters.values()
-        own = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        return own + ["standardize"] * (self.needs == "moments" and not self.by_rows)
+        if self.factor is None:
+            return [*_keywords(self.compute), "standardize"]
+        return list(dict.fromkeys([*_keywords(self.factor), *_keywords(self.compute)]))
 
 
-def _sides_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k == "standardize"}
-
-
-def _own_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if k != "standardize"}
+@cache
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
 
 
 def register(
@@ -101,14 +115,14 @@ def register(
     source: str,
     inverts: bool = False,
     estimate: bool = False,
-    by_rows: bool = False,
+    factor: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
-    """Enter a function into the registry. Its keyword-only arguments are the measure's options."""
+    """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options."""
 
     def enter(compute: Callable[..., float]) -> Callable[..., float]:
         doc = (compute.__doc__ or "").strip()
         _REGISTRY[name] = Measure(
-            name, family, symmetric, *bounds, invariances, needs, source, compute, inverts, estimate, by_rows, doc
+            name, family, symmetric, *bounds, invariances, needs, source, compute, inverts, estimate, factor, doc
         )
         return compute
 

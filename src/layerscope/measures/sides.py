@@ -9,10 +9,9 @@ from torch import Tensor
 
 from layerscope.errors import InputError
 from layerscope.measures.moments import Moments
-from layerscope.measures.registry import Undefined
+from layerscope.measures.registry import CONSTANT, Undefined
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest do not count
-CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
 
 
 class Side:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
@@ -13,13 +17,13 @@ from layerscope.extract.reading import Reading
 from layerscope.extract.representations import Representations
 from layerscope.extract.run import examples_of, extract
 from layerscope.extract.streaming import Batch, Streamer
-from layerscope.measures.moments import Moments, Pair
-from layerscope.measures.registry import Measure
-from layerscope.measures.sides import Side, side_from
+from layerscope.measures.moments import BLOCK, Moments, Pair
 from layerscope.measures.similarity import Axis
+from layerscope.measures.tiles import views_of
 from layerscope.models import Model, load
+from layerscope.team import Team
 
-_BLOCK = 8192  # rows fed to the moments at a time from stored representations
+_SMALL_BLOCK = 1024  # rows buffered a group of texts, of which there are many
 
 
 class Groups:
@@ -41,12 +45,42 @@ class Groups:
         return Groups(sources[:count], None if self.square else sources[count:])
 
 
+@dataclass(frozen=True)
+class Tile:
+    """The moments of some views, addressed by the numbers that the views have in the work."""
+
+    moments: Moments
+    pairs: Sequence[Pair]
+    at: dict[int, int]  # view -> its place in the moments
+
+    @staticmethod
+    def of(widths: Sequence[int], pairs: Sequence[Pair], **options: Any) -> Tile:
+        """No rows yet."""
+        at = {view: place for place, view in enumerate(views_of(pairs))}
+        local = [(at[i], at[j]) for i, j in pairs]
+        return Tile(Moments([widths[view] for view in at], pairs=local, **options), pairs, at)
+
+    def update(self, rows: dict[int, Tensor] | Sequence[Tensor]) -> None:
+        """More rows of every view."""
+        self.moments.update([rows[view] for view in self.at])
+
+
+class TextGroups(Protocol):
+    """Which group a text belongs to."""
+
+    count: int
+
+    def of(self, texts: np.ndarray) -> np.ndarray: ...
+
+
 class Work:
     """Views (a layer of a source each), and how to get their moments or their rows."""
 
     groups: Groups
     labels: list[str]  # a name a source
     layers: list[list[tuple[int, str]]]  # per source its layers and their names
+    widths: list[int]  # of every view
+    texts: np.ndarray  # the number of every row's text
     n: int
     provenance: dict[str, Any]
 
@@ -55,36 +89,27 @@ class Work:
         index = {view: k for k, view in enumerate(self.views)}
         self.row_views = [index[s, layer] for s in self.groups.row_sources for layer, _ in self.layers[s]]
         self.column_views = [index[s, layer] for s in self.groups.column_sources for layer, _ in self.layers[s]]
-        self._sides: dict[tuple[int, bool], Side] = {}
-        self.moments: Moments | None = None
-        self.gram: Tensor | None = None  # (views, views) inner products of Gram matrices, where CKA comes from those
 
-    def prepare(self, wanted: list[Measure]) -> None:
-        """Do the passes that the measures need."""
-        if any(m.needs == "moments" for m in wanted):
-            self.moments = self.collect(
-                pairs=sorted({(min(i, j), max(i, j)) for i in self.row_views for j in self.column_views}),
-                exact=any(m.inverts for m in wanted),
-                debiased=any(m.by_rows for m in wanted),
-            )
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Every pair of views that is wanted, the smaller first."""
+        return sorted({(min(i, j), max(i, j)) for i in self.row_views for j in self.column_views})
 
-    def collect(self, pairs: list[Pair], exact: bool, debiased: bool) -> Moments:
-        raise InputError("This kind of source has no moments.")
+    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
+        """The moments of some pairs of views, by a pass over the rows."""
+        raise NotImplementedError
+
+    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
+        """The moments of all pairs, of each group of texts by itself, by one pass."""
+        raise NotImplementedError
 
     def rows(self, view: int) -> Tensor:
-        raise InputError("This kind of source has no rows.")
+        """(n, width) the rows of a view."""
+        raise NotImplementedError
 
     def axis(self, sources: Iterable[int]) -> Axis:
         pairs = [(self.labels[s], name) for s in sources for _, name in self.layers[s]]
         return Axis(tuple(m for m, _ in pairs), tuple(layer for _, layer in pairs))
-
-    def side(self, view: int, standardize: bool) -> Side:
-        """A layer's factors, made once for all pairs."""
-        assert self.moments is not None
-        if (view, standardize) not in self._sides:
-            side = side_from(self.moments, view)
-            self._sides[view, standardize] = side.standardized() if standardize else side
-        return self._sides[view, standardize]
 
 
 class Stored(Work):
@@ -98,8 +123,10 @@ class Stored(Work):
         found = [str(reps.info.get("model", f"set {k + 1}")) for k, reps in enumerate(self.reps)]
         self.labels = _named(found, names)
         self.layers = [list(zip(reps.layers, reps.names, strict=True)) for reps in self.reps]
+        self.widths = [reps.part(layer, 0, 1).shape[1] for reps in self.reps for layer in reps.layers]
         self.n = len(self.reps[0])
         rows = self.reps[0].rows
+        self.texts = rows.row
         self.provenance = {"task": rows.task, "split": rows.split, "models": self.labels}
         super().__init__()
 
@@ -107,12 +134,31 @@ class Stored(Work):
         source, layer = self.views[view]
         return self.reps[source][layer]
 
-    def collect(self, pairs: list[Pair], exact: bool, debiased: bool) -> Moments:
-        states = [self.rows(view) for view in range(len(self.views))]
-        moments = Moments([s.shape[1] for s in states], pairs=pairs, exact=exact, debiased=debiased, block=_BLOCK)
-        for start in range(0, self.n, _BLOCK):
-            moments.update([s[start : start + _BLOCK] for s in states])
-        return moments
+    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
+        tile = Tile.of(self.widths, pairs, **options)
+        self._feed(tile, None)
+        return tile
+
+    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
+        found = []
+        group = groups.of(self.texts)
+        for g in range(groups.count):
+            found.append(Tile.of(self.widths, self.pairs, **options))
+            self._feed(found[-1], torch.from_numpy(np.flatnonzero(group == g)))
+        return found
+
+    def _feed(self, tile: Tile, chosen: Tensor | None) -> None:
+        """All rows, or the chosen ones, a block at a time."""
+        for start in range(0, self.n, BLOCK):
+            block = {view: self._part(view, start) for view in tile.at}
+            if chosen is not None:
+                here = chosen[(chosen >= start) & (chosen < start + BLOCK)] - start
+                block = {view: rows[here] for view, rows in block.items()}
+            tile.update(block)
+
+    def _part(self, view: int, start: int) -> Tensor:
+        source, layer = self.views[view]
+        return self.reps[source].part(layer, start, start + BLOCK)
 
 
 class Streamed(Work):
@@ -144,20 +190,30 @@ class Streamed(Work):
             names,
         )
         self.layers = [[(layer, str(layer)) for layer in range(m.depth + 1)] for m in self.models]
+        self.widths = [m.width for m in self.models for _ in range(m.depth + 1)]
+        self.texts = self.examples.rows
         self.n = 0
         self.provenance = {"task": self.examples.task, "split": self.examples.split, "models": self.labels, **reading}
         self._reps: list[Representations] | None = None
         super().__init__()
 
-    def collect(self, pairs: list[Pair], exact: bool, debiased: bool) -> Moments:
-        widths = [self.models[source].width for source, _ in self.views]
-        device = self.models[0].device
-        moments = Moments(widths, pairs=pairs, exact=exact, debiased=debiased, device=device)
-        feed = _Feed(moments, self.views)
+    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
+        tile = Tile.of(self.widths, pairs, device=self.models[0].device, **options)
+        return self._stream([tile], lambda texts: np.zeros(len(texts), dtype=np.int64))[0]
+
+    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
+        options |= {"device": self.models[0].device, "block": _SMALL_BLOCK}
+        return self._stream([Tile.of(self.widths, self.pairs, **options) for _ in range(groups.count)], groups.of)
+
+    def _stream(self, tiles: list[Tile], group_of: Any) -> list[Tile]:
+        """Every batch goes to the tiles of its rows' groups; several processes share the texts and add up."""
+        team = Team.current()
+        examples = self.examples.take(slice(team.rank, None, team.size))
         streamer = Streamer(self.models, None, Reading(**self.reading))
-        streamer.feed(self.examples, [feed], " + ".join(self.labels))
-        self.n = feed.rows
-        return moments
+        streamer.feed(examples, [_Feed(tiles, self.views, group_of)], " + ".join(self.labels))
+        found = [replace(tile, moments=tile.moments.reduce(team)) for tile in tiles]
+        self.n = sum(tile.moments.n for tile in found)
+        return found
 
     def representations(self) -> list[Representations]:
         """The models' rows, from the store, those that all of them have."""
@@ -175,12 +231,18 @@ class Streamed(Work):
 class _Feed:
     """A consumer that turns batches of several models into rows of views."""
 
-    def __init__(self, moments: Moments, views: Sequence[tuple[int, int]]) -> None:
-        self.moments, self.views, self.rows = moments, views, 0
+    def __init__(self, tiles: list[Tile], views: Sequence[tuple[int, int]], group_of: Any) -> None:
+        self.tiles, self.views, self.group_of = tiles, views, group_of
 
     def update(self, batch: Batch) -> None:
-        self.rows += len(batch.rows)
-        self.moments.update([batch.states[source][layer] for source, layer in self.views])
+        rows = [batch.states[source][layer] for source, layer in self.views]
+        groups = self.group_of(batch.rows.row)
+        for g in np.unique(groups):
+            if len(self.tiles) == 1:
+                self.tiles[0].update(rows)
+            else:
+                here = torch.from_numpy(np.flatnonzero(groups == g)).to(rows[0].device)
+                self.tiles[g].update([r[here] for r in rows])
 
 
 def _named(found: list[str], names: Sequence[str] | None) -> list[str]:
