@@ -167,7 +167,8 @@ def _from_rows(cell: Cells, work: Work, memory: float) -> None:
 
     def factor(view: int) -> Any:
         try:
-            return cell.measure.factored(work.rows(view).double(), **cell.options)
+            rows = work.rows(view)
+            return cell.measure.factored(rows if cell.measure.estimate else rows.double(), **cell.options)
         except Undefined as reason:
             return reason
 

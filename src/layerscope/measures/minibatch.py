@@ -27,16 +27,16 @@ def u_centred(grams: Tensor) -> Tensor:
     return grams.div_((n * (n - 3)) ** 0.5)
 
 
-def _of_batches(batches: Tensor) -> Tensor:
+def _of_batches(batches: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """(batches, rows, d) -> the U-centred Gram matrices, flat."""
-    batches = batches - batches.mean(dim=1, keepdim=True)
+    batches = (batches - batches.mean(dim=1, keepdim=True)).to(dtype)
     return u_centred(batches @ batches.mT).flatten()
 
 
-def _centred(x: Tensor) -> Tensor:
+def _enough(x: Tensor) -> Tensor:
     if len(x) < _LEAST:
         raise Undefined(f"unbiased HSIC needs at least {_LEAST} rows and there are {len(x)}")
-    return x - x.mean(dim=0)
+    return x
 
 
 def _ratio(a: Tensor, b: Tensor) -> float:
@@ -48,7 +48,7 @@ def _ratio(a: Tensor, b: Tensor) -> float:
 
 
 def _whole(x: Tensor) -> Tensor:
-    return _of_batches(_centred(x)[None])
+    return _of_batches(_enough(x)[None])
 
 
 @register(
@@ -67,17 +67,17 @@ def cka_debiased(a: Tensor, b: Tensor) -> float:
 
 
 def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
-    """Every batch's U-centred Gram matrix in float32; the centring before it is in float64."""
+    """Every batch's U-centred Gram matrix in float32, of rows that were centred before."""
     if batch < _LEAST:
         raise InputError(f"batch is {batch}; unbiased HSIC needs at least {_LEAST} rows a batch.")
-    rows = _centred(x).float()
+    rows = _enough(x)
     if shuffle is not None:
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(shuffle))
         rows = rows[order.to(rows.device)]
     whole = len(rows) // batch * batch
-    parts = [_of_batches(rows[:whole].view(-1, batch, rows.shape[1]))] if whole else []
+    parts = [_of_batches(rows[:whole].reshape(-1, batch, rows.shape[1]), torch.float32)] if whole else []
     if len(rows) - whole >= _LEAST:
-        parts.append(_of_batches(rows[whole:][None]))
+        parts.append(_of_batches(rows[whole:][None], torch.float32))
     return torch.cat(parts)
 
 

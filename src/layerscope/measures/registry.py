@@ -70,11 +70,10 @@ class Measure:
         return float(self.compute(*sides_of(x, y, standardize), **options))
 
     def factored(self, x: Tensor, **options: Any) -> Any:
-        """What a pair needs of one side's rows, for measures that need rows."""
+        """What a pair needs of one side's rows (float64; an estimate takes them as they are)."""
         if len(x) < 2:
             raise Undefined("one row has no variation")
-        mean = x.mean(dim=0)
-        if float((x - mean).pow(2).sum()) <= CONSTANT * len(x) * float(mean @ mean):
+        if not (varies(x[:64]) or varies(x)):
             raise Undefined("every row is the same, so nothing varies")
         assert self.factor is not None
         return self.factor(x, **{k: v for k, v in options.items() if k in _keywords(self.factor)})
@@ -163,6 +162,12 @@ def measures() -> pandas.DataFrame:
             for m in registry().values()
         ]
     )
+
+
+def varies(x: Tensor) -> bool:
+    """Whether the rows differ by more than rounding."""
+    mean = x.mean(dim=0, dtype=torch.float64)
+    return float((x - mean).pow(2).sum()) > CONSTANT * len(x) * float(mean @ mean)
 
 
 def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
