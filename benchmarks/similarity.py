@@ -99,7 +99,7 @@ def factored_anew(x: torch.Tensor, y: torch.Tensor) -> float:
 def measure_cka(n: int, states: list[torch.Tensor]) -> dict[str, float]:
     reps = ls.Representations.from_arrays(states)
     product = one_product(n, "cpu", torch.float32)
-    ours, similarity = seconds(lambda: ls.compare(reps, measure="cka"), 3)
+    ours, similarity = seconds(lambda: ls.compare(reps, measure="cka"), 3 if n < 50_000 else 1)
     loop, naive = seconds(lambda: pairwise_loop(states))
     exact = ls.measure("cka")(*(s.double() for s in states[:2]))
     found = {
@@ -199,24 +199,32 @@ def main() -> None:
     if options.peak:
         peak(options.peak)
         return
+    table = options.format == "table"
+    if table:
+        print(f"{LAYERS} layers x {WIDTH}, {options.device}, {platform.machine()}, {torch.get_num_threads()} threads")
     results: dict[str, dict[str, float]] = {}
     for n in options.rows:
         if options.device == "cuda":
-            results[f"n = {n:,}"] = on_gpu(n)
-            continue
-        states = layers(n)
-        found = measure_cka(n, states) | measure_minibatch(n, states)
-        results[f"n = {n:,}"] = found | (measure_seven(states) if n == 10_000 else {})
+            found = on_gpu(n)
+        else:
+            states = layers(n)
+            found = measure_cka(n, states) | measure_minibatch(n, states)
+            found |= measure_seven(states) if n == 10_000 else {}
+        results[f"n = {n:,}"] = found
+        if table:
+            show(f"n = {n:,}", found)
     if options.device == "cpu" and not options.no_memory:
         results["memory"] = measure_memory()
-    if options.format == "json":
+        if table:
+            show("memory", results["memory"])
+    if not table:
         print(json.dumps(results, indent=1))
-        return
-    print(f"{LAYERS} layers x {WIDTH}, {options.device}, {platform.machine()}, {torch.get_num_threads()} threads")
-    for title, found in results.items():
-        print(title)
-        for name, value in found.items():
-            print(f"  {name:48} {value:12.4g}")
+
+
+def show(title: str, found: dict[str, float]) -> None:
+    print(title)
+    for name, value in found.items():
+        print(f"  {name:48} {value:12.4g}", flush=True)
 
 
 if __name__ == "__main__":

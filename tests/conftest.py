@@ -21,3 +21,17 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("LAYERSCOPE_HOME", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def tuned_minilm(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a real tuned classifier, made once for all test processes."""
+    import tuned
+    from filelock import FileLock
+
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    with FileLock(shared / "tuned.lock"):
+        if not (shared / "tuned" / "config.json").is_file():
+            tuned.make(shared / "tuned")
+    return str(shared / "tuned")

@@ -11,27 +11,44 @@ from layerscope.errors import LayerscopeError
 from layerscope.version import __version__
 
 if TYPE_CHECKING:
-    from layerscope.analysis import Blocks, Curve, blocks, localization
+    from layerscope.analysis import (
+        Advice,
+        Blocks,
+        Curve,
+        advise,
+        blocks,
+        localization,
+        plot_skip_map,
+        plot_truncation,
+        skip_map,
+        truncation_curve,
+    )
     from layerscope.data import Task, task, tasks
-    from layerscope.extract import Attentions, Representations, attentions, extract, stream
+    from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
     from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
+    from layerscope.surgery import LayerPlan, cut, save, skip, truncate
 
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
+    "Advice": "analysis",
     "Attentions": "extract",
     "Blocks": "analysis",
     "Curve": "analysis",
+    "LayerPlan": "surgery",
     "Model": "models",
     "Moments": "measures",
     "Replay": "models",
     "Representations": "extract",
     "Similarity": "measures",
     "Task": "data",
+    "advise": "analysis",
     "attentions": "extract",
     "blocks": "analysis",
     "compare": "measures",
+    "cut": "surgery",
+    "evaluate": "extract",
     "extract": "extract",
     "families": "models",
     "load": "models",
@@ -39,15 +56,24 @@ _HOMES = {
     "measure": "measures",
     "measures": "measures",
     "panels": "measures",
+    "plot_skip_map": "analysis",
+    "plot_truncation": "analysis",
+    "save": "surgery",
+    "skip": "surgery",
+    "skip_map": "analysis",
     "stream": "extract",
     "task": "data",
     "tasks": "data",
+    "truncate": "surgery",
+    "truncation_curve": "analysis",
 }
 
 __all__ = [
+    "Advice",
     "Attentions",
     "Blocks",
     "Curve",
+    "LayerPlan",
     "LayerscopeError",
     "Model",
     "Moments",
@@ -56,9 +82,12 @@ __all__ = [
     "Similarity",
     "Task",
     "__version__",
+    "advise",
     "attentions",
     "blocks",
     "compare",
+    "cut",
+    "evaluate",
     "extract",
     "families",
     "load",
@@ -66,9 +95,16 @@ __all__ = [
     "measure",
     "measures",
     "panels",
+    "plot_skip_map",
+    "plot_truncation",
+    "save",
+    "skip",
+    "skip_map",
     "stream",
     "task",
     "tasks",
+    "truncate",
+    "truncation_curve",
 ]
 
 

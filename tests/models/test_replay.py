@@ -4,7 +4,7 @@ import zoo
 
 from layerscope.errors import InputError
 from layerscope.models import Replay, load
-from layerscope.models.anatomy import block_modules, head_modules, without_blocks
+from layerscope.models.anatomy import block_modules, head_modules, only_blocks
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import faults, primary
 
@@ -51,7 +51,8 @@ def test_replay_without_a_span_is_the_model_without_those_blocks(family):
     full = Replay(model, inputs)
     for first in range(1, model.depth + 1):
         for last in range(first, model.depth + 1 if first > 1 else model.depth):
-            with without_blocks(model.network, model.anatomy, first, last), caches_off(model.network):
+            kept = [b for b in range(1, model.depth + 1) if not first <= b <= last]
+            with only_blocks(model.network, model.anatomy, kept), caches_off(model.network):
                 expected = model.network(**inputs).logits
             got = full.finish(full.without(first, last)).logits
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)

@@ -1,7 +1,21 @@
-"""What combines the rooms below: localization, blocks."""
+"""What combines the rooms below: localization, blocks, truncation curve, skip map, advice."""
 
+from layerscope.analysis.advice import Advice, advise
 from layerscope.analysis.blocks import Blocks, blocks
 from layerscope.analysis.curves import Curve
+from layerscope.analysis.cut_figures import plot_skip_map, plot_truncation
+from layerscope.analysis.cuts import skip_map, truncation_curve
 from layerscope.analysis.localization import localization
 
-__all__ = ["Blocks", "Curve", "blocks", "localization"]
+__all__ = [
+    "Advice",
+    "Blocks",
+    "Curve",
+    "advise",
+    "blocks",
+    "localization",
+    "plot_skip_map",
+    "plot_truncation",
+    "skip_map",
+    "truncation_curve",
+]

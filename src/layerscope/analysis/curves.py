@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.measures.heatmap import write
+from layerscope.measures.heatmap import blank, write
 
 if TYPE_CHECKING:
     import pandas
@@ -33,13 +33,7 @@ class Curve:
 
     def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
         """One line a model over its layers; written to `path` (PNG, SVG or PDF) if one is given."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        if ax is None:
-            figure = Figure(figsize=(5.0, 3.2), layout="constrained")
-            FigureCanvasAgg(figure)
-            ax = figure.add_subplot()
+        ax = blank(5.0, 3.2) if ax is None else ax
         for model in dict.fromkeys(self.models):
             chosen = [i for i, name in enumerate(self.models) if name == model]
             ax.plot([self.layers[i] for i in chosen], self.values[chosen], marker="o", markersize=3, label=model)

@@ -25,6 +25,16 @@ class Data:
     skip_bad = typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping.")
 
 
+class Run:
+    """Which model, on how much data, where."""
+
+    model = typer.Argument(help="A classifier checkpoint: a folder, a hub id or id@revision.")
+    limit = typer.Option(None, "--limit", help="Only the first so many examples.")
+    max_length = typer.Option(None, "--max-length", help="Longest text in tokens; the model's limit, at most 512.")
+    device = typer.Option(None, "--device", help="cpu, cuda or cuda:1; the first GPU where there is one.")
+    save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
+
+
 def open_task(
     source: str,
     text: str | None,

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -42,6 +43,32 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
+
+
+def cut_and_save(
+    model: Any, plan: Any, task: Any, options: dict[str, Any], folder: Path | None, format: Format
+) -> None:
+    """Cut a model, print what is left of it beside the whole, and save it if a folder is given."""
+    import layerscope as ls
+    from layerscope.store import check_free
+    from layerscope.surgery.saving import RECORD
+
+    if folder is not None:
+        check_free(folder, RECORD)  # before the work, not after it
+    smaller = ls.cut(model, plan)
+    rows = [
+        {
+            "blocks": spans,
+            "score": ls.evaluate(network, task, **options),
+            "parameters": sum(p.numel() for p in network.parameters()),
+        }
+        for spans, network in ((f"1-{model.depth}", model.network), (str(plan), smaller))
+    ]
+    show(rows, format, f"{model.name} on {task.name}, nothing trained")
+    if folder is not None:
+        ls.save(smaller, folder)
+        if format is Format.table:
+            print(f"Saved in {folder}, reopened and compared.")
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from layerscope.errors import InputError
 from layerscope.extract.encode import Item
 from layerscope.extract.reading import Reading
 from layerscope.models import Model
-from layerscope.models.anatomy import block_modules
+from layerscope.models.anatomy import block_modules, evaluating
 from layerscope.models.replay import caches_off, entering, state_of
 
 
@@ -56,14 +56,14 @@ class Runner:
                 pass
         return found
 
-    def inputs(self, items: Sequence[Item]) -> dict[str, Tensor]:
-        """The padded batch. Padding is always on the right, where absolute and causal positions stay true."""
+    def inputs(self, items: Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
+        """The padded batch. Padding is on the right, where absolute and causal positions stay true, unless asked."""
         longest = max(map(len, items))
         columns: dict[str, Any] = {"input_ids": [item.ids for item in items]}
         if items[0].types is not None:
             columns["token_type_ids"] = [item.types for item in items]
-        batch = {name: _pad(values, longest, self._padding(name)) for name, values in columns.items()}
-        batch["attention_mask"] = _pad([np.ones(len(item), np.int64) for item in items], longest, 0)
+        columns["attention_mask"] = [np.ones(len(item), np.int64) for item in items]
+        batch = {name: _pad(values, longest, self._padding(name), padding_left) for name, values in columns.items()}
         return {name: value.to(self.model.device) for name, value in batch.items() if name in self._accepted}
 
     def _padding(self, name: str) -> int:
@@ -74,15 +74,10 @@ class Runner:
     def ready(self) -> Iterator[None]:
         """Inference mode, no dropout, no caches, autocast if asked for; the network is left as it was."""
         network = self.model.network
-        was_training = network.training
-        network.eval()
         dtype = self.reading.autocast and getattr(torch, self.reading.autocast)
         cast = torch.autocast(self.model.device.type, dtype) if dtype else nullcontext()
-        try:
-            with torch.inference_mode(), caches_off(network), cast:
-                yield
-        finally:
-            network.train(was_training)
+        with torch.inference_mode(), evaluating(network), caches_off(network), cast:
+            yield
 
 
 class _Enough(Exception):  # noqa: N818  (not an error)
@@ -134,10 +129,10 @@ class _Pooling:
         return torch.segment_reduce(chosen, "mean", lengths=self._lengths) if self._means else chosen
 
 
-def _pad(rows: Sequence[np.ndarray], longest: int, value: int) -> Tensor:
+def _pad(rows: Sequence[np.ndarray], longest: int, value: int, left: bool) -> Tensor:
     padded = np.full((len(rows), longest), value, dtype=np.int64)
     for i, row in enumerate(rows):
-        padded[i, : len(row)] = row
+        padded[i, longest - len(row) if left else 0 :][: len(row)] = row
     return torch.from_numpy(padded)
 
 

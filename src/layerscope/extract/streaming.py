@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples
-from layerscope.errors import DataError, InputError, log
+from layerscope.errors import DataError, InputError
+from layerscope.extract.batches import Batches, ahead, default_tokens
 from layerscope.extract.encode import Item, choices_of, encode, texts_of
 from layerscope.extract.forward import Runner
 from layerscope.extract.reading import Reading
@@ -22,8 +22,6 @@ from layerscope.models.identity import tokenizer_fingerprint
 from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted by length together
-_BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens a batch, padding included; on a CPU small batches stay in its caches
-
 
 Window = tuple[Examples, list[list[Item]]]  # examples with each model's tokens
 
@@ -66,13 +64,12 @@ class Streamer:
     reading: Reading
     batch_tokens: int | None = None
     _runners: list[Runner] = field(init=False)
+    _batches: Batches = field(init=False)
 
     def __post_init__(self) -> None:
         self._runners = [Runner(model, self.layers, self.reading) for model in self.models]
-        if self.batch_tokens is None:
-            self.batch_tokens = min(_BUDGET.get(m.device.type, 16384) for m in self.models)
-        if self.batch_tokens < 1:
-            raise InputError(f"batch_tokens is {self.batch_tokens}; it must be at least 1.")
+        tokens = self.batch_tokens
+        self._batches = Batches(min(default_tokens(m.device) for m in self.models) if tokens is None else tokens)
 
     def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:
         """All examples, window by window, with a progress bar."""
@@ -89,14 +86,7 @@ class Streamer:
         def tokens(examples: Examples) -> Window:
             return examples, [encode(model, examples, self.reading) for model in self.models]
 
-        with ThreadPoolExecutor(1) as thread:
-            coming = None
-            for examples in windows:
-                ready, coming = coming, thread.submit(tokens, examples)
-                if ready is not None:
-                    yield ready.result()
-            if coming is not None:
-                yield coming.result()
+        return ahead(windows, tokens)
 
     def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Callable[[float], None]) -> Tally:
         """One window of examples. Every batch goes to every consumer."""
@@ -104,7 +94,11 @@ class Streamer:
         tally = self._agree(examples, per_model)
         rows_of = _RowMaker(self, examples, per_model[0])
         lengths = np.max([[len(item) for item in items] for items in per_model], axis=0)
-        for chosen, states in self._batches(per_model, lengths):
+
+        def run(chosen: np.ndarray) -> list[dict[int, Tensor]]:
+            return [r.run([items[i] for i in chosen]) for r, items in zip(self._runners, per_model, strict=True)]
+
+        for chosen, states in self._batches.over(lengths, run):
             batch = rows_of(chosen, states)
             tally.rows += len(batch.rows)
             if len(batch.rows):
@@ -135,38 +129,6 @@ class Streamer:
                     item.keep(common)
                 tally.words_left_out += len(words) - len(common)
         return tally
-
-    def _batches(
-        self, per_model: list[list[Item]], lengths: np.ndarray
-    ) -> Iterator[tuple[np.ndarray, list[dict[int, Tensor]]]]:
-        """Batches of texts of like length, the longest first, so that memory runs out at once or never."""
-        waiting = np.argsort(-lengths, kind="stable")
-        assert self.batch_tokens is not None
-        while len(waiting):
-            count = max(1, self.batch_tokens // max(1, int(lengths[waiting[0]])))
-            chosen = waiting[:count]
-            try:
-                states = [
-                    runner.run([items[i] for i in chosen])
-                    for runner, items in zip(self._runners, per_model, strict=True)
-                ]
-            except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                self._halve(len(chosen), int(lengths[chosen[0]]), error)
-                continue
-            yield chosen, states
-            waiting = waiting[count:]
-
-    def _halve(self, texts: int, longest: int, error: Exception) -> None:
-        if texts == 1:
-            raise InputError(
-                f"A single text of {longest} tokens does not fit into memory; lower max_length or use another device."
-            ) from error
-        self.batch_tokens = max(1, texts // 2) * longest
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        log.warning("Out of memory; going on with %d tokens a batch.", self.batch_tokens)
 
 
 def stream(
@@ -235,8 +197,3 @@ def _check_finite(batch: Batch, models: Sequence[Model]) -> None:
                     f"Layer {layer} of {model.name} is not finite for row {row} of {batch.rows.task} "
                     f"({batch.rows.split}); the weights are broken or the float type is too small for them."
                 )
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text

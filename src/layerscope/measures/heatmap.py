@@ -21,20 +21,24 @@ _MOST_TICKS = 26
 
 def draw(similarity: Similarity, path: str | Path | None, ax: Axes | None) -> Axes:
     """One heat map: layer 0 at the origin, undefined cells hatched, lines between models."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     own = ax is None
-    if ax is None:
-        figure = Figure(figsize=_size(similarity), layout="constrained")
-        FigureCanvasAgg(figure)
-        ax = figure.add_subplot()
+    ax = blank(*_size(similarity)) if ax is None else ax
     image = paint(similarity, ax, *scale_of([similarity]))
     if own:
         ax.figure.colorbar(image, ax=ax, label=similarity.measure, shrink=0.9)
     if path is not None:
         write(ax.figure, path)
     return ax
+
+
+def blank(width: float, height: float) -> Axes:
+    """Empty axes on a figure of their own, in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
 
 
 def draw_panels(similarities: Sequence[Similarity], path: str | Path) -> None:

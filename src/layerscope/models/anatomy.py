@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -24,6 +24,7 @@ class Anatomy:
     head: tuple[str, ...] = ("classifier",)  # modules of the classifier beside the base model
     final_norm: str | None = None  # a norm between the last block and the head
     summary: Literal["first", "last"] = "first"  # the token that stands for the whole text
+    reads_last_position: bool = False  # the head reads the last position, so padding must be on the left
     position_offset: int = 0  # positions that the embeddings keep for other uses
     shared: bool = False  # one block, run L times
     time_first: bool = False  # blocks work on (time, batch, width)
@@ -60,7 +61,15 @@ _FAMILIES = (
         ),
     ),
     Anatomy("distilbert", "transformer.layer", "n_layers", head=("pre_classifier", "classifier")),
-    Anatomy("xlnet", "layer", "n_layer", head=("sequence_summary", "logits_proj"), summary="last", time_first=True),
+    Anatomy(
+        "xlnet",
+        "layer",
+        "n_layer",
+        head=("sequence_summary", "logits_proj"),
+        summary="last",
+        reads_last_position=True,
+        time_first=True,
+    ),
     _GPT2,
     replace(_GPT2, family="openai-gpt", final_norm=None),
     Anatomy(
@@ -128,11 +137,10 @@ def _has_parameters(module: nn.Module | None) -> bool:
 
 
 @contextmanager
-def without_blocks(network: Any, anatomy: Anatomy, first: int, last: int) -> Iterator[None]:
-    """The network itself with blocks first..last (1..L, inclusive) really taken out, until the block ends."""
+def only_blocks(network: Any, anatomy: Anatomy, keep: Sequence[int]) -> Iterator[None]:
+    """The network itself with all but these blocks (1..L) really taken out, until the block ends."""
     base = network.base_model
     depth = getattr(base.config, anatomy.depth_field)
-    keep = [i for i in range(depth) if not first <= i + 1 <= last]
     parent_path, _, name = anatomy.blocks.rpartition(".")
     parent = base.get_submodule(parent_path)
     blocks = getattr(parent, name)
@@ -140,12 +148,23 @@ def without_blocks(network: Any, anatomy: Anatomy, first: int, last: int) -> Ite
     try:
         setattr(base.config, anatomy.depth_field, len(keep))
         for field, values in lists.items():
-            setattr(base.config, field, [values[i] for i in keep])
+            setattr(base.config, field, [values[b - 1] for b in keep])
         if not anatomy.shared:
-            setattr(parent, name, nn.ModuleList(blocks[i] for i in keep))
+            setattr(parent, name, nn.ModuleList(blocks[b - 1] for b in keep))
         yield
     finally:
         setattr(base.config, anatomy.depth_field, depth)
         for field, values in lists.items():
             setattr(base.config, field, values)
         setattr(parent, name, blocks)
+
+
+@contextmanager
+def evaluating(network: Any) -> Iterator[None]:
+    """Evaluation mode (no dropout), and back to what it was."""
+    was_training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(was_training)

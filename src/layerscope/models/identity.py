@@ -13,7 +13,7 @@ from layerscope.store import digest
 if TYPE_CHECKING:
     from layerscope.models.load import Model
 
-_VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache")
+_VOLATILE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache")
 
 
 def fingerprint(model: Model) -> str:

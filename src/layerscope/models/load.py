@@ -148,9 +148,14 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
     return _examined(network, tokenizer, name)
 
 
+def carry(network: Any, tokenizer: Any) -> None:
+    """Let a network that layerscope returns lead to its tokenizer."""
+    setattr(network, _CARRIED, tokenizer)
+
+
 def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     """The Model, its anatomy known or found and checked."""
-    setattr(network, _CARRIED, tokenizer)
+    carry(network, tokenizer)
     if getattr(network.config, "vocab_size", None) is None:
         raise ModelError(f"{name} ({network.config.model_type}) is not a text model: it has no vocabulary.")
     known = anatomies.known(network.config)

@@ -72,10 +72,13 @@ class Replay:
         last = first if last is None else last
         if not (first >= 1 and last <= self.depth):
             raise InputError(f"Blocks {first}..{last} were asked for; this model has blocks 1..{self.depth}.")
-        state = self._swap(state)
         for call in self.calls[first - 1 : last]:
-            state = call.run(state)
-        return self._swap(state)
+            state = self.run_call(call, state)
+        return state
+
+    def run_call(self, call: Call, state: Tensor) -> Tensor:
+        """One recorded call on a state (batch, time, width)."""
+        return self._swap(call.run(self._swap(state)))
 
     def without(self, first: int, last: int) -> Tensor:
         """The state after the last block when blocks first..last (inclusive) are left out."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import ModelError
-from layerscope.models.anatomy import Anatomy, without_blocks
+from layerscope.models.anatomy import Anatomy, evaluating, only_blocks
 from layerscope.models.replay import Replay, caches_off, same
 
 if TYPE_CHECKING:
@@ -69,14 +69,9 @@ def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:
 
 def faults(model: Model) -> Iterator[str]:
     """Every way in which replay is not this model's own computation; nothing if it is sound."""
-    one, two = _inputs(model, 0), _inputs(model, 1)
-    was_training = model.network.training
-    model.network.eval()
-    try:
-        with torch.inference_mode():
-            yield from _check(model, one, two)
-    finally:
-        model.network.train(was_training)
+    one, two = probe_inputs(model, 0), probe_inputs(model, 1)
+    with torch.inference_mode(), evaluating(model.network):
+        yield from _check(model, one, two)
 
 
 def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iterator[str]:
@@ -102,7 +97,8 @@ def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iter
     for first, last in dict.fromkeys(((1, 1), (middle, middle), (replay.depth, replay.depth))):
         if replay.depth == 1:
             break
-        with without_blocks(network, model.anatomy, first, last), caches_off(network):
+        kept = [b for b in range(1, replay.depth + 1) if not first <= b <= last]
+        with only_blocks(network, model.anatomy, kept), caches_off(network):
             removed = primary(network(**one))
         if not close(primary(replay.finish(replay.without(first, last))), removed):
             yield f"replay without block {first} is not the model with block {first} removed"
@@ -123,19 +119,21 @@ def close(a: Tensor, b: Tensor) -> bool:
     return float((a.float() - b.float()).abs().max()) <= tolerance * scale
 
 
-def _inputs(model: Model, seed: int) -> dict[str, Tensor]:
-    """Two rows of seven random tokens, the second with padding; the same mask for every seed."""
+def probe_inputs(model: Model, seed: int = 0, rows: int = 2) -> dict[str, Tensor]:
+    """Rows of seven random tokens, all but the first with padding; the same mask for every seed."""
     config = model.network.config
+    if config.pad_token_id is None and model.has_head:
+        rows = 1  # heads that look for the last real token refuse several rows then
     generator = torch.Generator().manual_seed(seed)
     special = {v for k, v in config.to_dict().items() if k.endswith("_token_id") and isinstance(v, int)}
     usable = torch.tensor([i for i in range(min(config.vocab_size, 2000)) if i not in special])
     if not len(usable):
         raise ModelError(f"{config.model_type} has no ordinary token in its vocabulary to check replay with.")
-    ids = usable[torch.randint(len(usable), (2, 7), generator=generator)]
+    ids = usable[torch.randint(len(usable), (rows, 7), generator=generator)]
     mask = torch.ones_like(ids)
-    mask[1, 5:] = 0
+    mask[1:, 5:] = 0
     pad = config.pad_token_id
-    ids[1, 5:] = pad if isinstance(pad, int) and pad >= 0 else int(usable[0])
+    ids[1:, 5:] = pad if isinstance(pad, int) and pad >= 0 else int(usable[0])
     inputs = {"input_ids": ids, "attention_mask": mask}
     if model.multiple_choice:
         inputs = {name: value[None] for name, value in inputs.items()}

@@ -1,0 +1,91 @@
+"""What a tuned model loses with its blocks: the truncation curve and the skip map (Phang et al. 2021, section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from layerscope.analysis.sweep import sweep
+from layerscope.errors import InputError, choose
+from layerscope.extract.exam import Exam, exam
+from layerscope.surgery import LayerPlan
+from layerscope.surgery.costs import Costs
+
+if TYPE_CHECKING:
+    import pandas
+
+MODES = ("untuned",)
+
+
+def truncation_curve(
+    model: Any,
+    task: Any,
+    *,
+    mode: str = "untuned",
+    split: str | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    batch_tokens: int | None = None,
+) -> pandas.DataFrame:
+    """The tuned head on every layer 0..L, nothing trained: one forward over the data, not L + 1.
+
+    Columns: layer, score, majority (always the most frequent class), parameters and macs (multiply-adds of a text of
+    128 tokens) of the model cut there. Kept in the store; a killed run goes on where it was.
+    """
+    choose("mode", mode, MODES)
+    found = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
+    plans = truncations(found.model.depth)
+    logits = sweep(found, plans, f"truncation of {found.model.name}")
+    frame = _frame(found, plans, logits)
+    frame.insert(0, "layer", range(found.model.depth + 1))
+    frame.insert(2, "majority", found.majority)
+    return frame
+
+
+def skip_map(
+    model: Any,
+    task: Any,
+    *,
+    max_span: int | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    batch_tokens: int | None = None,
+) -> pandas.DataFrame:
+    """The score without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
+
+    Columns: first, last, score, parameters, macs. `max_span` limits how many blocks are left out at once.
+    """
+    found = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
+    chosen = contiguous(found.model.depth, max_span)
+    plans = [LayerPlan.skipped(found.model.depth, first, last) for first, last in chosen]
+    logits = sweep(found, plans, f"skip map of {found.model.name}")
+    frame = _frame(found, plans, logits)
+    frame.insert(0, "first", [first for first, _ in chosen])
+    frame.insert(1, "last", [last for _, last in chosen])
+    return frame
+
+
+def truncations(depth: int) -> list[LayerPlan]:
+    """The head on layer 0, 1, .. L."""
+    return [LayerPlan.truncated(depth, keep) for keep in range(depth + 1)]
+
+
+def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]:
+    """Every span of blocks first..last, of at most `max_span` blocks."""
+    if max_span is not None and not 1 <= max_span <= depth:
+        raise InputError(f"max_span is {max_span}; this model has {depth} blocks, so 1..{depth} are allowed.")
+    most = max_span or depth
+    return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]
+
+
+def _frame(found: Exam, plans: list[LayerPlan], logits: Any) -> pandas.DataFrame:
+    import pandas
+
+    costs = Costs(found.model)
+    return pandas.DataFrame(
+        {
+            "score": [found.score(part) for part in logits],
+            "parameters": [costs.parameters(plan) for plan in plans],
+            "macs": [costs.macs(plan) for plan in plans],
+        }
+    ).assign(task=found.task.name, split=found.examples.split, metric=found.task.metric, n=len(found.examples))

@@ -1,0 +1,45 @@
+"""`layerscope evaluate`"""
+
+from __future__ import annotations
+
+import typer
+
+from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.output import FORMAT, Format, show
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  `layerscope evaluate path/to/classifier --task sst2`")(evaluate)
+
+
+def evaluate(
+    model: str = Run.model,
+    task: str = Data.task,
+    split: str | None = Data.split,
+    limit: int | None = Run.limit,
+    max_length: int | None = Run.max_length,
+    device: str | None = Run.device,
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
+    format: Format = FORMAT,
+) -> None:
+    """The task's main metric of a model with a head, beside that of always giving the most frequent class."""
+    import layerscope as ls
+    from layerscope.extract.exam import exam
+
+    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    found = exam(ls.load(model, device=device), data, split=split, limit=limit, max_length=max_length)
+    row = {
+        "model": model,
+        "task": found.examples.task,
+        "split": found.examples.split,
+        "n": len(found.examples),
+        "metric": found.task.metric,
+        "score": found.score(found.logits()),
+        "majority": found.majority,
+    }
+    show([row], format)

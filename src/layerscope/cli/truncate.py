@@ -1,0 +1,60 @@
+"""`layerscope truncate`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.output import FORMAT, Format, cut_and_save, show
+from layerscope.errors import InputError
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Examples:  `layerscope truncate path/to/classifier --task sst2 --curve -o out`  \n"
+        "`layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller`"
+    )(truncate)
+
+
+def truncate(
+    model: str = Run.model,
+    task: str = Data.task,
+    keep: int | None = typer.Option(None, help="Keep the first so many blocks; the head reads the last of them."),
+    curve: bool = typer.Option(False, "--curve", help="Put the head on every layer in turn."),
+    save: Path | None = Run.save,
+    out: Path | None = typer.Option(None, "--out", "-o", help="With --curve: write the table and the figure here."),
+    split: str | None = Data.split,
+    limit: int | None = Run.limit,
+    max_length: int | None = Run.max_length,
+    device: str | None = Run.device,
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
+    format: Format = FORMAT,
+) -> None:
+    """Cut the top blocks off a tuned model and evaluate what is left: one depth, or the curve of all."""
+    import layerscope as ls
+
+    if (keep is None) != curve:
+        raise InputError("Give either --keep K, to cut there, or --curve, to see what every cut costs.")
+    if save is not None and curve:
+        raise InputError("--save needs --keep K: which of the curve's models is to be saved?")
+    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    opened = ls.load(model, device=device)
+    options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
+    if not curve:
+        assert keep is not None
+        cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep), data, options, save, format)
+        return
+    frame = ls.truncation_curve(opened, data, **options)
+    show(frame.to_dict("records"), format, f"The head of {model} on every layer, nothing trained")
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(out / "truncation.csv", index=False)
+        ls.plot_truncation(frame, out / "truncation.png")

@@ -1,0 +1,83 @@
+"""The tasks' metrics: one number from labels and predictions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def score(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
+    """accuracy, f1 (of class 1; the mean over classes where there are more than two), matthews, pearson_spearman.
+
+    A correlation with constant predictions has no value: NaN. Matthews of a constant is 0, as is usual.
+    """
+    if not len(labels):
+        return math.nan
+    if metric == "pearson_spearman":
+        return _correlation(labels, predictions)
+    return float(_OF_COUNTS[metric](_confusion(labels, predictions)))
+
+
+def _correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
+    if np.ptp(labels) == 0 or np.ptp(predictions) == 0 or len(labels) < 2:
+        return math.nan
+    from scipy.stats import rankdata
+
+    plain = np.corrcoef(labels, predictions)[0, 1]
+    return float((plain + np.corrcoef(rankdata(labels), rankdata(predictions))[0, 1]) / 2)
+
+
+def _confusion(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """(classes, classes): how often each label got each prediction."""
+    classes = int(max(labels.max(), predictions.max(), 1)) + 1
+    return np.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
+
+
+def _accuracy(counts: np.ndarray) -> np.ndarray:
+    return np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
+
+
+def _f1(counts: np.ndarray) -> np.ndarray:
+    right = np.diagonal(counts, axis1=-2, axis2=-1)
+    both = counts.sum(axis=-1) + counts.sum(axis=-2)
+    each = np.where(both > 0, 2 * right / np.maximum(both, 1), 0.0)
+    if counts.shape[-1] == 2:
+        return each[..., 1]
+    seen = both > 0  # a class that is neither a label nor a prediction does not count
+    return (each * seen).sum(axis=-1) / seen.sum(axis=-1)
+
+
+def _matthews(counts: np.ndarray) -> np.ndarray:
+    n = counts.sum(axis=(-2, -1)).astype(float)
+    labels, guesses = counts.sum(axis=-1).astype(float), counts.sum(axis=-2).astype(float)
+    shared = np.trace(counts, axis1=-2, axis2=-1) * n - (labels * guesses).sum(axis=-1)
+    scale = np.sqrt((n**2 - (labels**2).sum(axis=-1)) * (n**2 - (guesses**2).sum(axis=-1)))
+    return np.where(scale > 0, shared / np.maximum(scale, 1e-300), 0.0)
+
+
+_OF_COUNTS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
+
+
+def majority(metric: str, labels: np.ndarray) -> float:
+    """The score of always giving the most frequent class; NaN where labels are numbers."""
+    if metric == "pearson_spearman" or not len(labels):
+        return math.nan
+    return score(metric, labels, np.full(len(labels), np.bincount(labels).argmax()))
+
+
+def bootstrap(
+    metric: str, labels: np.ndarray, predictions: np.ndarray, *, rounds: int = 1000, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """An interval for a score: texts drawn with replacement, percentiles of the scores."""
+    generator = np.random.default_rng(seed)
+    if metric == "pearson_spearman":
+        places = (generator.integers(len(labels), size=len(labels)) for _ in range(min(rounds, 200)))
+        draws = np.asarray([_correlation(labels[at], predictions[at]) for at in places])
+    else:  # drawing texts is drawing cells of the confusion matrix
+        counts = _confusion(labels, predictions)
+        cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)
+        draws = _OF_COUNTS[metric](cells.reshape(rounds, *counts.shape))
+    edge = (1 - level) / 2
+    low, high = np.nanquantile(draws, [edge, 1 - edge])
+    return float(low), float(high)

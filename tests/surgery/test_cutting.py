@@ -1,0 +1,150 @@
+"""Cutting every family: the same class, the same numbers as the blocks in place, and a checkpoint that reopens."""
+
+import pytest
+import torch
+import zoo
+from transformers import AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
+
+import layerscope as ls
+from layerscope.errors import InputError, ModelError
+from layerscope.models import Replay
+from layerscope.models.identity import fingerprint
+from layerscope.models.replay import caches_off
+from layerscope.models.selfcheck import primary
+
+OPENERS = {
+    "classifier": AutoModelForSequenceClassification,
+    "choice": AutoModelForMultipleChoice,
+    "encoder": AutoModel,
+}
+WITHOUT_CHOICE = ("gpt2", "openai-gpt", "llama", "qwen3", "deberta")
+CASES = [(f, k) for f in zoo.FAMILIES for k in OPENERS if not (k == "choice" and f in WITHOUT_CHOICE)]
+PLANS = [ls.LayerPlan([1, 2]), ls.LayerPlan([1, 4]), ls.LayerPlan([1, 3, 4]), ls.LayerPlan([1, 2, 3, 4])]
+
+
+def model_of(family, kind="classifier", **options):
+    return ls.load(zoo.network(family, kind, **options), tokenizer=zoo.tokenizer(family))
+
+
+def inputs_of(kind, left):
+    inputs = zoo.inputs(rows=4, left=left)
+    return {k: v.view(2, 2, -1) for k, v in inputs.items()} if kind == "choice" else inputs
+
+
+@torch.inference_mode()
+def in_place(model, plan, inputs):
+    replay = Replay(model, inputs)
+    state = replay.states[0]
+    for block in plan.keep:
+        state = replay.run(state, block)
+    return primary(replay.finish(state))
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_a_cut_model_is_what_its_blocks_compute_and_reopens(family, kind, tmp_path):
+    model = model_of(family, kind)
+    before = fingerprint(model)
+    for plan in PLANS:
+        smaller = ls.cut(model, plan)
+        assert type(smaller) is type(model.network)
+        for left in (False, True):
+            inputs = inputs_of(kind, left)
+            expected = in_place(model, plan, inputs)
+            with torch.inference_mode(), caches_off(smaller):
+                torch.testing.assert_close(primary(smaller(**inputs)), expected, rtol=1e-4, atol=1e-5)
+    assert fingerprint(model) == before
+    folder = ls.save(smaller := ls.cut(model, PLANS[1]), tmp_path / "small")
+    again, info = OPENERS[kind].from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    inputs = inputs_of(kind, False)
+    with torch.inference_mode(), caches_off(again.eval()), caches_off(smaller):
+        torch.testing.assert_close(primary(again(**inputs)), primary(smaller(**inputs)), rtol=1e-4, atol=1e-5)
+    ls.save(model, tmp_path / "whole")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("small", "whole")]
+    card = (folder / "README.md").read_text()
+    assert "blocks 2-3 were removed" in card
+    if family == "albert":
+        assert abs(sizes[0] - sizes[1]) < 100
+        assert "share their weights" in card
+    else:
+        assert sizes[0] < 0.85 * sizes[1]
+    assert ls.load(str(folder)).depth == 2
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_the_head_on_the_embeddings(family, tmp_path):
+    model = model_of(family)
+    if family in ("modernbert", "deberta-v2"):
+        with pytest.raises(ModelError, match="no block"):
+            ls.truncate(model, 0)
+        return
+    bare = ls.truncate(model, 0)
+    inputs = zoo.inputs()
+    with torch.inference_mode(), caches_off(bare):
+        torch.testing.assert_close(
+            bare(**inputs).logits, in_place(model, ls.LayerPlan([]), inputs), atol=1e-5, rtol=1e-4
+        )
+    assert ls.load(str(ls.save(bare, tmp_path / "bare"))).depth == 0
+
+
+def test_truncate_and_skip_by_name(tmp_path):
+    folder = zoo.save(tmp_path / "model", "bert")
+    assert ls.truncate(folder, keep=3).config.num_hidden_layers == 3
+    skipped = ls.skip(folder, 2, 3)
+    assert skipped.config.num_hidden_layers == 2
+    again = ls.truncate(skipped, 1)  # a cut model can be cut again
+    card = (ls.save(again, tmp_path / "twice") / "README.md").read_text()
+    assert "blocks 2-3 were removed" in card
+    assert "blocks 2 were removed" in card
+    with pytest.raises(InputError, match=r"blocks 1\.\.4"):
+        ls.skip(folder, 3, 5)
+
+
+def test_albert_without_blocks_is_albert_with_fewer_repeats():
+    model = model_of("albert")
+    inputs = zoo.inputs()
+    with torch.inference_mode():
+        one, other = (ls.skip(model, *span)(**inputs).logits for span in ((1, 2), (3, 4)))
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(one, ls.truncate(model, 2)(**inputs).logits)
+
+
+def test_albert_with_several_groups_keeps_their_order():
+    model = model_of("albert", num_hidden_groups=2)
+    assert ls.cut(model, ls.LayerPlan([1, 3])).config.num_hidden_layers == 2
+    with pytest.raises(ModelError, match="2 groups of weights"):
+        ls.truncate(model, 2)
+
+
+def test_what_cannot_be_done_right_is_refused():
+    with pytest.raises(ModelError, match="cannot lose block 1: the first block of a ModernBERT"):
+        ls.skip(model_of("modernbert"), 1, 1)
+
+
+def test_adapters_must_be_merged_first(tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    network = zoo.network("bert")
+    adapted = get_peft_model(network, LoraConfig(target_modules=["query"], init_lora_weights=False))
+    inside = adapted.base_model.model
+    with pytest.raises(InputError, match="merge_and_unload"):
+        ls.truncate(adapted, 2)
+    for act in (
+        lambda: ls.truncate(ls.load(inside, tokenizer=zoo.tokenizer()), 2),
+        lambda: ls.save(inside, tmp_path / "x"),
+    ):
+        with pytest.raises(ModelError, match="live adapters; merge them first"):
+            act()
+    assert not (tmp_path / "x").exists()
+    merged = adapted.merge_and_unload()
+    smaller = ls.truncate(ls.load(merged, tokenizer=zoo.tokenizer()), 2)
+    assert ls.load(str(ls.save(smaller, tmp_path / "merged"))).depth == 2
+
+
+def test_per_layer_lists_and_indices_follow(tmp_path):
+    qwen = ls.cut(model_of("qwen3"), ls.LayerPlan([2, 4]))
+    assert len(qwen.config.layer_types) == 2
+    assert [block.self_attn.layer_idx for block in qwen.model.layers] == [0, 1]
+    bert = ls.cut(model_of("modernbert"), ls.LayerPlan([1, 3, 4]))
+    assert bert.config.layer_types == [model_of("modernbert").network.config.layer_types[i] for i in (0, 2, 3)]
