@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from memory import peak_megabytes
 
 import layerscope as ls
 from layerscope.extract.encode import Item, encode
@@ -117,7 +117,7 @@ def stream_only(source: str, texts: int) -> None:
     if status.exists():
         print(int(next(line for line in status.read_text().splitlines() if "VmHWM" in line).split()[1]) / 1024)
     else:
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(peak_megabytes())
 
 
 def main() -> None:

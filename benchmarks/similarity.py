@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 import peers
 import torch
+from memory import peak_megabytes
 
 import layerscope as ls
 from layerscope.measures import Moments, matrix
@@ -152,7 +152,7 @@ def peak(n: int) -> None:
     for _ in range(0, n, BATCH):
         moments.update(drift(torch.randn(BATCH, WIDTH, generator=generator), generator))
     moments.cov(0, 1)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    print(peak_megabytes())
 
 
 def measure_memory() -> dict[str, float]:

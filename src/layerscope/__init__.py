@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         Advice,
         Blocks,
         Curve,
+        Run,
+        Runs,
         advise,
         blocks,
         localization,
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
         plot_truncation,
         skip_map,
         truncation_curve,
+        tune,
     )
     from layerscope.data import Task, task, tasks
     from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
     from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
     from layerscope.surgery import LayerPlan, cut, save, skip, truncate
+    from layerscope.tuning import Strategy
 
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
@@ -41,7 +45,10 @@ _HOMES = {
     "Moments": "measures",
     "Replay": "models",
     "Representations": "extract",
+    "Run": "analysis",
+    "Runs": "analysis",
     "Similarity": "measures",
+    "Strategy": "tuning",
     "Task": "data",
     "advise": "analysis",
     "attentions": "extract",
@@ -66,6 +73,7 @@ _HOMES = {
     "tasks": "data",
     "truncate": "surgery",
     "truncation_curve": "analysis",
+    "tune": "analysis",
 }
 
 __all__ = [
@@ -79,7 +87,10 @@ __all__ = [
     "Moments",
     "Replay",
     "Representations",
+    "Run",
+    "Runs",
     "Similarity",
+    "Strategy",
     "Task",
     "__version__",
     "advise",
@@ -105,6 +116,7 @@ __all__ = [
     "tasks",
     "truncate",
     "truncation_curve",
+    "tune",
 ]
 
 

@@ -40,6 +40,10 @@ COMMANDS = [
     [],
     ["extract"],
     ["compare"],
+    ["evaluate"],
+    ["truncate"],
+    ["skip"],
+    ["advise"],
     ["measures"],
     ["tasks"],
     ["models"],
@@ -263,3 +267,61 @@ def test_the_demo_runs_offline(tmp_path):
     records = json.loads(done.stdout)
     assert [r["layer"] for r in records] == [str(i) for i in range(7)]
     assert records[0]["rows"] > 500
+
+
+def test_cutting_on_the_command_line(tuned_minilm, tmp_path):
+    data = ["--task", "pydocs", "--limit", "60"]
+    done = run("truncate", tuned_minilm, *data, "--curve", "-o", tmp_path / "out", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    curve = json.loads(done.stdout)
+    assert [row["layer"] for row in curve] == list(range(7))
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"truncation.csv", "truncation.png"}
+    done = run("truncate", tuned_minilm, *data, "--keep", 5, "--save", tmp_path / "small")
+    assert done.returncode == 0, done.stderr
+    assert "reopened and compared" in done.stdout
+    done = run("evaluate", tmp_path / "small", *data, "--format", "json")
+    assert json.loads(done.stdout)[0]["score"] == curve[5]["score"]
+    assert f"{curve[5]['score']:.4f}" in (tmp_path / "small" / "README.md").read_text()
+    done = run("skip", tuned_minilm, *data, "--map", "--max-span", 1, "-o", tmp_path / "out", "--format", "json")
+    spans = json.loads(done.stdout)
+    assert [(row["first"], row["last"]) for row in spans] == [(b, b) for b in range(1, 7)]
+    done = run("skip", tuned_minilm, *data, "--blocks", "3", "--format", "json")
+    assert json.loads(done.stdout)[1]["score"] == spans[2]["score"]
+
+
+def test_advice_on_the_command_line(tuned_minilm, tmp_path):
+    options = ["--limit", "60", "--max-span", "1", "--evaluations", "0", "--tolerance", "0.2"]
+    done = run(
+        "advise", tuned_minilm, "--task", "pydocs", *options, "--save", tmp_path / "small", "-o", tmp_path / "out"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Keep blocks" in done.stdout
+    assert ls.load(str(tmp_path / "small")).depth < 6
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["truncate"], "Give either --keep K"),
+        (["truncate", "--curve", "--keep", "2"], "Give either --keep K"),
+        (["truncate", "--curve", "--save", "x"], "--save needs --keep"),
+        (["truncate", "--keep", "9"], "blocks 1..4"),
+        (["skip"], "Give either --blocks"),
+        (["skip", "--blocks", "3-9"], "Block 5 was to be left out"),
+        (["evaluate"], "has 2 classes, and the head"),
+    ],
+)
+def test_mistakes_in_cutting_are_sentences(arguments, message, model, reviews):
+    command, *rest = arguments
+    done = run(command, model, "--task", reviews, *rest)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_verbose_says_which_side_is_taken(model, reviews):
+    done = run("compare", model, "--task", reviews, "--pool", "mean", "--verbose")
+    assert done.returncode == 0, done.stderr
+    assert "d x d side" in done.stderr
+    assert "side" not in run("compare", model, "--task", reviews, "--pool", "mean").stderr

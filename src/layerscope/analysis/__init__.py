@@ -6,11 +6,14 @@ from layerscope.analysis.curves import Curve
 from layerscope.analysis.cut_figures import plot_skip_map, plot_truncation
 from layerscope.analysis.cuts import skip_map, truncation_curve
 from layerscope.analysis.localization import localization
+from layerscope.analysis.tuning import Run, Runs, tune
 
 __all__ = [
     "Advice",
     "Blocks",
     "Curve",
+    "Run",
+    "Runs",
     "advise",
     "blocks",
     "localization",
@@ -18,4 +21,5 @@ __all__ = [
     "plot_truncation",
     "skip_map",
     "truncation_curve",
+    "tune",
 ]

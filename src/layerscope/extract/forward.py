@@ -58,17 +58,8 @@ class Runner:
 
     def inputs(self, items: Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
         """The padded batch. Padding is on the right, where absolute and causal positions stay true, unless asked."""
-        longest = max(map(len, items))
-        columns: dict[str, Any] = {"input_ids": [item.ids for item in items]}
-        if items[0].types is not None:
-            columns["token_type_ids"] = [item.types for item in items]
-        columns["attention_mask"] = [np.ones(len(item), np.int64) for item in items]
-        batch = {name: _pad(values, longest, self._padding(name), padding_left) for name, values in columns.items()}
+        batch = padded(items, self.model.network.config.pad_token_id, padding_left)
         return {name: value.to(self.model.device) for name, value in batch.items() if name in self._accepted}
-
-    def _padding(self, name: str) -> int:
-        pad = self.model.network.config.pad_token_id
-        return pad if name == "input_ids" and isinstance(pad, int) and pad >= 0 else 0
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -127,6 +118,18 @@ class _Pooling:
     def __call__(self, states: Tensor) -> Tensor:
         chosen = states.reshape(-1, states.shape[-1]).index_select(0, self._take).float()
         return torch.segment_reduce(chosen, "mean", lengths=self._lengths) if self._means else chosen
+
+
+def padded(items: Sequence[Item], pad_token: int | None, left: bool = False) -> dict[str, Tensor]:
+    """input_ids, attention_mask and (where there are any) token_type_ids of some items, as long as the longest."""
+    longest = max(map(len, items))
+    pad = pad_token if isinstance(pad_token, int) and pad_token >= 0 else 0
+    batch = {"input_ids": _pad([item.ids for item in items], longest, pad, left)}
+    if items[0].types is not None:
+        types = [item.types for item in items if item.types is not None]
+        batch["token_type_ids"] = _pad(types, longest, 0, left)
+    batch["attention_mask"] = _pad([np.ones(len(item), np.int64) for item in items], longest, 0, left)
+    return batch
 
 
 def _pad(rows: Sequence[np.ndarray], longest: int, value: int, left: bool) -> Tensor:

@@ -53,8 +53,8 @@ class Moments:
         self._n = 0
         self.weight = 0.0
         self._block = block
-        self._rows: list[list[Tensor]] = []  # buffered batches, each a list of views
-        self._weights: list[Tensor | None] = []
+        self._buffer: Tensor | None = None  # (block, all widths): the views of the waiting rows side by side
+        self._weights: Tensor | None = None
         self._waiting = 0
         self.shift: list[Tensor] | None = None
         self._sum = [self._zeros(w) for w in self.widths]
@@ -82,48 +82,53 @@ class Moments:
                 raise InputError(f"View {i} has shape {tuple(view.shape)} where ({rows}, {width}) is needed.")
         if weights is not None and (len(weights) != rows or bool((weights < 0).any())):
             raise InputError(f"{rows} weights, none below 0, are needed, one a row.")
-        if not rows:
-            return
-        self._rows.append([view.detach() for view in views])
-        self._weights.append(weights)
-        self._waiting += rows
-        if self._waiting >= self._block:
+        start = 0
+        while start < rows:
+            start += self._take([view[start:] for view in views], None if weights is None else weights[start:])
+            if self._waiting == self._block:
+                self._flush()
+
+    def _take(self, views: Sequence[Tensor], weights: Tensor | None) -> int:
+        """Copy as many rows as there is room for into the buffer; how many that are."""
+        wide = self.exact or any(view.dtype == torch.float64 for view in views)
+        dtype = torch.float64 if wide else torch.float32
+        if self._buffer is not None and self._buffer.dtype != dtype and wide:
             self._flush()
+            self._buffer = None
+        if self._buffer is None:
+            self._buffer = torch.empty(self._block, sum(self.widths), dtype=dtype, device=self.device)
+        rows = slice(self._waiting, min(self._waiting + len(views[0]), self._block))
+        count = rows.stop - rows.start
+        for target, view in zip(self._buffer[rows].split(self.widths, dim=1), views, strict=True):
+            target.copy_(view.detach()[:count])
+        if weights is not None and self._weights is None:
+            self._weights = torch.ones(self._block, dtype=torch.float64, device=self.device)
+        if self._weights is not None:
+            self._weights[rows] = 1.0 if weights is None else weights[:count].to(self.device, torch.float64)
+        self._waiting = rows.stop
+        return count
 
     def _flush(self) -> None:
-        """Add what is buffered, in products of many rows."""
+        """Add what is buffered, in one product of many rows."""
         if not self._waiting:
             return
-        columns = [torch.cat([rows[i] for rows in self._rows]) for i in range(len(self.widths))]
-        given = any(w is not None for w in self._weights)
-        weights = None
-        if given:
-            parts = [
-                torch.ones(len(rows[0]), dtype=torch.float64) if w is None else w.to(torch.float64).cpu()
-                for rows, w in zip(self._rows, self._weights, strict=True)
-            ]
-            weights = torch.cat(parts).to(self.device)
-        self._rows, self._weights, self._waiting = [], [], 0
+        assert self._buffer is not None
+        rows, self._waiting = self._buffer[: self._waiting], 0
+        weights = None if self._weights is None else self._weights[: len(rows)]
         if self.shift is None:
             # Rounded to float32, so that a float32 row less its shift loses no digit.
-            self.shift = [c.to(self.device, torch.float64).mean(dim=0).float().double() for c in columns]
-        for start in range(0, len(columns[0]), self._block):
-            part = slice(start, start + self._block)
-            self._add([c[part] for c in columns], None if weights is None else weights[part])
+            mean = rows.mean(dim=0, dtype=torch.float64).float().double()
+            self.shift = [part.clone() for part in mean.split(self.widths)]
+        rows -= torch.cat(self.shift).to(rows.dtype)
+        self._add(rows if self.exact else rows.float(), weights)
 
-    def _add(self, views: list[Tensor], weights: Tensor | None) -> None:
-        assert self.shift is not None
-        dtype = torch.float64 if self.exact else torch.float32
-        side_by_side = torch.empty(len(views[0]), sum(self.widths), dtype=dtype, device=self.device)
-        moved = list(side_by_side.split(self.widths, dim=1))
-        for target, view, shift in zip(moved, views, self.shift, strict=True):
-            wide = torch.float64 if view.dtype == torch.float64 else dtype
-            target.copy_(view.to(self.device, wide) - shift.to(wide))
-        self._n += len(moved[0])
-        self.weight += len(moved[0]) if weights is None else float(weights.sum())
-        left = moved if weights is None else [m * weights.to(dtype)[:, None] for m in moved]
+    def _add(self, rows: Tensor, weights: Tensor | None) -> None:
+        moved = list(rows.split(self.widths, dim=1))
+        self._n += len(rows)
+        self.weight += len(rows) if weights is None else float(weights.sum())
+        left = moved if weights is None else [m * weights.to(rows.dtype)[:, None] for m in moved]
         self._sum = [s + m.sum(dim=0, dtype=torch.float64) for s, m in zip(self._sum, left, strict=True)]
-        self._add_products(left, side_by_side)
+        self._add_products(left, rows)
         if self.debiased:
             self._add_higher(moved, weights)
 
@@ -189,6 +194,7 @@ class Moments:
 
     def _need_rows(self) -> None:
         self._flush()
+        self._buffer = None  # the rows are in; more may come and make another
         if not self._n or not self.weight:
             raise InputError("There are no rows yet, so there are no moments.")
 

@@ -31,28 +31,71 @@ class Anatomy:
     keeps_first: str = ""  # why block 1 cannot be removed from a checkpoint, if it cannot
     refused_fields: tuple[tuple[str, str], ...] = ()  # config fields that break replay when set, and why
     stale: str | None = None  # tensors of old checkpoints that are no weights (a regular expression)
+    attention_out: str | None = None  # in a block, the module after which an attention adapter sits
+    feedforward_out: str | None = None  # the same for the feed-forward part
+    lora: tuple[str, ...] = ()  # in a block, the projections that LoRA adapts
+    prefix: bool = False  # whether peft's prefix tuning works on it
     generic: bool = False  # found by the generic finder, accepted by the self-check
 
 
-_BERT = Anatomy("bert", "encoder.layer", base_head=("pooler",))
-_ROBERTA = Anatomy("roberta", "encoder.layer", base_head=("pooler",), position_offset=2)
-_DEBERTA = Anatomy("deberta", "encoder.layer", head=("pooler", "classifier"))
-_GPT2 = Anatomy(
-    "gpt2", "h", "n_layer", head=("score",), final_norm="ln_f", summary="last", stale=r"\.attn\.(masked_)?bias$"
+_BERT = Anatomy(
+    "bert",
+    "encoder.layer",
+    base_head=("pooler",),
+    attention_out="attention.output.dense",
+    feedforward_out="output.dense",
+    lora=("query", "value"),
+    prefix=True,
 )
-_LLAMA = Anatomy("llama", "layers", head=("score",), final_norm="norm", summary="last")
+_ROBERTA = replace(_BERT, family="roberta", position_offset=2)
+_DEBERTA = replace(
+    _BERT, family="deberta", base_head=(), head=("pooler", "classifier"), lora=("in_proj",), prefix=False
+)
+_GPT2 = Anatomy(
+    "gpt2",
+    "h",
+    "n_layer",
+    head=("score",),
+    final_norm="ln_f",
+    summary="last",
+    stale=r"\.attn\.(masked_)?bias$",
+    attention_out="attn.c_proj",
+    feedforward_out="mlp.c_proj",
+    lora=("c_attn",),
+    prefix=True,
+)
+_LLAMA = Anatomy(
+    "llama",
+    "layers",
+    head=("score",),
+    final_norm="norm",
+    summary="last",
+    attention_out="self_attn.o_proj",
+    feedforward_out="mlp.down_proj",
+    lora=("q_proj", "v_proj"),
+    prefix=True,
+)
 
 _FAMILIES = (
     _BERT,
     _ROBERTA,
     replace(_ROBERTA, family="xlm-roberta"),
     replace(_ROBERTA, family="camembert"),
-    Anatomy("albert", "encoder.albert_layer_groups", base_head=("pooler", "pooler_activation"), shared=True),
-    Anatomy("electra", "encoder.layer"),
+    Anatomy(
+        "albert",
+        "encoder.albert_layer_groups",
+        base_head=("pooler", "pooler_activation"),
+        shared=True,
+        attention_out="albert_layers.0.attention.dense",
+        feedforward_out="albert_layers.0.ffn_output",
+        lora=("query", "value"),
+    ),
+    replace(_BERT, family="electra", base_head=()),
     _DEBERTA,
     replace(
         _DEBERTA,
         family="deberta-v2",
+        lora=("query_proj", "value_proj"),
         refused_fields=(
             (
                 "conv_kernel_size",
@@ -60,7 +103,16 @@ _FAMILIES = (
             ),
         ),
     ),
-    Anatomy("distilbert", "transformer.layer", "n_layers", head=("pre_classifier", "classifier")),
+    Anatomy(
+        "distilbert",
+        "transformer.layer",
+        "n_layers",
+        head=("pre_classifier", "classifier"),
+        attention_out="attention.out_lin",
+        feedforward_out="ffn.lin2",
+        lora=("q_lin", "v_lin"),
+        prefix=True,
+    ),
     Anatomy(
         "xlnet",
         "layer",
@@ -69,15 +121,21 @@ _FAMILIES = (
         summary="last",
         reads_last_position=True,
         time_first=True,
+        attention_out="rel_attn.layer_norm",  # its output projection is no module; the adapter reads the sum before it
+        feedforward_out="ff.layer_2",
+        lora=("layer_1", "layer_2"),  # its attention projections are no modules
     ),
     _GPT2,
-    replace(_GPT2, family="openai-gpt", final_norm=None),
+    replace(_GPT2, family="openai-gpt", final_norm=None, prefix=False),
     Anatomy(
         "modernbert",
         "layers",
         layer_lists=("layer_types",),
         head=("head", "classifier"),
         final_norm="final_norm",
+        attention_out="attn.Wo",
+        feedforward_out="mlp.Wo",
+        lora=("Wqkv",),
         keeps_first="the first block of a ModernBERT checkpoint has no attention norm, "
         "so another block in its place would lose its own when reopened",
     ),

@@ -126,12 +126,12 @@ def _recorder(calls: list[tuple[Call, Tensor, Tensor]]) -> Callable[..., None]:
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         state = entering(args, kwargs)
         rest = {name: value for name, value in kwargs.items() if args or name != _STATE}
-        calls.append((Call(module, args[1:], rest, bool(args), _wrap(output, None)), state, state_of(output)))
+        calls.append((Call(module, args[1:], rest, bool(args), wrap(output, None)), state, state_of(output)))
 
     return record
 
 
-def _wrap(output: Any, state: Tensor | None) -> Any:
+def wrap(output: Any, state: Tensor | None) -> Any:
     """The same container as a block's output, with another state in it."""
     if isinstance(output, (tuple, list)):
         return type(output)([state, *output[1:]])
@@ -141,7 +141,7 @@ def _wrap(output: Any, state: Tensor | None) -> Any:
 @contextmanager
 def _answering(call: Call, state: Tensor) -> Iterator[None]:
     """The block, instead of running, answers with `state`."""
-    answer = _wrap(call.output, state)
+    answer = wrap(call.output, state)
     call.module.forward = lambda *_, **__: answer
     try:
         yield

@@ -194,6 +194,10 @@ class Store:
         }
         try:
             yield
+        except (RuntimeError, ValueError) as error:  # some writers wrap the disk's errors in their own
+            if "No space left on device" not in str(error):
+                raise
+            raise StoreError(f"The store {self.root} cannot be used: {ways_out[errno.ENOSPC]}.") from error
         except OSError as error:
             inside = str(error.filename or "").startswith(str(self.root))
             if error.errno not in ways_out and not inside:

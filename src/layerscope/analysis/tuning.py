@@ -1,0 +1,258 @@
+"""`ls.tune`: train under a strategy; every run is an artifact, so that a study resumes run by run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.data import Task
+from layerscope.data import task as open_task
+from layerscope.errors import InputError, log
+from layerscope.extract.run import examples_of
+from layerscope.models import Model, load
+from layerscope.models.identity import fingerprint, tokenizer_fingerprint
+from layerscope.store import Store, atomic_folder, check_free, digest
+from layerscope.team import Team
+from layerscope.tuning.methods import Method, check
+from layerscope.tuning.presets import Training, training
+from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.training import ADAPTER, CHECKPOINT, RESULT, Job, read_result
+
+if TYPE_CHECKING:
+    import pandas
+
+VERSION = 1
+
+
+@dataclass
+class Run:
+    """One finished run. `path` holds the checkpoint (or adapter) and `run.json`."""
+
+    job: Job
+    path: Path
+    result: dict[str, Any]
+    tried: int  # learning rates that were tried, this one being the best on validation
+
+    @property
+    def score(self) -> float:
+        """The task's metric on validation, of the best epoch."""
+        return float(self.result["score"])
+
+    @property
+    def trainable(self) -> int:
+        """Parameters that were trained."""
+        return int(self.result["trainable"])
+
+    @property
+    def seconds(self) -> float:
+        return float(self.result["seconds"])
+
+    @property
+    def model(self) -> Any:
+        """The tuned transformers model, opened from what was saved."""
+        return self.job.reopened(self.path).network
+
+    def __repr__(self) -> str:
+        job = self.job
+        return (
+            f"Run({job.model.name} on {job.task.name}, {job.strategy}, {job.method.name}, seed {job.seed}: "
+            f"{self.result['metric']} {self.score:.4f}, {self.trainable:,} parameters trained in {self.seconds:.0f} s)"
+        )
+
+
+@dataclass
+class Runs:
+    """The same run with several seeds."""
+
+    runs: list[Run]
+
+    @property
+    def scores(self) -> np.ndarray:
+        return np.asarray([run.score for run in self.runs])
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean; NaN for one run."""
+        return float(self.scores.std(ddof=1) / len(self.runs) ** 0.5) if len(self.runs) > 1 else float("nan")
+
+    def __repr__(self) -> str:
+        return f"Runs({self.mean:.4f} +- {self.error:.4f} over {len(self.runs)} seeds)"
+
+
+def tune(
+    model: Any,
+    task: Any,
+    *,
+    strategy: str | Strategy = "full",
+    method: str = "finetune",
+    preset: str | None = None,
+    seed: int = 0,
+    seeds: Sequence[int] | None = None,
+    best: int | None = None,
+    size: int | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> Run | Runs:
+    """Train a model on a task's train split under a strategy, scored on validation after every epoch; the best is kept.
+
+    `method` is finetune, adapter, lora or prefix, `size` the adapter width, LoRA rank or number of virtual tokens.
+    `preset` is phang2021, wu2020 or xie2022; further options change it (`learning_rate`, `epochs`, `batch`, ..).
+    Several learning rates are all tried. `best` is l* where the strategy needs it. `seeds=[0, 1, 2]` gives several
+    runs. Every run is kept in the store, and `out` gets a copy.
+    """
+    job = plan(model, task, strategy, method, preset, best, size, options)
+    chosen = [seed] if seeds is None else list(seeds)
+    if not chosen:
+        raise InputError("seeds is empty; at least one is needed.")
+    if out is not None:
+        check_free(Path(out), RESULT)
+    runs = [_swept(job, s) for s in chosen]
+    if out is not None and Team.current().is_main:
+        for run in runs:
+            _copy(run, Path(out) if seeds is None else Path(out) / f"seed-{run.job.seed}")
+    return runs[0] if seeds is None else Runs(runs)
+
+
+def plan(
+    model: Any,
+    task: Any,
+    strategy: str | Strategy,
+    method: str,
+    preset: str | None,
+    best: int | None,
+    size: int | None,
+    options: dict[str, Any],
+) -> Job:
+    """The job that the arguments of `tune` name, everything checked before anything runs."""
+    opened, data = load(model), open_task(task)
+    parsed = Strategy.parse(strategy)
+    chosen = training(preset, parsed, method, **options)
+    train = examples_of(data, None, chosen.train_limit, learning=True)
+    validation = examples_of(data, None, chosen.validation_limit)
+    if train.labels is None or validation.labels is None:
+        raise InputError(f"{data.name} has no labels, so there is nothing to learn.")
+    resolved = parsed.resolve(opened.depth, best)
+    job = Job(opened, data, train, validation, resolved, Method.of(method, size), chosen, 0)
+    check(opened, resolved, job.method)
+    return job
+
+
+def _swept(job: Job, seed: int) -> Run:
+    """A run for every learning rate, and the best of them on validation."""
+    found = []
+    for rate in job.training.rates:
+        one = Job(
+            job.model,
+            job.task,
+            job.train,
+            job.validation,
+            job.strategy,
+            job.method,
+            job.training.model_copy(update={"learning_rate": rate}),
+            seed,
+        )
+        path = Store().produce("run", spec_of(one), one.run, Team.current())
+        found.append(Run(one, path, read_result(path), len(job.training.rates)))
+    best = max(found, key=lambda run: run.score if not np.isnan(run.score) else -np.inf)
+    if len(found) > 1:
+        log.info("Of %d learning rates %g is the best on validation.", len(found), best.job.training.rates[0])
+    return best
+
+
+def spec_of(job: Job) -> dict[str, Any]:
+    """Everything that determines a run."""
+    data = {
+        name: [part.fingerprint, part.split, digest(part.rows.tobytes())]
+        for name, part in (("train", job.train), ("validation", job.validation))
+    }
+    # The cache changes how long a run takes and not what comes out, but for the dtype of what it keeps.
+    hyper = job.training.model_dump(exclude={"cache_limit", "train_limit", "validation_limit"})
+    return {
+        "version": VERSION,
+        "model": fingerprint(job.model),
+        "tokenizer": tokenizer_fingerprint(job.model.require_tokenizer()),
+        "task": job.task.name,
+        **data,
+        "strategy": [job.strategy.bottom, job.strategy.top, job.strategy.head, job.strategy.embeddings],
+        "method": [job.method.name, job.method.size],
+        "training": hyper,
+        "seed": job.seed,
+    }
+
+
+def _copy(run: Run, target: Path) -> None:
+    """A copy of a run's files under a name of the user's."""
+    with atomic_folder(target, RESULT) as folder:
+        for name in (CHECKPOINT, ADAPTER):
+            if (run.path / name).is_dir():
+                shutil.copytree(run.path / name, folder / name)
+        shutil.copy(run.path / RESULT, folder / RESULT)
+
+
+def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[str, Any]:
+    """What a strategy (in numbers) trains and what that costs, before anything is trained."""
+    from layerscope.surgery import LayerPlan
+    from layerscope.surgery.costs import Costs
+    from layerscope.tuning.heads import classifier_of
+    from layerscope.tuning.methods import apply, counts
+
+    tuned = classifier_of(model, task)
+    keep = LayerPlan.truncated(tuned.depth, int(strategy.head))
+    work = Costs(tuned)
+    forward = work.macs(keep) / work.tokens
+    blocks = strategy.blocks
+    # Backward runs from the head down to the lowest trained block: twice the multiply-adds of the forward there.
+    lowest = 1 if strategy.trains_embeddings(model.depth) else (blocks[0] if blocks else int(strategy.head) + 1)
+    below = LayerPlan.truncated(tuned.depth, lowest - 1)
+    frozen = (work.macs(below) - work.macs(LayerPlan([]))) / work.tokens
+    apply(tuned, strategy, method, strategy.trains_embeddings(model.depth), 0)
+    dropped = work.parameters(LayerPlan.truncated(tuned.depth, tuned.depth)) - work.parameters(keep)
+    total, trained = counts(tuned.network)
+    return {
+        "blocks": f"{blocks[0]}-{blocks[-1]}" if blocks else "none",
+        "head": strategy.head,
+        "parameters": total - dropped,
+        "trained": trained,
+        "forward": round(forward),
+        "backward": round(2 * (forward - frozen)),
+        "cached": round(forward - frozen) if lowest > 1 else round(forward),
+    }
+
+
+def frame_of(runs: Sequence[tuple[str, str, Runs]]) -> pandas.DataFrame:
+    """A row a strategy and method: mean score, standard error, tuned layers and cost."""
+    import pandas
+
+    rows = []
+    for strategy, method, many in runs:
+        first = many.runs[0]
+        rows.append(
+            {
+                "strategy": strategy,
+                "resolved": str(first.job.strategy),
+                "method": method,
+                "tuned_layers": len(first.job.strategy.blocks),
+                "score": many.mean,
+                "error": many.error,
+                "seeds": len(many.runs),
+                "tried": first.tried,
+                "parameters": first.result["parameters"],
+                "trainable": first.trainable,
+                "seconds": float(np.mean([run.seconds for run in many.runs])),
+                "seconds_an_epoch": float(np.mean([run.result["seconds_an_epoch"] for run in many.runs])),
+                "metric": first.result["metric"],
+            }
+        )
+    return pandas.DataFrame(rows)
+
+
+__all__ = ["Run", "Runs", "Training", "tune"]

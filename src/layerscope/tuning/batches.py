@@ -1,0 +1,66 @@
+"""Training rows for the Trainer: tokens, labels and, for a frozen prefix, its cached output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from layerscope.data import Examples
+from layerscope.extract.encode import Item, encode
+from layerscope.extract.forward import padded
+from layerscope.extract.reading import Reading
+from layerscope.models import Model
+from layerscope.tuning.cache import PrefixCache
+from layerscope.tuning.freezing import CHOICES, STATES
+
+
+class TextRows(Dataset):
+    """One entry a text: its tokens (one item a choice) and its label; `cache` adds its states at the frozen layer."""
+
+    def __init__(self, model: Model, examples: Examples, max_length: int, cache: PrefixCache | None = None) -> None:
+        self.items = encode(model, examples, Reading("cls", max_length=max_length))
+        counts = [1] * len(examples) if examples.choices is None else [len(c) for c in examples.choices]
+        ends = np.cumsum(counts)
+        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        assert examples.labels is not None
+        self.labels = examples.labels
+        self.cache = cache
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+
+
+class Collate:
+    """Entries -> padded tensors, as the network takes them."""
+
+    def __init__(self, model: Model, regression: bool, accepted: set[str]) -> None:
+        self._pad = model.network.config.pad_token_id
+        self._left = model.anatomy.reads_last_position
+        self._choice = model.multiple_choice
+        self._regression = regression
+        self._accepted = accepted
+
+    def __call__(self, entries: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        rows: TextRows = entries[0]["rows"]
+        most = max(len(entry["items"]) for entry in entries)
+        # Texts with fewer choices repeat their first one; CHOICES says which are real.
+        places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
+        items: list[Item] = [rows.items[p] for p in places]
+        batch = {k: v for k, v in padded(items, self._pad, self._left).items() if k in self._accepted}
+        if rows.cache is not None:
+            batch[STATES] = rows.cache.batch(places, self._left)
+        if self._choice:
+            batch = {k: v if k == STATES else v.view(len(entries), most, -1) for k, v in batch.items()}
+            real = torch.tensor([[c < len(e["items"]) for c in range(most)] for e in entries])
+            batch |= {} if bool(real.all()) else {CHOICES: real}
+        kind = torch.float32 if self._regression else torch.int64
+        batch["labels"] = torch.tensor([entry["label"] for entry in entries], dtype=kind)
+        return batch

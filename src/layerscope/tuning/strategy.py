@@ -1,0 +1,129 @@
+"""Strategies: which blocks are tuned and where the head sits, as Xie et al. (2022) write them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from layerscope.errors import InputError, log, near
+
+NAMES = ("full", "head-only", "top-K", "freeze-bottom-K", "freeze-top-K")
+Bound = int | str | None
+
+_BOUND = re.compile(r"(l\*|L|\d+)\s*(?:([+-])\s*(\d+))?")
+_TRIPLE = re.compile(r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+)\s*\)?")
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Blocks bottom..top are tuned and the head reads layer `head`; blocks above `head` are dropped.
+
+    Each is a number, or a text such as `l*-2` or `L` that `resolve` turns into one. With `bottom` and `top` None no
+    block is tuned, only the head. `embeddings` are tuned under (1, L, L) only, unless it says otherwise.
+    """
+
+    bottom: Bound
+    top: Bound
+    head: int | str
+    embeddings: bool | None = None
+
+    @staticmethod
+    def parse(text: str | Strategy) -> Strategy:
+        """`(l*-2, l*, L)`, or full, head-only, top-3, freeze-bottom-6, freeze-top-4."""
+        if isinstance(text, Strategy):
+            return text
+        name = str(text).strip().lower()
+        if name == "full":
+            return Strategy(1, "L", "L")
+        if name == "head-only":
+            return Strategy(None, None, "L")
+        if match := re.fullmatch(r"top-(\d+)", name):
+            return Strategy(f"L-{int(match[1]) - 1}", "L", "L") if int(match[1]) else Strategy(None, None, "L")
+        if match := re.fullmatch(r"freeze-(bottom|top)-(\d+)", name):
+            count = int(match[2])
+            return Strategy(count + 1, "L", "L") if match[1] == "bottom" else Strategy(1, f"L-{count}", "L")
+        if match := re.fullmatch(_TRIPLE, str(text).strip()):
+            bottom, top, head = (_bound(part, str(text)) for part in match.groups())
+            return Strategy(bottom, top, head)
+        raise InputError(
+            f"{text!r} is no strategy; write (bottom, top, head) with numbers, L and l*, such as (l*-2, l*, L), or "
+            f"{', '.join(NAMES)}.{near(name, NAMES)}"
+        )
+
+    @property
+    def needs_best(self) -> bool:
+        """Whether l* must be known."""
+        return any("l*" in str(bound) for bound in (self.bottom, self.top, self.head))
+
+    def resolve(self, depth: int, best: int | None = None) -> Strategy:
+        """The same in numbers for a model of `depth` blocks whose best layer l* is `best`."""
+        if best is not None and not 1 <= best <= depth:
+            raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
+        if self.needs_best and best is None:
+            raise InputError(f"The strategy {self} needs l*, the layer of the task's specialty; give it as best=.")
+        head = self._number(self.head, depth, best)
+        if self.bottom is None or self.top is None:
+            return Strategy(None, None, _checked(head, depth, "head", 0), self.embeddings)
+        bottom, top = (self._number(bound, depth, best) for bound in (self.bottom, self.top))
+        if isinstance(self.bottom, str) and self.bottom.startswith("l*") and bottom < 1:
+            log.warning("%s is %d with l* = %s; block 1 is taken instead.", self.bottom, bottom, best)
+            bottom = 1
+        if isinstance(self.bottom, str) and self.bottom.startswith("l*+") and bottom > depth:
+            raise InputError(f"The strategy {self} starts above the model: l* = {best} is the top layer of {depth}.")
+        for name, value in (("bottom", bottom), ("top", top), ("head", head)):
+            _checked(value, depth, name, 1)
+        if bottom > top:
+            raise InputError(f"The strategy {self} is ({bottom}, {top}, {head}): its bottom is above its top.")
+        if head < top:
+            raise InputError(
+                f"The strategy {self} is ({bottom}, {top}, {head}): its head is below its top, so tuned blocks would "
+                "never be read."
+            )
+        return Strategy(bottom, top, head, self.embeddings)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The tuned blocks, of a resolved strategy."""
+        if self.bottom is None or self.top is None:
+            return ()
+        if not isinstance(self.bottom, int) or not isinstance(self.top, int):
+            raise InputError(f"The strategy {self} is not in numbers yet; resolve it for a model's depth first.")
+        return tuple(range(self.bottom, self.top + 1))
+
+    def trains_embeddings(self, depth: int) -> bool:
+        """Whether embeddings are tuned: under (1, L, L), or as `embeddings` says."""
+        whole = (self.bottom, self.top, self.head) == (1, depth, depth)
+        return whole if self.embeddings is None else self.embeddings
+
+    def with_embeddings(self, wanted: bool) -> Strategy:
+        return replace(self, embeddings=wanted)
+
+    def _number(self, bound: Bound, depth: int, best: int | None) -> int:
+        if isinstance(bound, int):
+            return bound
+        match = _BOUND.fullmatch(str(bound).strip())
+        if match is None:
+            raise InputError(f"{bound!r} in the strategy {self} is neither a number, L nor l*, with an offset.")
+        start = {"L": depth, "l*": best}.get(match[1], None if match[1] in ("L", "l*") else int(match[1] or 0))
+        assert start is not None
+        return start + int(f"{match[2]}{match[3]}" if match[2] else 0)
+
+    def __str__(self) -> str:
+        if self.bottom is None:
+            return "head-only" if self.head == "L" else f"head-only at {self.head}"
+        return f"({self.bottom}, {self.top}, {self.head})"
+
+
+def _bound(text: str, whole: str) -> int | str:
+    match = _BOUND.fullmatch(text.strip())
+    if match is None:
+        raise InputError(f"{text.strip()!r} in the strategy {whole} is neither a number, L nor l*, with an offset.")
+    if match[1].isdigit():
+        return int(match[1]) + int(f"{match[2]}{match[3]}" if match[2] else 0)
+    return match[1] + (f"{match[2]}{int(match[3])}" if match[2] else "")
+
+
+def _checked(value: int, depth: int, name: str, least: int) -> int:
+    if not least <= value <= depth:
+        raise InputError(f"The strategy's {name} is {value}; this model has blocks 1..{depth}.")
+    return value

@@ -1,0 +1,77 @@
+import pytest
+
+import layerscope as ls
+from layerscope.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("(1, L, L)", (1, 12, 12)),
+        ("full", (1, 12, 12)),
+        ("(l*-2, l*, L)", (5, 7, 12)),
+        ("(l*-2,l*,l*)", (5, 7, 7)),
+        ("l* - 1, l*, l* + 2", (6, 7, 9)),
+        ("(l*+1, L, L)", (8, 12, 12)),
+        ("(L-1, L, L)", (11, 12, 12)),
+        ("(3, 5, 9)", (3, 5, 9)),
+        ("top-3", (10, 12, 12)),
+        ("top-1", (12, 12, 12)),
+        ("freeze-bottom-6", (7, 12, 12)),
+        ("freeze-top-4", (1, 8, 12)),
+        ("head-only", (None, None, 12)),
+        ("top-0", (None, None, 12)),
+    ],
+)
+def test_parsed_and_resolved(text, numbers):
+    found = ls.Strategy.parse(text).resolve(12, best=7)
+    assert (found.bottom, found.top, found.head) == numbers
+    expected = () if numbers[0] is None else tuple(range(numbers[0], numbers[1] + 1))
+    assert found.blocks == expected
+    assert ls.Strategy.parse(str(found)).resolve(12) == found or numbers[0] is None
+
+
+def test_a_strategy_is_a_value():
+    assert ls.Strategy(1, 12, 12) == ls.Strategy.parse("full").resolve(12)
+    assert str(ls.Strategy.parse("( l*-2 ,l*, L)")) == "(l*-2, l*, L)"
+    assert ls.Strategy.parse(ls.Strategy(2, 3, 4)) == ls.Strategy(2, 3, 4)
+    assert len({ls.Strategy(1, 2, 3), ls.Strategy(1, 2, 3)}) == 1
+
+
+def test_embeddings_are_tuned_under_full_only():
+    assert ls.Strategy(1, 12, 12).trains_embeddings(12)
+    assert not ls.Strategy(1, 8, 8).trains_embeddings(12)
+    assert not ls.Strategy(1, 8, 12).trains_embeddings(12)
+    assert ls.Strategy(1, 8, 12, embeddings=True).trains_embeddings(12)
+    assert not ls.Strategy(1, 12, 12, embeddings=False).trains_embeddings(12)
+
+
+def test_below_the_first_block_is_the_first_block(caplog):
+    found = ls.Strategy.parse("(l*-2, l*, L)").resolve(12, best=2)
+    assert (found.bottom, found.top) == (1, 2)
+    assert "block 1 is taken instead" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "best", "message"),
+    [
+        ("(l*, L, L)", None, "needs l"),
+        ("(l*+1, L, L)", 12, "l. = 12 is the top layer"),
+        ("(5, 3, 9)", None, "bottom is above its top"),
+        ("(3, 5, 4)", None, "head is below its top"),
+        ("(0, 5, 9)", None, "bottom is 0"),
+        ("(1, 5, 13)", None, "head is 13; this model has blocks 1..12"),
+        ("freeze-bottom-12", None, "bottom is 13"),
+        ("(l*, L, L)", 13, "l. is 13"),
+        ("top-13", None, "bottom is 0"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(text, best, message):
+    with pytest.raises(InputError, match=message):
+        ls.Strategy.parse(text).resolve(12, best)
+
+
+@pytest.mark.parametrize("text", ["fulll", "(1, 2)", "(a, b, c)", "(1, 2, 3, 4)", "", "freeze-bottom-x"])
+def test_what_is_no_strategy_is_a_sentence(text):
+    with pytest.raises(InputError, match="strategy"):
+        ls.Strategy.parse(text)
