@@ -6,7 +6,8 @@ from layerscope.analysis.curves import Curve
 from layerscope.analysis.cut_figures import plot_skip_map, plot_truncation
 from layerscope.analysis.cuts import skip_map, truncation_curve
 from layerscope.analysis.localization import localization
-from layerscope.analysis.tuning import Run, Runs, tune
+from layerscope.analysis.studies import plot_strategies, strategies, strategy_study
+from layerscope.analysis.tuning import Run, Runs, copy_run, tune
 
 __all__ = [
     "Advice",
@@ -16,10 +17,14 @@ __all__ = [
     "Runs",
     "advise",
     "blocks",
+    "copy_run",
     "localization",
     "plot_skip_map",
+    "plot_strategies",
     "plot_truncation",
     "skip_map",
+    "strategies",
+    "strategy_study",
     "truncation_curve",
     "tune",
 ]

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -88,6 +88,10 @@ class Runs:
         return f"Runs({self.mean:.4f} +- {self.error:.4f} over {len(self.runs)} seeds)"
 
 
+@overload
+def tune(model: Any, task: Any, *, seeds: Sequence[int], **options: Any) -> Runs: ...
+@overload
+def tune(model: Any, task: Any, *, seeds: None = None, **options: Any) -> Run: ...
 def tune(
     model: Any,
     task: Any,
@@ -118,7 +122,7 @@ def tune(
     runs = [_swept(job, s) for s in chosen]
     if out is not None and Team.current().is_main:
         for run in runs:
-            _copy(run, Path(out) if seeds is None else Path(out) / f"seed-{run.job.seed}")
+            copy_run(run, Path(out) if seeds is None else Path(out) / f"seed-{run.job.seed}")
     return runs[0] if seeds is None else Runs(runs)
 
 
@@ -189,7 +193,7 @@ def spec_of(job: Job) -> dict[str, Any]:
     }
 
 
-def _copy(run: Run, target: Path) -> None:
+def copy_run(run: Run, target: Path) -> None:
     """A copy of a run's files under a name of the user's."""
     with atomic_folder(target, RESULT) as folder:
         for name in (CHECKPOINT, ADAPTER):

@@ -7,7 +7,20 @@ import sys
 
 import typer
 
-from layerscope.cli import advise, cache, compare, demo, evaluate, extract, measures, models, skip, tasks, truncate
+from layerscope.cli import (
+    advise,
+    cache,
+    compare,
+    demo,
+    evaluate,
+    extract,
+    measures,
+    models,
+    skip,
+    tasks,
+    truncate,
+    tune,
+)
 from layerscope.errors import LayerscopeError, log
 
 app = typer.Typer(
@@ -19,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (extract, compare, evaluate, truncate, skip, advise, tasks, models, measures, demo):
+for command in (extract, compare, evaluate, truncate, skip, advise, tune, tasks, models, measures, demo):
     command.register(app)
 app.add_typer(cache.app, name="cache")
 

@@ -111,7 +111,6 @@ _FAMILIES = (
         attention_out="attention.out_lin",
         feedforward_out="ffn.lin2",
         lora=("q_lin", "v_lin"),
-        prefix=True,
     ),
     Anatomy(
         "xlnet",

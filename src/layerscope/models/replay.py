@@ -91,7 +91,7 @@ class Replay:
         with ExitStack() as stack:
             stack.enter_context(caches_off(self._network))
             for call in {id(call.module): call for call in self.calls}.values():
-                stack.enter_context(_answering(call, raw))
+                stack.enter_context(answering(call, raw))
             return self._network(**self._inputs)
 
     def _swap(self, state: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ def wrap(output: Any, state: Tensor | None) -> Any:
 
 
 @contextmanager
-def _answering(call: Call, state: Tensor) -> Iterator[None]:
+def answering(call: Call, state: Tensor) -> Iterator[None]:
     """The block, instead of running, answers with `state`."""
     answer = wrap(call.output, state)
     call.module.forward = lambda *_, **__: answer

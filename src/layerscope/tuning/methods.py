@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from layerscope.errors import InputError, ModelError, choose
@@ -70,7 +71,9 @@ def apply(model: Model, strategy: Strategy, method: Method, embeddings: bool, se
     network, anatomy, blocks = model.network, model.anatomy, strategy.blocks
     network.requires_grad_(False)
     if method.name in ("lora", "prefix"):
-        return _with_peft(model, blocks, method)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return _with_peft(model, blocks, method)
     trained: list[nn.Parameter] = []
     modules = block_modules(network.base_model, anatomy)
     if method.name == "adapter":
@@ -96,8 +99,6 @@ def _with_peft(model: Model, blocks: Sequence[int], method: Method) -> Any:
     config: Any
     if method.name == "prefix":
         config = PrefixTuningConfig(task_type=TaskType.SEQ_CLS, num_virtual_tokens=method.size, modules_to_save=head)
-        if anatomy.family == "distilbert":
-            config.token_dim = model.width
     else:
         chosen: dict[str, Any] = {} if anatomy.shared else {"layers_to_transform": [b - 1 for b in blocks]}
         if chosen:

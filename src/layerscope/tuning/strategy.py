@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from layerscope.errors import InputError, log, near
@@ -11,7 +12,6 @@ NAMES = ("full", "head-only", "top-K", "freeze-bottom-K", "freeze-top-K")
 Bound = int | str | None
 
 _BOUND = re.compile(r"(l\*|L|\d+)\s*(?:([+-])\s*(\d+))?")
-_TRIPLE = re.compile(r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+)\s*\)?")
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,10 @@ class Strategy:
         """`(l*-2, l*, L)`, or full, head-only, top-3, freeze-bottom-6, freeze-top-4."""
         if isinstance(text, Strategy):
             return text
-        name = str(text).strip().lower()
-        if name == "full":
-            return Strategy(1, "L", "L")
-        if name == "head-only":
-            return Strategy(None, None, "L")
-        if match := re.fullmatch(r"top-(\d+)", name):
-            return Strategy(f"L-{int(match[1]) - 1}", "L", "L") if int(match[1]) else Strategy(None, None, "L")
-        if match := re.fullmatch(r"freeze-(bottom|top)-(\d+)", name):
-            count = int(match[2])
-            return Strategy(count + 1, "L", "L") if match[1] == "bottom" else Strategy(1, f"L-{count}", "L")
-        if match := re.fullmatch(_TRIPLE, str(text).strip()):
-            bottom, top, head = (_bound(part, str(text)) for part in match.groups())
-            return Strategy(bottom, top, head)
+        name = str(text).strip()
+        for pattern, make in _FORMS:
+            if match := re.fullmatch(pattern, name):
+                return make(match)
         raise InputError(
             f"{text!r} is no strategy; write (bottom, top, head) with numbers, L and l*, such as (l*-2, l*, L), or "
             f"{', '.join(NAMES)}.{near(name, NAMES)}"
@@ -112,6 +103,27 @@ class Strategy:
         if self.bottom is None:
             return "head-only" if self.head == "L" else f"head-only at {self.head}"
         return f"({self.bottom}, {self.top}, {self.head})"
+
+
+def _top(match: re.Match[str]) -> Strategy:
+    count = int(match[1])
+    return Strategy(f"L-{count - 1}", "L", "L") if count else Strategy(None, None, "L")
+
+
+def _triple(match: re.Match[str]) -> Strategy:
+    bottom, top, head = (_bound(part, match[0]) for part in match.groups())
+    return Strategy(bottom, top, head)
+
+
+_FORMS: tuple[tuple[str, Callable[[re.Match[str]], Strategy]], ...] = (
+    (r"full", lambda _: Strategy(1, "L", "L")),
+    (r"head-only", lambda _: Strategy(None, None, "L")),
+    (r"head-only at (.+)", lambda match: Strategy(None, None, _bound(match[1], match[0]))),
+    (r"top-(\d+)", _top),
+    (r"freeze-bottom-(\d+)", lambda match: Strategy(int(match[1]) + 1, "L", "L")),
+    (r"freeze-top-(\d+)", lambda match: Strategy(1, f"L-{int(match[1])}", "L")),
+    (r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+)\s*\)?", _triple),
+)
 
 
 def _bound(text: str, whole: str) -> int | str:
