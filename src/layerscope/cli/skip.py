@@ -14,7 +14,7 @@ from layerscope.errors import InputError
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples:  `layerscope skip path/to/classifier --task sst2 --map -o out`  \n"
+        epilog="Example:  `layerscope skip path/to/classifier --task sst2 --map -o out`  \n"
         "`layerscope skip path/to/classifier --task sst2 --blocks 3-5 --save smaller`"
     )(skip)
 

@@ -14,7 +14,7 @@ from layerscope.errors import InputError
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples:  `layerscope truncate path/to/classifier --task sst2 --curve -o out`  \n"
+        epilog="Example:  `layerscope truncate path/to/classifier --task sst2 --curve -o out`  \n"
         "`layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller`"
     )(truncate)
 

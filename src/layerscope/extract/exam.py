@@ -48,7 +48,10 @@ class Exam:
                 "evaluate. Give a classifier checkpoint, or train a head first."
             )
         if self.examples.labels is None:
-            raise DataError(f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored.")
+            raise DataError(
+                f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored; name the column "
+                "that holds them (label=, --label)."
+            )
         self.outputs = outputs_of(self.model, self.task)
         limit = min(self.model.positions or LONGEST, LONGEST) if self.max_length is None else self.max_length
         self.reading = Reading("cls", max_length=limit)

@@ -103,7 +103,9 @@ def _with_peft(model: Model, blocks: Sequence[int], method: Method) -> Any:
         chosen: dict[str, Any] = {} if anatomy.shared else {"layers_to_transform": [b - 1 for b in blocks]}
         if chosen:
             chosen["layers_pattern"] = anatomy.blocks.split(".")[-1]
+        transposed = any(type(module).__name__ == "Conv1D" for module in network.modules())
         config = LoraConfig(
+            fan_in_fan_out=transposed,
             r=method.size,
             lora_alpha=2 * method.size,
             target_modules=list(anatomy.lora),
