@@ -311,7 +311,7 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
         (["truncate", "--keep", "9"], "blocks 1..4"),
         (["skip"], "Give either --blocks"),
         (["skip", "--blocks", "3-9"], "Block 5 was to be left out"),
-        (["evaluate"], "name the column that holds them"),
+        (["evaluate"], "column that holds them"),
         (["evaluate", "--label", "stars"], "has 2 classes, and the head"),
     ],
 )

@@ -49,8 +49,8 @@ class Exam:
             )
         if self.examples.labels is None:
             raise DataError(
-                f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored; name the column "
-                "that holds them (label=, --label)."
+                f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored; name the "
+                "column that holds them (label=, --label)."
             )
         self.outputs = outputs_of(self.model, self.task)
         limit = min(self.model.positions or LONGEST, LONGEST) if self.max_length is None else self.max_length
