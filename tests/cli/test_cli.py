@@ -328,3 +328,40 @@ def test_verbose_says_which_side_is_taken(model, reviews):
     assert done.returncode == 0, done.stderr
     assert "d x d side" in done.stderr
     assert "side" not in run("compare", model, "--task", reviews, "--pool", "mean").stderr
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    folder = tmp_path / "words"
+    folder.mkdir()
+    for split, count in (("train", 24), ("validation", 12)):
+        rows = [f"the {'file' if i % 2 else 'list'} is {i},{'file' if i % 2 else 'list'}" for i in range(count)]
+        (folder / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    return folder
+
+
+def test_tuning_on_the_command_line(model, labelled, tmp_path):
+    quick = ["--task", labelled, "--epochs", "1", "--batch", "8", "--format", "json"]
+    done = run("tune", model, *quick, "--strategy", "(l*, L, L)", "--seeds", "2", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["seed"] for row in rows] == [0, 1]
+    assert "l* is" in done.stderr
+    assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
+    done = run("evaluate", tmp_path / "out" / "seed-0" / "checkpoint", "--task", labelled, "--format", "json")
+    assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
+    done = run("tune", model, *quick, "--study", "--best", "4", "-o", tmp_path / "study")
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png"}
+    assert "(l*+1, L, L) is left out" in done.stderr
+    done = run("tune", model, *quick, "--learning-rate", "fast")
+    assert done.returncode == 2
+    assert "no learning rate" in done.stderr
+
+
+def test_strategies_on_the_command_line(model, labelled):
+    done = run("strategies", model, "--task", labelled, "--best", "2", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["strategy"]: row for row in json.loads(done.stdout)}
+    assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
+    assert rows["full"]["trained"] == rows["full"]["parameters"]

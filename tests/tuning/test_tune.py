@@ -248,7 +248,6 @@ def test_near_identity_at_the_start(task):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"strategy": "(l*, L, L)"}, "needs l"),
         ({"method": "magic"}, "no method 'magic'"),
         ({"preset": "xie2023"}, "Did you mean 'xie2022'"),
         ({"epoch": 3}, "no training option 'epoch'"),
@@ -292,7 +291,15 @@ def test_strategies_are_listed_with_their_cost(task):
     assert frame.loc["(l*, l*, l*)", "parameters"] < frame.loc["full", "parameters"]
     assert frame.loc["head-only", "trained"] == ls.tune(base, task, strategy="head-only", **QUICK).trainable
     assert frame.loc["(l*+1, L, L)", "cached"] < frame.loc["full", "cached"]
-    assert "(l*, l*, l*)" not in set(ls.strategies(base, task)["strategy"])
+
+
+def test_the_best_layer_is_that_of_the_least_nu(task, caplog):
+    base = model()
+    best = ls.specialty(base, task).best
+    job = plan(base, task, "(l*, L, L)", "finetune", None, None, None, {})
+    assert job.strategy.bottom == best
+    assert f"l* is {best}" in caplog.text
+    assert f"({best}, {best}, {best})" in set(ls.strategies(base, task)["resolved"])
 
 
 def test_a_study_is_a_table_and_a_figure(task, tmp_path):

@@ -6,6 +6,7 @@ from layerscope.analysis.curves import Curve
 from layerscope.analysis.cut_figures import plot_skip_map, plot_truncation
 from layerscope.analysis.cuts import skip_map, truncation_curve
 from layerscope.analysis.localization import localization
+from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.studies import plot_strategies, strategies, strategy_study
 from layerscope.analysis.tuning import Run, Runs, copy_run, tune
 
@@ -23,6 +24,8 @@ __all__ = [
     "plot_strategies",
     "plot_truncation",
     "skip_map",
+    "smoothness",
+    "specialty",
     "strategies",
     "strategy_study",
     "truncation_curve",

@@ -21,9 +21,10 @@ class Curve:
 
     name: str
     models: list[str]
-    layers: list[str]
+    layers: list[Any]
     values: np.ndarray
     provenance: dict[str, Any] = field(default_factory=dict)
+    best: int | None = None  # the layer that the curve points to, where it points to one
 
     def to_frame(self) -> pandas.DataFrame:
         """A tidy table: a row a layer."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.analysis.tuning import Runs, costs, frame_of, tune
+from layerscope.analysis.tuning import Runs, best_layer, costs, frame_of, tune
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, log
 from layerscope.extract.exam import exam
+from layerscope.extract.run import examples_of
 from layerscope.measures.heatmap import blank, write
 from layerscope.models import load
 from layerscope.tuning.methods import Method
@@ -45,10 +46,10 @@ def strategies(model: Any, task: Any, *, best: int | None = None, method: str = 
 
     opened, data = load(model), open_task(task)
     rows = []
+    if best is None:
+        best = best_layer(opened, data, examples_of(data, None, None, learning=True), 128)
     for text in dict.fromkeys((*XIE, *WU, "head-only", *middle(opened.depth))):
         parsed = Strategy.parse(text)
-        if parsed.needs_best and best is None:
-            continue
         try:
             resolved = parsed.resolve(opened.depth, best)
             cost = costs(opened, data, resolved, Method.of(method))
@@ -72,17 +73,18 @@ def strategy_study(
 ) -> pandas.DataFrame:
     """Every strategy with every method and seed: mean score, standard error, tuned layers, cost. Resumes run by run.
 
-    The strategies are all of Xie et al.'s (those with l* if `best` is given) unless named. Those that a model cannot
-    have are left out with a note.
+    The strategies are all of Xie et al.'s unless named; l* is `best`, or the layer of the least nu. Strategies that a
+    model cannot have are left out with a note.
     """
     opened = load(model)
+    if best is None and (strategies is None or any(Strategy.parse(text).needs_best for text in strategies)):
+        data = open_task(task)
+        best = best_layer(opened, data, examples_of(data, None, options.get("train_limit"), learning=True), 128)
     wanted = list(strategies) if strategies is not None else [*XIE, *middle(opened.depth)]
     found: list[tuple[str, str, Runs]] = []
     for text in wanted:
         for method in methods:
             parsed = Strategy.parse(text)
-            if parsed.needs_best and best is None and strategies is None:
-                continue
             try:
                 parsed.resolve(opened.depth, best)
             except InputError as error:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from layerscope.data import Task
+from layerscope.analysis.specialty import specialty
+from layerscope.data import Examples, Task
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, log
 from layerscope.extract.run import examples_of
@@ -110,7 +111,8 @@ def tune(
 
     `method` is finetune, adapter, lora or prefix, `size` the adapter width, LoRA rank or number of virtual tokens.
     `preset` is phang2021, wu2020 or xie2022; further options change it (`learning_rate`, `epochs`, `batch`, ..).
-    Several learning rates are all tried. `best` is l* where the strategy needs it. `seeds=[0, 1, 2]` gives several
+    Several learning rates are all tried. `best` is l* where the strategy needs it; not given, it is the layer of the
+    least nu (`ls.specialty`). `seeds=[0, 1, 2]` gives several
     runs. Every run is kept in the store, and `out` gets a copy.
     """
     job = plan(model, task, strategy, method, preset, best, size, options)
@@ -144,10 +146,23 @@ def plan(
     validation = examples_of(data, None, chosen.validation_limit)
     if train.labels is None or validation.labels is None:
         raise InputError(f"{data.name} has no labels, so there is nothing to learn.")
+    if parsed.needs_best and best is None:
+        best = best_layer(opened, data, train, chosen.max_length)
     resolved = parsed.resolve(opened.depth, best)
     job = Job(opened, data, train, validation, resolved, Method.of(method, size), chosen, 0)
     check(opened, resolved, job.method)
     return job
+
+
+def best_layer(model: Model, task: Task, train: Examples, max_length: int) -> int:
+    """l*: the layer of least nu on the training rows."""
+    curve = specialty(model, task, limit=len(train), max_length=max_length)
+    if curve.best is None:
+        raise InputError(f"No layer of {model.name} separates the classes of {task.name}; give l* as best=.")
+    log.warning(
+        "l* is %d: the layer of %s with the least nu on %s (%d rows).", curve.best, model.name, task.name, len(train)
+    )
+    return curve.best
 
 
 def _swept(job: Job, seed: int) -> Run:

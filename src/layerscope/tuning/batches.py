@@ -16,13 +16,20 @@ from layerscope.extract.forward import padded
 from layerscope.extract.reading import Reading
 from layerscope.models import Model
 from layerscope.tuning.cache import PrefixCache
-from layerscope.tuning.freezing import CHOICES, STATES
+from layerscope.tuning.freezing import CHOICES, INDEX, STATES
 
 
 class TextRows(Dataset):
     """One entry a text: its tokens (one item a choice) and its label; `cache` adds its states at the frozen layer."""
 
-    def __init__(self, model: Model, examples: Examples, max_length: int, cache: PrefixCache | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        max_length: int,
+        cache: PrefixCache | None = None,
+        first_row: int | None = None,
+    ) -> None:
         self.items = encode(model, examples, Reading("cls", max_length=max_length))
         counts = [1] * len(examples) if examples.choices is None else [len(c) for c in examples.choices]
         ends = np.cumsum(counts)
@@ -30,6 +37,7 @@ class TextRows(Dataset):
         assert examples.labels is not None
         self.labels = examples.labels
         self.cache = cache
+        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
 
     def __len__(self) -> int:
         return len(self.places)
@@ -55,10 +63,12 @@ class Collate:
         places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
         items: list[Item] = [rows.items[p] for p in places]
         batch = {k: v for k, v in padded(items, self._pad, self._left).items() if k in self._accepted}
-        if rows.cache is not None:
+        if rows.cache is not None and rows.first_row is not None:
+            batch[INDEX] = rows.cache.index(places, self._left) + rows.first_row
+        elif rows.cache is not None:
             batch[STATES] = rows.cache.batch(places, self._left)
         if self._choice:
-            batch = {k: v if k == STATES else v.view(len(entries), most, -1) for k, v in batch.items()}
+            batch = {k: v if k in (STATES, INDEX) else v.view(len(entries), most, -1) for k, v in batch.items()}
             real = torch.tensor([[c < len(e["items"]) for c in range(most)] for e in entries])
             batch |= {} if bool(real.all()) else {CHOICES: real}
         kind = torch.float32 if self._regression else torch.int64

@@ -37,21 +37,40 @@ class PrefixCache:
 
     def __init__(self, files: Sequence[Any], lengths: np.ndarray, shard: np.ndarray, offset: np.ndarray) -> None:
         self._files, self.lengths, self._shard, self._offset = files, lengths, shard, offset
+        self._start = np.cumsum(lengths) - lengths
+        self._open: dict[int, Tensor] = {}
 
     def item(self, place: int) -> Tensor:
-        """(tokens, width) of one item, float32."""
-        start = int(self._offset[place])
-        tensor = self._files[int(self._shard[place])].get_slice("states")
-        return tensor[start : start + int(self.lengths[place])].float()
+        """(tokens, width) of one item; a view of the file."""
+        shard, start = int(self._shard[place]), int(self._offset[place])
+        if shard not in self._open:
+            self._open[shard] = self._files[shard].get_tensor("states")  # memory-mapped: read when it is used
+        return self._open[shard][start : start + int(self.lengths[place])]
 
     def batch(self, places: Sequence[int], left: bool) -> Tensor:
-        """(items, longest, width); padding positions are 0."""
+        """(items, longest, width) float32; padding positions are 0."""
         states = [self.item(place) for place in places]
-        longest = max(map(len, states))
-        found = torch.zeros(len(states), longest, states[0].shape[1])
-        for row, state in zip(found, states, strict=True):
-            row[longest - len(state) if left else 0 :][: len(state)] = state
-        return found
+        side = "left" if left else "right"
+        return torch.nn.utils.rnn.pad_sequence(states, batch_first=True, padding_side=side).float()
+
+    def table(self, device: torch.device) -> Tensor:
+        """(tokens + 1, width) all states in the order of the items, on a device; the last row is 0, for padding."""
+        shards = [file.get_tensor("states").to(device) for file in self._files]
+        return torch.cat([*shards, torch.zeros(1, shards[0].shape[1], dtype=shards[0].dtype, device=device)])
+
+    @property
+    def tokens(self) -> int:
+        return int(self.lengths.sum())
+
+    def index(self, places: Sequence[int], left: bool) -> Tensor:
+        """(items, longest) the row of each token in `table`."""
+        lengths = self.lengths[list(places)]
+        longest = int(lengths.max())
+        found = np.full((len(places), longest), self.tokens)
+        for row, place, length in zip(found, places, lengths, strict=True):
+            start = longest - length if left else 0
+            row[start : start + length] = self._start[place] + np.arange(length)
+        return torch.from_numpy(found)
 
 
 def prefix_cache(

@@ -15,6 +15,7 @@ from layerscope.models.replay import entering, wrap
 from layerscope.models.selfcheck import probe_inputs
 
 CHOICES = "real_choices"  # the input that says which choices of a batch are real, (texts, choices)
+INDEX = "prefix_index"  # instead of the states, their rows in a table on the device, (texts, time)
 STATES = "prefix_states"  # the input that holds layer `frozen` of a batch, (texts, time, width)
 
 
@@ -34,8 +35,7 @@ class Prefixed(nn.Module):
         self.network = model.network if network is None else network
         self.frozen = frozen
         self._model = [model]  # in a list: no second registration of the network
-        self._states: Tensor | None = None
-        self._passed = 0
+        self.table: Tensor | None = None  # all cached states, where they fit on the device
         self._containers = self._outputs(model) if frozen else []
         self._blocks = block_modules(model.network.base_model, model.anatomy)[:frozen]
         self._quiet: list[nn.Module] = [] if model.anatomy.shared else list(self._blocks)
@@ -61,7 +61,10 @@ class Prefixed(nn.Module):
         return self
 
     def forward(self, **inputs: Any) -> dict[str, Tensor]:
-        states, real, labels = (inputs.pop(name, None) for name in (STATES, CHOICES, "labels"))
+        states, index, real, labels = (inputs.pop(name, None) for name in (STATES, INDEX, CHOICES, "labels"))
+        if index is not None:
+            assert self.table is not None
+            states = self.table[index].to(self.network.dtype)
         with nullcontext() if states is None else self._answering(states):
             logits = self.network(**inputs).logits
         if real is not None:

@@ -7,7 +7,7 @@ import json
 import math
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Job:
     method: Method
     training: Training  # with one learning rate
     seed: int
+    epoch_seconds: list[float] = field(default_factory=list)
 
     def run(self, folder: Path) -> None:
         """Train, save and compare; in a folder with what an earlier try left, go on from there."""
@@ -81,7 +82,8 @@ class Job:
                     "metric": self.task.metric,
                     "majority": metrics.majority(self.task.metric, self._labels),
                     "seconds": seconds,
-                    "seconds_an_epoch": seconds / max(trainer.state.epoch or 1, 1e-9),
+                    "epoch_seconds": self.epoch_seconds,
+                    "seconds_an_epoch": float(np.mean(self.epoch_seconds[1:] or self.epoch_seconds)),
                     "cached": caches[0] is not None,
                     "parameters": total,
                     "trainable": trainable,
@@ -120,15 +122,29 @@ class Job:
         )
         return (train, validation) if train is not None and validation is not None else (None, None)
 
+    def _hold(
+        self, wrapped: Prefixed, caches: tuple[PrefixCache | None, PrefixCache | None], device: torch.device
+    ) -> tuple[int | None, int | None]:
+        """Cached states onto the GPU where they fit into half of what is free; where each split's begin there."""
+        train, validation = caches
+        if device.type != "cuda" or train is None or validation is None:
+            return None, None
+        size = (train.tokens + validation.tokens + 2) * self.model.width * (4 if _wide(self.training) else 2)
+        if size > torch.cuda.mem_get_info(device)[0] / 2:
+            return None, None
+        wrapped.table = torch.cat([train.table(device), validation.table(device)])
+        return 0, train.tokens + 1
+
     def _train(
         self, wrapped: Prefixed, tuned: Model, caches: tuple[PrefixCache | None, PrefixCache | None], folder: Path
     ) -> tuple[Any, list[dict[str, Any]], float]:
         from transformers import EarlyStoppingCallback, Trainer
 
         length = self.training.max_length
+        starts = self._hold(wrapped, caches, tuned.device)
         rows = [
-            TextRows(tuned, part, length, cache)
-            for part, cache in zip((self.train, self.validation), caches, strict=True)
+            TextRows(tuned, part, length, cache, start)
+            for part, cache, start in zip((self.train, self.validation), caches, starts, strict=True)
         ]
         accepted = set(inspect.signature(tuned.network.forward).parameters)
         with quiet():
@@ -146,8 +162,10 @@ class Job:
             if self.training.patience is not None:
                 trainer.add_callback(EarlyStoppingCallback(self.training.patience))
             started = time.perf_counter()
-            with _Bar(trainer, f"{self.model.name} on {self.task.name}, {self.strategy}, {self.method.name}"):
+            bar = _Bar(trainer, f"{self.model.name} on {self.task.name}, {self.strategy}, {self.method.name}")
+            with bar:
                 trainer.train(resume_from_checkpoint=_last(folder))
+        self.epoch_seconds = bar.epochs
         return trainer, trainer.state.log_history, time.perf_counter() - started
 
     def _arguments(self, folder: Path, tuned: Model) -> Any:
@@ -237,6 +255,10 @@ class Job:
         return found
 
 
+def _wide(training: Training) -> bool:
+    return training.cache_dtype == "float32"
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     return json.loads((folder / RESULT).read_text(encoding="utf-8"))
 
@@ -256,6 +278,8 @@ class _Bar:
 
     def __init__(self, trainer: Any, title: str) -> None:
         self._trainer, self._title = trainer, title
+        self.epochs: list[float] = []  # seconds of training of every epoch, evaluation not counted
+        self._started = 0.0
 
     def __enter__(self) -> None:
         from transformers import TrainerCallback
@@ -267,6 +291,12 @@ class _Bar:
                 bar._context = progress(title, state.max_steps, "steps")
                 bar._advance = bar._context.__enter__()
                 bar._advance(state.global_step)
+
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                bar._started = time.perf_counter()
+
+            def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                bar.epochs.append(time.perf_counter() - bar._started)
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 bar._advance(1)
