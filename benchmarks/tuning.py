@@ -1,6 +1,6 @@
 """Seconds of a training epoch of a 12-block model under strategies, with and without the frozen-prefix cache.
 
-Run with: python benchmarks/tuning.py [--texts 512] [--width 384] [--device cuda] [--format json]
+Run with: python benchmarks/tuning.py [--texts 192] [--width 384] [--device cuda] [--format json]
 
 Full fine-tuning is the yardstick. "Frozen" is the same strategy without the cache: frozen blocks run forward in every
 step and have no gradients, as `requires_grad=False` does it. The first epoch is left out. Needs the `demo` extra for a
@@ -51,7 +51,7 @@ def joined(count: int) -> ls.Task:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--texts", type=int, default=192)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--join", type=int, default=1, help="docstrings a text")

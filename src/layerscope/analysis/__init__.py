@@ -5,7 +5,9 @@ from layerscope.analysis.blocks import Blocks, blocks
 from layerscope.analysis.curves import Curve
 from layerscope.analysis.cut_figures import plot_skip_map, plot_truncation
 from layerscope.analysis.cuts import skip_map, truncation_curve
+from layerscope.analysis.label_measures import label_cca, mutual_information, nuclear_norm, numerical_rank
 from layerscope.analysis.localization import localization
+from layerscope.analysis.probes import agreement, probe
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.studies import plot_strategies, strategies, strategy_study
 from layerscope.analysis.tuning import Run, Runs, copy_run, tune
@@ -17,12 +19,18 @@ __all__ = [
     "Run",
     "Runs",
     "advise",
+    "agreement",
     "blocks",
     "copy_run",
+    "label_cca",
     "localization",
+    "mutual_information",
+    "nuclear_norm",
+    "numerical_rank",
     "plot_skip_map",
     "plot_strategies",
     "plot_truncation",
+    "probe",
     "skip_map",
     "smoothness",
     "specialty",

@@ -194,6 +194,7 @@ class Job:
             metric_for_best_model="score",
             greater_is_better=True,
             logging_strategy="no",
+            logging_nan_inf_filter=False,  # it would wait for the GPU in every step
             report_to="none",
             disable_tqdm=True,
             remove_unused_columns=False,

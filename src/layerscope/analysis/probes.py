@@ -1,0 +1,142 @@
+"""Probes: what can be read from each frozen layer by a small classifier, and how two curves over layers agree."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from layerscope.analysis.curves import Curve
+from layerscope.data import metrics, task
+from layerscope.data.registry import registry
+from layerscope.errors import InputError, choose
+from layerscope.extract.representations import Representations
+from layerscope.models import load
+from layerscope.progress import progress
+from layerscope.tuning.heads import classifier_of
+from layerscope.tuning.layer_heads import LayerHeads
+
+KINDS = ("linear", "head")
+RATES = {"qqp": 3e-4, "sst2": 3e-3}  # Xie et al. 2022, table 3; 1e-3 for the others
+
+
+def probe(
+    train: Representations,
+    validation: Representations,
+    *,
+    kind: str = "linear",
+    metric: str | None = None,
+    model: Any = None,
+    learning_rate: float | None = None,
+    epochs: int = 20,
+    batch: int = 8,
+    seed: int = 0,
+) -> Curve:
+    """The score on `validation` of a classifier trained on each layer of `train`, as a curve; `best` has the highest.
+
+    `linear` is logistic regression (ridge for numbers) on standardised states, its strength chosen by cross-validation.
+    `head` is the family's own head, trained as in Xie et al. with all layers side by side; it needs the `model`, or the
+    representations' own name for it. The metric is the task's, or accuracy (the correlations for numbers).
+    """
+    choose("kind of probe", kind, KINDS)
+    if train.labels is None or validation.labels is None:
+        raise InputError("A probe learns labels, and one of the representations has none.")
+    if train.layers != validation.layers:
+        raise InputError(f"The layers differ: {train.layers} are trained on and {validation.layers} are to be scored.")
+    name = (train.rows.task or "").split("@")[0]
+    numbers = np.asarray(train.labels).dtype.kind == "f"
+    default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
+    chosen = metric or default
+    if kind == "linear":
+        values = _linear(train, validation, chosen, numbers)
+    else:
+        rate = learning_rate or RATES.get(name, 1e-3)
+        values = _heads(train, validation, chosen, model or train.info.get("model"), rate, epochs, batch, seed)
+    above = [k for k, layer in enumerate(train.layers) if layer >= 1 and not math.isnan(values[k])]
+    best = train.layers[max(above, key=lambda k: values[k])] if above else None
+    label = str(train.info.get("model", "representations"))
+    provenance = {"task": train.rows.task, "kind": kind, "metric": chosen}
+    return Curve(chosen, [label] * len(values), list(train.layers), values, provenance, best)
+
+
+def _linear(train: Representations, validation: Representations, metric: str, numbers: bool) -> np.ndarray:
+    from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    found = []
+    with progress("probes", len(train.layers), "layers") as advance:
+        for layer in train.layers:
+            x, y = (reps[layer].double().numpy() for reps in (train, validation))
+            if np.ptp(x, axis=0).max() == 0:
+                found.append(math.nan)  # nothing varies: there is nothing to read
+                continue
+            learner = RidgeCV(np.logspace(-2, 4, 7)) if numbers else LogisticRegressionCV(Cs=6, cv=3, max_iter=300)
+            fitted = make_pipeline(StandardScaler(), learner).fit(x, train.labels)
+            found.append(metrics.score(metric, np.asarray(validation.labels), fitted.predict(y)))
+            advance(1)
+    return np.asarray(found)
+
+
+def _heads(
+    train: Representations,
+    validation: Representations,
+    metric: str,
+    model: Any,
+    rate: float,
+    epochs: int,
+    batch: int,
+    seed: int,
+) -> np.ndarray:
+    if model is None:
+        raise InputError("kind='head' trains the model's own head; say which model: probe(..., model=...).")
+    labels = np.asarray(train.labels)
+    names = train.label_names or tuple(map(str, range(int(labels.max()) + 1)))
+    numbers = labels.dtype.kind == "f"
+    import pandas
+
+    shown = labels if numbers else [names[k] for k in labels]
+    like = task(pandas.DataFrame({"text": "x", "label": shown}))
+    heads = LayerHeads(classifier_of(load(model), like, seed, new_head=True), train.layers)
+    order = None if numbers else [names.index(name) for name in like.label_names or ()]
+    states = [torch.stack([r[layer] for layer in r.layers]).to(heads.model.device) for r in (train, validation)]
+
+    def score(logits: np.ndarray) -> float:
+        guesses = logits[:, 0] if order is None else np.asarray(order)[logits.argmax(axis=1)]
+        return metrics.score(metric, np.asarray(validation.labels), guesses)
+
+    target = labels if order is None else np.argsort(order)[labels]
+    return heads.fit(
+        states[0], target, states[1], score, learning_rate=rate, epochs=epochs, batch=batch, seed=seed, title="probes"
+    )[0]
+
+
+def agreement(curve: Curve, other: Curve, *, level: float = 0.95, rounds: int = 2000, seed: int = 0) -> dict[str, Any]:
+    """Pearson and Spearman correlation of two curves over layers 1..L, slope and R^2 of regressing the second on the
+    first, each with an interval (layers drawn with replacement) under `intervals`."""
+    common = [layer for layer in curve.layers if layer in other.layers and int(layer) >= 1]
+    pairs = np.asarray([[c.values[c.layers.index(layer)] for c in (curve, other)] for layer in common])
+    pairs = pairs[~np.isnan(pairs).any(axis=1)] if len(pairs) else pairs
+    if len(pairs) < 3:
+        raise InputError(f"Two curves agree over at least 3 common layers; these have {len(pairs)}.")
+    found = _agreement(pairs)
+    generator = np.random.default_rng(seed)
+    draws = [_agreement(pairs[generator.integers(len(pairs), size=len(pairs))]) for _ in range(rounds)]
+    edge = (1 - level) / 2
+    intervals = {
+        name: tuple(float(v) for v in np.nanquantile([d[name] for d in draws], [edge, 1 - edge])) for name in found
+    }
+    return {**found, "n": len(pairs), "intervals": intervals}
+
+
+def _agreement(pairs: np.ndarray) -> dict[str, float]:
+    from scipy.stats import rankdata
+
+    x, y = pairs.T
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return dict.fromkeys(("pearson", "spearman", "slope", "r2"), math.nan)
+    pearson = float(np.corrcoef(x, y)[0, 1])
+    spearman = float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    return {"pearson": pearson, "spearman": spearman, "slope": float(np.polyfit(x, y, 1)[0]), "r2": pearson**2}
