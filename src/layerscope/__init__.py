@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         specialty,
         strategies,
         strategy_study,
+        training_cost,
         truncation_curve,
         tune,
     )
@@ -96,6 +97,7 @@ _HOMES = {
     "task": "data",
     "tasks": "data",
     "truncate": "surgery",
+    "training_cost": "analysis",
     "truncation_curve": "analysis",
     "tune": "analysis",
 }
@@ -150,6 +152,7 @@ __all__ = [
     "stream",
     "task",
     "tasks",
+    "training_cost",
     "truncate",
     "truncation_curve",
     "tune",

@@ -18,6 +18,7 @@ from layerscope.analysis.tuning import plan
 from layerscope.errors import InputError, ModelError, StoreError
 from layerscope.extract.exam import exam
 from layerscope.models.anatomy import block_modules, head_modules
+from layerscope.models.replay import caches_off
 from layerscope.store import Store
 from layerscope.tuning.adapters import merge_adapters
 from layerscope.tuning.heads import classifier_of
@@ -350,3 +351,35 @@ def test_heads_side_by_side_learn_what_each_learns_alone(task):
 def test_a_head_that_reads_all_tokens_is_refused(task):
     with pytest.raises(ModelError, match="reads more than the summary token"):
         LayerHeads(model("modernbert", "classifier", classifier_pooling="mean"), [0, 1])
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_no_part_of_a_head_is_lost_when_lora_is_reloaded(family, task):
+    """peft's adapter on a classifier with another random head answers as the merged checkpoint does."""
+    from peft import PeftModel
+
+    base = model(family)
+    run = ls.tune(base, task, method="lora", size=2, **QUICK)
+    other = classifier_of(base, task, seed=5)
+    again = PeftModel.from_pretrained(other.network, run.path / "adapter").eval()
+    merged = run.model.eval()
+    inputs = zoo.inputs()
+    with torch.inference_mode(), caches_off(merged), caches_off(other.network):
+        torch.testing.assert_close(again(**inputs).logits, merged(**inputs).logits, rtol=1e-3, atol=1e-4)
+
+
+def test_two_processes_tune_together(task, tmp_path):
+    folder = zoo.save(tmp_path / "model", "bert", "encoder")
+    (tmp_path / "data").mkdir()
+    for name, seed in (("train", 0), ("validation", 1)):
+        rows(48, seed).to_csv(tmp_path / "data" / f"{name}.csv", index=False)
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    command += ["-m", "layerscope", "tune", folder, "--task", str(tmp_path / "data"), "--strategy", "(3, 4, 4)"]
+    command += ["--epochs", "2", "--batch", "4", "--format", "json", "-o", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (row,) = json.loads(done.stdout)
+    task = ls.task(tmp_path / "data")
+    assert ls.evaluate(str(tmp_path / "out" / "checkpoint"), task, max_length=128) == pytest.approx(row["score"])

@@ -10,7 +10,7 @@ from layerscope.analysis.localization import localization
 from layerscope.analysis.probes import agreement, probe
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.studies import plot_strategies, strategies, strategy_study
-from layerscope.analysis.tuning import Run, Runs, copy_run, tune
+from layerscope.analysis.tuning import Run, Runs, copy_run, training_cost, tune
 
 __all__ = [
     "Advice",
@@ -36,6 +36,7 @@ __all__ = [
     "specialty",
     "strategies",
     "strategy_study",
+    "training_cost",
     "truncation_curve",
     "tune",
 ]

@@ -73,14 +73,15 @@ def strategy_study(
 ) -> pandas.DataFrame:
     """Every strategy with every method and seed: mean score, standard error, tuned layers, cost. Resumes run by run.
 
-    The strategies are all of Xie et al.'s unless named; l* is `best`, or the layer of the least nu. Strategies that a
-    model cannot have are left out with a note.
+    The strategies are all of Xie et al.'s (of Wu et al.'s with the preset wu2020) unless named; l* is `best`, or the
+    layer of the least nu. Strategies that a model cannot have are left out with a note.
     """
     opened = load(model)
-    if best is None and (strategies is None or any(Strategy.parse(text).needs_best for text in strategies)):
+    papers = WU if preset == "wu2020" else (*XIE, *middle(opened.depth))
+    wanted = list(strategies) if strategies is not None else list(papers)
+    if best is None and any(Strategy.parse(text).needs_best for text in wanted):
         data = open_task(task)
         best = best_layer(opened, data, examples_of(data, None, options.get("train_limit"), learning=True), 128)
-    wanted = list(strategies) if strategies is not None else [*XIE, *middle(opened.depth)]
     found: list[tuple[str, str, Runs]] = []
     for text in wanted:
         for method in methods:

@@ -247,6 +247,18 @@ def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[
     }
 
 
+def training_cost(
+    model: Any, task: Any, strategy: str | Strategy = "full", method: str = "finetune", *, best: int | None = None
+) -> dict[str, Any]:
+    """What a strategy trains: parameters in all and trained, multiply-adds a token forward and backward, and the
+    forward that is left with the frozen blocks' output cached."""
+    opened, data, parsed = load(model), open_task(task), Strategy.parse(strategy)
+    if parsed.needs_best and best is None:
+        best = best_layer(opened, data, examples_of(data, None, None, learning=True), 128)
+    resolved = parsed.resolve(opened.depth, best)
+    return {"strategy": str(resolved), **costs(opened, data, resolved, Method.of(method))}
+
+
 def frame_of(runs: Sequence[tuple[str, str, Runs]]) -> pandas.DataFrame:
     """A row a strategy and method: mean score, standard error, tuned layers and cost."""
     import pandas

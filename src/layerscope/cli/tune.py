@@ -86,6 +86,10 @@ def tune(
                 frame.to_csv(out / "strategies.csv", index=False)
                 ls.plot_strategies(frame, out / "strategies.png")
         return
+    if format is Format.table and Team.current().is_main:
+        show(
+            [ls.training_cost(opened, data, strategy, method, best=best)], format, "What is trained, and what it costs"
+        )
     found = ls.tune(
         opened, data, strategy=strategy, method=method, preset=preset, seeds=chosen, best=best, size=size, **options
     )

@@ -64,8 +64,8 @@ class Job:
         wrapped = Prefixed(tuned, frozen, embeddings, trained if self.method.name == "prefix" else None)
         total, trainable = counts(wrapped.network)
         trainer, history, seconds = self._train(wrapped, tuned, caches, folder / "checkpoints")
+        logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
         if Team.current().is_main:
-            logits = trainer.predict(trainer.eval_dataset).predictions
             epochs = [
                 {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
                 for entry in history
@@ -201,6 +201,7 @@ class Job:
             label_names=["labels"],
             use_cpu=tuned.device.type == "cpu",
             dataloader_pin_memory=tuned.device.type == "cuda",
+            ddp_find_unused_parameters=Team.current().size > 1,  # a few embeddings are in no forward
         )
 
     def _metrics(self, prediction: Any) -> dict[str, float]:
