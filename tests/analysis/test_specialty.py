@@ -117,3 +117,82 @@ def test_smoothness():
     scaled = (values - values.mean()) / values.std()
     expected = sum((scaled[k + 2] - 2 * scaled[k + 1] + scaled[k]) ** 2 for k in range(2))
     assert ls.smoothness(curve) == pytest.approx(expected)
+
+
+def test_intervals_and_how_often_each_layer_wins():
+    x, labels = data(400, 6, (0.5, 0.5))
+    noise = np.random.default_rng(0).normal(size=(4, *x.shape))
+    clear = ls.Representations.from_arrays([x, x + 4 * noise[0], x, x + 4 * noise[1]], labels)
+    curve = ls.specialty(clear, ci=0.95)
+    assert curve.wins[2] == 1.0
+    assert (curve.low <= curve.values).all()
+    assert (curve.values <= curve.high).all()
+    flat = ls.specialty(ls.Representations.from_arrays([x, *(x + n for n in noise)], labels), ci=0.95)
+    assert flat.wins[0] == 0.0
+    assert flat.wins.sum() == pytest.approx(1.0)
+    assert flat.wins.max() < 0.9
+    assert set(flat.to_frame()) >= {"low", "high", "wins"}
+
+
+def test_intervals_cover_the_truth():
+    x, labels = data(40000, 4, (0.5, 0.5), 9)
+    truth = ls.specialty(ls.Representations.from_arrays([x], labels)).values[0]
+    hits = 0
+    for seed in range(40):
+        generator = np.random.default_rng(100 + seed)
+        rows = np.concatenate([generator.choice(np.flatnonzero(labels == c), 150, replace=False) for c in (0, 1)])
+        curve = ls.specialty(ls.Representations.from_arrays([x[rows]], labels[rows]), ci=0.9)
+        hits += curve.low[0] <= truth <= curve.high[0]
+    assert 0.7 <= hits / 40 <= 1.0
+
+
+@pytest.fixture
+def words():
+    generator = np.random.default_rng(0)
+    names = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in"]
+    labels = generator.integers(0, 3, 150)
+    texts = [" ".join([*generator.choice(names[3:], size=generator.integers(1, 7)), names[k]]) for k in labels]
+    frame = pandas.DataFrame({"text": texts, "label": labels})
+    return ls.task({"train": frame[:100], "validation": frame[100:]})
+
+
+@pytest.mark.parametrize("probes", [True, False])
+def test_a_choice_has_its_reason_and_its_command(probes, words, tmp_path):
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    found = ls.choose(model, words, probes=probes)
+    assert found.best == ls.specialty(model, words).best
+    assert (found.probe is not None) == probes
+    assert "layer" in found.reason
+    assert found.strategy in found.command
+    assert ls.Strategy.parse(found.strategy).resolve(4)
+    assert {"full", "head-only"} <= set(found.table["strategy"])
+    found.plot(tmp_path / "nu.png")
+    assert (tmp_path / "nu.png").stat().st_size > 1000
+
+
+def test_a_curve_that_is_not_to_be_trusted_says_so():
+    from layerscope.analysis.choosing import _decide
+    from layerscope.analysis.curves import Curve
+
+    def nu(values, wins):
+        best = 1 + int(np.argmin(values[1:]))
+        return Curve(
+            "nu",
+            ["m"] * len(values),
+            list(range(len(values))),
+            np.asarray(values, float),
+            best=best,
+            wins=np.asarray(wins),
+        )
+
+    flat = nu([5, 1.0, 1.1, 1.2, 1.1, 1.0, 1.1], [0, 0.2, 0.1, 0.2, 0.1, 0.2, 0.2])
+    assert "too flat" in _decide(flat, None, 1.0, 6)[1]
+    assert _decide(flat, None, 1.0, 6)[0] == 3
+    score = Curve("accuracy", ["m"] * 7, list(range(7)), np.arange(7.0), best=6)
+    assert _decide(flat, score, 1.0, 6) == (
+        6,
+        "nu is too flat (layers near l* win 30% of subsamples) to be trusted, so the probes' best layer 6 is taken.",
+    )
+    clear = nu([5, 4, 3, 1, 2, 3, 4], [0, 0, 0.1, 0.8, 0.1, 0, 0])
+    assert _decide(clear, score, 1.0, 6)[0] == 3
+    assert "too rough" in _decide(clear, None, 100.0, 6)[1]

@@ -44,6 +44,7 @@ COMMANDS = [
     ["truncate"],
     ["skip"],
     ["advise"],
+    ["specialty"],
     ["tune"],
     ["strategies"],
     ["measures"],
@@ -365,3 +366,10 @@ def test_strategies_on_the_command_line(model, labelled):
     rows = {row["strategy"]: row for row in json.loads(done.stdout)}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
     assert rows["full"]["trained"] == rows["full"]["parameters"]
+
+
+def test_specialty_on_the_command_line(model, labelled, tmp_path):
+    done = run("specialty", model, "--task", labelled, "--no-probe", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "Next: layerscope tune" in done.stdout
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png"}

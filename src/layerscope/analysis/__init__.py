@@ -2,6 +2,7 @@
 
 from layerscope.analysis.advice import Advice, advise
 from layerscope.analysis.blocks import Blocks, blocks
+from layerscope.analysis.choosing import Choice, choose
 from layerscope.analysis.curves import Curve
 from layerscope.analysis.cut_figures import plot_skip_map, plot_truncation
 from layerscope.analysis.cuts import skip_map, truncation_curve
@@ -15,12 +16,14 @@ from layerscope.analysis.tuning import Run, Runs, copy_run, training_cost, tune
 __all__ = [
     "Advice",
     "Blocks",
+    "Choice",
     "Curve",
     "Run",
     "Runs",
     "advise",
     "agreement",
     "blocks",
+    "choose",
     "copy_run",
     "label_cca",
     "localization",

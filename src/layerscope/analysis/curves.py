@@ -25,12 +25,19 @@ class Curve:
     values: np.ndarray
     provenance: dict[str, Any] = field(default_factory=dict)
     best: int | None = None  # the layer that the curve points to, where it points to one
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    wins: np.ndarray | None = None  # how often each layer came out best over subsamples
 
     def to_frame(self) -> pandas.DataFrame:
         """A tidy table: a row a layer."""
         import pandas
 
-        return pandas.DataFrame({"model": self.models, "layer": self.layers, self.name: self.values})
+        frame = pandas.DataFrame({"model": self.models, "layer": self.layers, self.name: self.values})
+        for name in ("low", "high", "wins"):
+            if (extra := getattr(self, name)) is not None:
+                frame[name] = extra
+        return frame
 
     def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
         """One line a model over its layers; written to `path` (PNG, SVG or PDF) if one is given."""

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from layerscope.analysis.curves import Curve
+from layerscope.data import task as open_task
 from layerscope.errors import InputError, choose
+from layerscope.extract import extract
 from layerscope.extract.reading import Reading
 from layerscope.extract.representations import Representations
 from layerscope.extract.run import examples_of
@@ -20,6 +22,7 @@ from layerscope.models import load
 
 WEIGHTINGS = ("class", "rows")
 _BLOCK = 8192
+_SUBSAMPLES = 40
 
 
 def specialty(
@@ -31,14 +34,27 @@ def specialty(
     pool: str = "mean",
     limit: int | None = None,
     max_length: int = 128,
+    ci: float | None = None,
+    seed: int = 0,
 ) -> Curve:
     """nu of every layer: within-class over between-class variability, 1/C trace(S_w S_b^+), equation 3. Low is good.
 
     `source` is representations with labels, or a model with a `task`, which streams over the train split. Classes count
     equally, whatever their sizes (`weighting="rows"`: the plain form, each row counts equally within). `curve.best` is
     l*, the layer with the least nu among 1..L.
+
+    `ci=0.95` adds intervals and `wins`, how often each layer came out as l*, over halves of the rows drawn without
+    replacement: where the minimum is flat, several layers win. A model's rows are then extracted first.
     """
     choose("weighting", weighting, WEIGHTINGS)
+    if ci is not None and not 0 < ci < 1:
+        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
+    if ci is not None and task is not None:
+        chosen = open_task(task)
+        source = extract(
+            source, chosen, split=chosen.resolve(split, learning=True), pool=pool, limit=limit, max_length=max_length
+        )
+        task = None
     if isinstance(source, Representations):
         if task is not None:
             raise InputError("A task was given together with representations, which have theirs already.")
@@ -59,7 +75,34 @@ def specialty(
     found = np.asarray(values)
     above = [k for k, layer in enumerate(layers) if layer >= 1 and not math.isnan(found[k])]
     best = layers[min(above, key=lambda k: found[k])] if above else None
-    return Curve("nu", [name] * len(layers), layers, found, {**provenance, "weighting": weighting}, best)
+    curve = Curve("nu", [name] * len(layers), layers, found, {**provenance, "weighting": weighting}, best)
+    if ci is not None:
+        assert isinstance(source, Representations)
+        _add_intervals(curve, source, weighting, ci, seed)
+    return curve
+
+
+def _add_intervals(curve: Curve, reps: Representations, weighting: str, level: float, seed: int) -> None:
+    """Values over halves of every class's rows. A half's variance, with n / 2 of n rows, is that of the whole."""
+    from scipy.stats import norm
+
+    generator = np.random.default_rng(seed)
+    labels = np.asarray(reps.labels)
+    drawn = []
+    for _ in range(_SUBSAMPLES):
+        rows = [_half(np.flatnonzero(labels == c), generator) for c in np.unique(labels)]
+        drawn.append(_of_rows(reps.select(rows=np.sort(np.concatenate(rows))), weighting)[1])
+    values = np.asarray(drawn)
+    width = float(norm.ppf((1 + level) / 2)) * np.nanstd(values, axis=0, ddof=1)
+    curve.low, curve.high = np.maximum(curve.values - width, 0.0), curve.values + width
+    above = np.asarray([layer >= 1 for layer in curve.layers])
+    least = np.nanargmin(np.where(above, values, np.inf), axis=1)
+    curve.wins = np.bincount(least, minlength=len(curve.layers)) / len(values)
+
+
+def _half(rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Half of a class's rows, at least two (or the only one)."""
+    return generator.choice(rows, size=min(len(rows), max(2, len(rows) // 2)), replace=False)
 
 
 def _of_rows(reps: Representations, weighting: str) -> tuple[list[int], list[float]]:

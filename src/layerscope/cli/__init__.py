@@ -17,6 +17,7 @@ from layerscope.cli import (
     measures,
     models,
     skip,
+    specialty,
     tasks,
     truncate,
     tune,
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (extract, compare, evaluate, truncate, skip, advise, tune, tasks, models, measures, demo):
+for command in (extract, compare, evaluate, truncate, skip, advise, specialty, tune, tasks, models, measures, demo):
     command.register(app)
 app.add_typer(cache.app, name="cache")
 
