@@ -120,6 +120,9 @@ def test_it_learns(task):
     assert exam(ls.load(run.model), task, max_length=128).score(exam(ls.load(run.model), task).logits()) == run.score
     assert run.result["best_epoch"] in [e["epoch"] for e in run.result["epochs"]]
     assert (run.path / "checkpoint" / "model.safetensors").is_file()
+    record = json.loads((run.path / "run.json").read_text())
+    assert (record["strategy"], record["seed"], record["method"]["name"]) == ("(1, 4, 4)", 0, "finetune")
+    assert record["training"]["learning_rate"] == 3e-3
 
 
 def test_a_second_call_reads_the_store_and_seeds_differ(task, tmp_path):

@@ -12,7 +12,7 @@ from layerscope.cli.output import FORMAT, Format, show
 from layerscope.errors import InputError
 
 _BEST = typer.Option(None, "--best", help="l*, the layer of the task's specialty, where the strategy needs it.")
-_METHOD = typer.Option("finetune", help="finetune, adapter, lora or prefix.")
+_METHOD = typer.Option("finetune", help="finetune, adapter, lora or prefix; several with commas for a study.")
 
 
 def register(app: typer.Typer) -> None:
@@ -78,7 +78,8 @@ def tune(
     opened = ls.load(model, device=device)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
-        frame = ls.strategy_study(opened, data, methods=(method,), seeds=chosen, best=best, preset=preset, **options)
+        methods = [part.strip() for part in method.split(",")]
+        frame = ls.strategy_study(opened, data, methods=methods, seeds=chosen, best=best, preset=preset, **options)
         if Team.current().is_main:
             show(frame.to_dict("records"), format, f"Strategies for {model} on {task}")
             if out is not None:

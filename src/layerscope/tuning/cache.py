@@ -28,6 +28,7 @@ from layerscope.store import Store, digest, sync
 VERSION = 1
 GIB = 1 << 30
 MOST = 20.0  # GiB; above this the frozen blocks are run again in every epoch
+_WORTH_SAYING = 0.1  # GiB
 _SHARD_TOKENS = 1 << 18
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -84,7 +85,8 @@ def prefix_cache(
     if size > most:
         log.warning("%s would take %.1f GiB, above the limit of %.1f: it is computed in every epoch.", what, size, most)
         return None
-    log.info("%s takes %.2f GiB; it is computed once and kept in the store.", what, size)
+    say = log.warning if size > _WORTH_SAYING else log.info
+    say("%s takes %.2f GiB; it is computed once and kept in the store.", what, size)
     spec = {
         "version": VERSION,
         "model": fingerprint(model),

@@ -33,6 +33,7 @@ from layerscope.tuning.heads import classifier_of
 from layerscope.tuning.methods import Method, apply, check, counts
 from layerscope.tuning.presets import Training
 from layerscope.tuning.strategy import Strategy
+from layerscope.version import __version__
 
 RESULT = "run.json"
 CHECKPOINT, ADAPTER = "checkpoint", "adapter"
@@ -76,6 +77,14 @@ class Job:
             write_json(
                 folder / RESULT,
                 {
+                    "model": self.model.name,
+                    "task": self.task.name,
+                    "strategy": str(self.strategy),
+                    "embeddings": embeddings,
+                    "method": {"name": self.method.name, "size": self.method.size},
+                    "training": self.training.model_dump(),
+                    "seed": self.seed,
+                    "layerscope": __version__,
                     "score": best["score"],
                     "best_epoch": best["epoch"],
                     "epochs": epochs,
