@@ -1,0 +1,82 @@
+"""nu of all layers over the cost of the forward passes alone, and probes side by side against one after another.
+
+Run with: python benchmarks/specialty.py [--texts 600] [--format json]. Needs the `demo` extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import torch
+from transformers import BertConfig, BertModel
+
+import layerscope as ls
+from layerscope.extract.reading import Reading
+from layerscope.extract.streaming import Batch, Streamer
+from layerscope.tuning.heads import classifier_of
+from layerscope.tuning.layer_heads import LayerHeads
+
+
+class Nothing:
+    """A consumer that keeps nothing."""
+
+    def update(self, batch: Batch) -> None:
+        pass
+
+
+def seconds(action: Callable[[], object], rounds: int = 3) -> float:
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def measure_nu(texts: int) -> dict[str, float]:
+    model, examples = ls.load("demo:minilm"), ls.task("pydocs").split("train").take(slice(0, None, 4415 // texts))
+    streamer = Streamer([model], None, Reading("mean"))
+    forward = seconds(lambda: streamer.feed(examples, [Nothing()], "forward"))
+    frame = {"text": examples.texts, "label": examples.labels}
+
+    import pandas
+
+    task = ls.task(pandas.DataFrame(frame))
+    nu = seconds(lambda: ls.specialty(model, task))
+    return {"forward passes alone, s": forward, "nu of all layers / forward passes": nu / forward}
+
+
+def measure_probes(layers: int = 13, width: int = 384, n: int = 2000) -> dict[str, float]:
+    torch.manual_seed(0)
+    words = ls.load("demo:minilm").tokenizer
+    config = BertConfig(vocab_size=len(words), hidden_size=width, num_hidden_layers=layers - 1, num_attention_heads=6)
+    model = classifier_of(ls.load(BertModel(config).eval(), tokenizer=words), ls.task("pydocs"))
+    states, labels = torch.randn(layers, n, width), torch.arange(n).numpy() % 6
+
+    def fit(chosen: list[int]) -> None:
+        heads = LayerHeads(model, chosen)
+        heads.fit(states[chosen], labels, states[chosen], lambda z: 0.0, learning_rate=1e-3, epochs=1, batch=8)
+
+    together = seconds(lambda: fit(list(range(layers))), 1)
+    alone = seconds(lambda: [fit([k]) for k in range(layers)], 1)
+    return {f"{layers} probes side by side, s": together, "one after another / side by side": alone / together}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=int, default=600)
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    found = measure_nu(options.texts) | measure_probes()
+    if options.format == "json":
+        print(json.dumps(found, indent=1))
+        return
+    for name, value in found.items():
+        print(f"  {name:44} {value:10.4g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""How nu holds up when classes are unbalanced or rows are few (Xie et al. 2022, section 4.4, figures 6 to 8, 15)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layerscope.analysis.curves import Curve
+from layerscope.analysis.probes import agreement
+from layerscope.analysis.specialty import smoothness, specialty
+from layerscope.errors import InputError
+from layerscope.extract.representations import Representations
+from layerscope.measures.heatmap import blank, write
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+def imbalance(
+    reps: Representations,
+    shares: Sequence[float] = (0.5, 0.25, 0.1, 0.05),
+    *,
+    size: int | None = None,
+    probe: Curve | None = None,
+    seed: int = 0,
+) -> pandas.DataFrame:
+    """nu of training sets in which class 0 has each of `shares` of `size` rows and the others share the rest evenly.
+
+    `size` is the largest that all shares allow, unless given. Columns: setting, layer, nu, nu_rows (the plain form),
+    zeta, and rho, the absolute correlation with a `probe`.
+    """
+    labels, classes = _labels(reps)
+    counts = np.bincount(labels, minlength=classes)
+    for share in shares:
+        if not 0 < share < 1:
+            raise InputError(f"A share is {share}; it must be between 0 and 1.")
+    if size is None:
+        size = int(min(min(counts[0] / s, counts[1:].min() * (classes - 1) / (1 - s)) for s in shares))
+    settings = {}
+    for share in shares:
+        first = max(1, round(size * share))
+        rest = [(size - first) // (classes - 1)] * (classes - 1)
+        settings[f"p = {share:g}"] = [first, *rest]
+    return _table(reps, settings, probe, seed)
+
+
+def scarcity(
+    reps: Representations, sizes: Sequence[int] = (5000, 1000, 200), *, probe: Curve | None = None, seed: int = 0
+) -> pandas.DataFrame:
+    """nu of balanced training sets of each of `sizes` rows; columns as those of `imbalance`."""
+    _, classes = _labels(reps)
+    return _table(reps, {f"N = {size:,}": [size // classes] * classes for size in sizes}, probe, seed)
+
+
+def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:
+    """So many rows of each class, drawn without replacement."""
+    labels, _ = _labels(reps)
+    generator = np.random.default_rng(seed)
+    chosen = []
+    for label, count in enumerate(counts):
+        rows = np.flatnonzero(labels == label)
+        if not 1 <= count <= len(rows):
+            raise InputError(f"{count} rows of class {label} were asked for; there are {len(rows)}.")
+        chosen.append(generator.choice(rows, size=count, replace=False))
+    return reps.select(rows=np.sort(np.concatenate(chosen)))
+
+
+def _labels(reps: Representations) -> tuple[np.ndarray, int]:
+    if reps.labels is None or np.asarray(reps.labels).dtype.kind == "f":
+        raise InputError("Resampling by class needs classes as labels.")
+    labels = np.asarray(reps.labels)
+    return labels, int(labels.max()) + 1
+
+
+def _table(
+    reps: Representations, settings: Mapping[str, Sequence[int]], probe: Curve | None, seed: int
+) -> pandas.DataFrame:
+    import pandas
+
+    frames = []
+    for name, counts in settings.items():
+        part = resampled(reps, counts, seed)
+        curve, plain = specialty(part), specialty(part, weighting="rows")
+        rho = abs(agreement(curve, probe, rounds=50)["pearson"]) if probe is not None else math.nan
+        columns = {"setting": name, "n": len(part), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
+        frames.append(pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho}))
+    return pandas.concat(frames, ignore_index=True)
+
+
+def plot_robustness(frame: pandas.DataFrame, path: str | Path | None = None) -> Axes:
+    """The curves of every setting overlaid: nu by equal classes as lines, the plain form dotted."""
+    ax = blank(5.6, 3.6)
+    for k, (name, part) in enumerate(frame.groupby("setting", sort=False)):
+        ax.plot(part["layer"], part["nu"], marker="o", markersize=3, color=f"C{k}", label=str(name))
+        ax.plot(part["layer"], part["nu_rows"], linestyle=":", color=f"C{k}")
+    ax.set_xlabel("layer")
+    ax.set_ylabel("nu")
+    ax.legend(fontsize=8, frameon=False)
+    if path is not None:
+        write(ax.figure, path)
+    return ax
