@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,9 @@ def _linear(train: Representations, validation: Representations, metric: str, nu
                 found.append(math.nan)  # nothing varies: there is nothing to read
                 continue
             learner = RidgeCV(np.logspace(-2, 4, 7)) if numbers else LogisticRegressionCV(Cs=6, cv=3, max_iter=300)
-            fitted = make_pipeline(StandardScaler(), learner).fit(x, train.labels)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # about defaults that later versions will change
+                fitted = make_pipeline(StandardScaler(), learner).fit(x, train.labels)
             found.append(metrics.score(metric, np.asarray(validation.labels), fitted.predict(y)))
             advance(1)
     return np.asarray(found)
