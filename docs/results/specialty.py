@@ -70,7 +70,7 @@ def main() -> None:
         "weighted equally) of layers 1..L on training rows, a cross-validated logistic probe on each layer scored on",
         "validation, and their Pearson correlation over layers with a bootstrap interval. Xie et al. (2022) find",
         "correlations above 0.85 in size on RoBERTa-large with 24 layers; MiniLM has 6, so the intervals are wide.",
-        "Where the probes of all layers score the same (CoLA: no probe does better than chance), there is no correlation.",
+        "Where the probes of all layers score the same (CoLA: no probe does better than chance) there is none.",
         "",
         "| " + " | ".join(rows[0]) + " |",
         "| " + " | ".join("---" for _ in rows[0]) + " |",

@@ -82,7 +82,6 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(how, checkpoint, data, hom
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # some shells have it ignored
             env={**os.environ, "PAUSE": pause},
         )
 
