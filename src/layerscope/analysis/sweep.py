@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from layerscope.extract.exam import WINDOW, Exam
+from layerscope.extract.exam import WINDOW, Exam, joined
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 from layerscope.store import Store, digest, sync
 from layerscope.surgery import LayerPlan, Trial
@@ -39,11 +39,7 @@ def sweep(exam: Exam, plans: Sequence[LayerPlan], title: str) -> np.ndarray:
         **exam.reading.spec(),
     }
     folder = Store().produce("trials", spec, partial(_write, exam, Trial(exam.model, plans), title))
-    parts = [load_file(path)["logits"].numpy() for path in sorted(folder.glob("shard-*.safetensors"))]
-    most = max(part.shape[-1] for part in parts)
-    edges = [(0, 0), (0, 0)]
-    widened = [np.pad(p, [*edges, (0, most - p.shape[-1])], constant_values=-np.inf) for p in parts]
-    return np.concatenate(widened, axis=1)
+    return joined([load_file(path)["logits"].numpy() for path in sorted(folder.glob("shard-*.safetensors"))])
 
 
 def _write(exam: Exam, trial: Trial, title: str, folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def trained_heads(
         )
         write_json(folder / "heads.json", {"scores": scores.tolist(), "history": history.tolist()})
 
-    folder = Store().produce("heads", spec, partial(build))
+    folder = Store().produce("heads", spec, build)
     return np.asarray(json.loads((folder / "heads.json").read_text(encoding="utf-8"))["scores"], dtype=float)
 
 

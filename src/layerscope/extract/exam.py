@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,9 +82,7 @@ class Exam:
                 parts.append(self._window(window, items, act or self._plain, advance))
         if truncated:
             log.warning("%d texts of %s are cut off at %d tokens.", truncated, examples.task, self.reading.max_length)
-        most = max(part.shape[-1] for part in parts)
-        padded = [_widened(part, most) for part in parts]
-        return np.concatenate(padded, axis=-2)
+        return joined(parts)
 
     def _plain(self, inputs: dict[str, Tensor]) -> Tensor:
         return primary(self.model.network(**inputs))
@@ -237,8 +235,8 @@ def _plain_name(label: Any) -> str:
     return re.sub(r"[\s\-]+", "_", str(label).strip().lower())
 
 
-def _widened(part: np.ndarray, width: int) -> np.ndarray:
-    """More choices, impossible ones, where another window has more."""
-    missing = width - part.shape[-1]
-    edges = [(0, 0)] * (part.ndim - 1) + [(0, missing)]
-    return np.pad(part, edges, constant_values=-np.inf) if missing else part
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """(.., n, classes) of several windows in a row; where one has fewer choices, the rest are impossible."""
+    most = max(part.shape[-1] for part in parts)
+    wide = [np.pad(p, [(0, 0)] * (p.ndim - 1) + [(0, most - p.shape[-1])], constant_values=-np.inf) for p in parts]
+    return np.concatenate(wide, axis=-2)

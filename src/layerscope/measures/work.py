@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -73,7 +74,7 @@ class TextGroups(Protocol):
     def of(self, texts: np.ndarray) -> np.ndarray: ...
 
 
-class Work:
+class Work(ABC):
     """Views (a layer of a source each), and how to get their moments or their rows."""
 
     groups: Groups
@@ -95,17 +96,17 @@ class Work:
         """Every pair of views that is wanted, the smaller first."""
         return sorted({(min(i, j), max(i, j)) for i in self.row_views for j in self.column_views})
 
+    @abstractmethod
     def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
         """The moments of some pairs of views, by a pass over the rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
         """The moments of all pairs, of each group of texts by itself, by one pass."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, view: int) -> Tensor:
         """(n, width) the rows of a view."""
-        raise NotImplementedError
 
     def axis(self, sources: Iterable[int]) -> Axis:
         pairs = [(self.labels[s], name) for s in sources for _, name in self.layers[s]]

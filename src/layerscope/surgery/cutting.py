@@ -60,8 +60,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
 def refuse(model: Model, plan: LayerPlan) -> None:
     """Raise the reason why a plan cannot become a checkpoint of this model, where there is one."""
     anatomy, network = model.anatomy, model.network
-    if any(type(module).__module__.startswith("peft.") for module in network.modules()):
-        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
+    refuse_adapters(model)
     if getattr(network, "hf_quantizer", None) is not None:
         raise ModelError(f"{model.name} is quantised; cut the model that it was made from, then quantise that.")
     if anatomy.keeps_first and plan.keep and plan.keep[0] != 1:
@@ -76,6 +75,12 @@ def refuse(model: Model, plan: LayerPlan) -> None:
                 f"{model.name} shares {len(distinct)} groups of weights among its blocks, and {_blocks(plan)} would "
                 "use them in another order; keep the same number of blocks of every group."
             )
+
+
+def refuse_adapters(model: Model) -> None:
+    """Raise the way to merge, if adapters are live in the model."""
+    if any(type(module).__module__.startswith("peft.") for module in model.network.modules()):
+        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
 
 
 def _smaller_config(config: Any, anatomy: Anatomy, plan: LayerPlan) -> Any:

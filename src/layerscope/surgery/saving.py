@@ -17,7 +17,7 @@ from layerscope.models.load import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
 from layerscope.store import atomic_folder, check_free, write_json
-from layerscope.surgery.cutting import ORIGIN
+from layerscope.surgery.cutting import ORIGIN, refuse_adapters
 from layerscope.surgery.plan import LayerPlan, spans
 from layerscope.version import __version__
 
@@ -37,7 +37,7 @@ def save(model: Any, path: str | Path) -> Path:
     saved it.
     """
     opened, target = load(model), Path(path)
-    _refuse(opened)
+    refuse_adapters(opened)
     check_free(target, RECORD)
     with atomic_folder(target, RECORD) as folder:
         with quiet():
@@ -49,11 +49,6 @@ def save(model: Any, path: str | Path) -> Path:
         (folder / "README.md").write_text(card(opened, record), encoding="utf-8")
         _compare(opened, folder)
     return target
-
-
-def _refuse(model: Model) -> None:
-    if any(type(module).__module__.startswith("peft.") for module in model.network.modules()):
-        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
 
 
 def _record(model: Model) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,13 +33,6 @@ class LayerHeads:
         names = tuple(f"{path}." for path in head_modules(model.network, model.anatomy))
         own = {k: p.detach() for k, p in model.network.named_parameters() if k.startswith(names)}
         self.parameters = {k: p.expand(len(self.layers), *p.shape).clone() for k, p in own.items()}
-        self._calls = self._recorded()
-
-    def _recorded(self) -> list[Any]:
-        """One call for each block module, to know how it wraps its state."""
-        with torch.no_grad(), evaluating(self.model.network):
-            calls = Replay(self.model, probe_inputs(self.model, rows=1)).calls
-        return list({id(call.module): call for call in calls}.values())
 
     def _check(self) -> None:
         model = self.model
@@ -49,6 +41,7 @@ class LayerHeads:
             replay = Replay(model, inputs)
             place = 0 if model.anatomy.summary == "first" else -1
             expected = primary(replay.result).reshape(1, -1)
+            # One call for each block module says how it wraps its state.
             self._calls = list({id(call.module): call for call in replay.calls}.values())
             got = self._forward(replay.states[-1][:, place])
         if not close(got, expected):
