@@ -27,29 +27,32 @@ class Nothing:
         pass
 
 
-def seconds(action: Callable[[], object], rounds: int = 3) -> float:
-    best = float("inf")
+def seconds(*actions: Callable[[], object], rounds: int = 5) -> list[float]:
+    """The shortest of several rounds of each action, taken in turns."""
+    best = [float("inf")] * len(actions)
     for _ in range(rounds):
-        start = time.perf_counter()
-        action()
-        best = min(best, time.perf_counter() - start)
+        for k, action in enumerate(actions):
+            start = time.perf_counter()
+            action()
+            best[k] = min(best[k], time.perf_counter() - start)
     return best
 
 
 def measure_nu(texts: int) -> dict[str, float]:
     model, examples = ls.load("demo:minilm"), ls.task("pydocs").split("train").take(slice(0, None, 4415 // texts))
     streamer = Streamer([model], None, Reading("mean"))
-    forward = seconds(lambda: streamer.feed(examples, [Nothing()], "forward"))
     frame = {"text": examples.texts, "label": examples.labels}
 
     import pandas
 
     task = ls.task(pandas.DataFrame(frame))
-    nu = seconds(lambda: ls.specialty(model, task))
+    forward, nu = seconds(
+        lambda: streamer.feed(examples, [Nothing()], "forward"), lambda: ls.specialty(model, task), rounds=7
+    )
     return {"forward passes alone, s": forward, "nu of all layers / forward passes": nu / forward}
 
 
-def measure_probes(layers: int = 13, width: int = 384, n: int = 2000) -> dict[str, float]:
+def measure_probes(layers: int = 13, width: int = 384, n: int = 400) -> dict[str, float]:
     torch.manual_seed(0)
     words = ls.load("demo:minilm").tokenizer
     config = BertConfig(vocab_size=len(words), hidden_size=width, num_hidden_layers=layers - 1, num_attention_heads=6)
@@ -60,8 +63,7 @@ def measure_probes(layers: int = 13, width: int = 384, n: int = 2000) -> dict[st
         heads = LayerHeads(model, chosen)
         heads.fit(states[chosen], labels, states[chosen], lambda z: 0.0, learning_rate=1e-3, epochs=1, batch=8)
 
-    together = seconds(lambda: fit(list(range(layers))), 1)
-    alone = seconds(lambda: [fit([k]) for k in range(layers)], 1)
+    together, alone = seconds(lambda: fit(list(range(layers))), lambda: [fit([k]) for k in range(layers)])
     return {f"{layers} probes side by side, s": together, "one after another / side by side": alone / together}
 
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import layerscope as ls
 from layerscope.analysis.curves import Curve
-from layerscope.analysis.label_measures import ridge_cca
+from layerscope.analysis.label_measures import RidgeCCA
 from layerscope.errors import InputError
 
 
@@ -43,6 +43,24 @@ def test_numerical_rank_is_the_plain_formula(planted):
     assert curve.best == 2  # tight classes keep to few directions
 
 
+def test_mutual_information_is_the_plain_formula():
+    """Clusters so far apart that any k-means finds them, and labels that follow them in part."""
+    generator = np.random.default_rng(1)
+    clusters = generator.integers(0, 3, 200)
+    labels = np.where(generator.random(200) < 0.6, clusters, generator.integers(0, 3, 200))
+    x = np.eye(3)[clusters] * 50 + generator.normal(size=(200, 3))
+    curve = ls.mutual_information(ls.Representations.from_arrays([x], labels))
+    scores = []
+    for part in np.array_split(np.random.default_rng(0).permutation(200), 10):
+        joint = np.zeros((3, 3))
+        np.add.at(joint, (clusters[part], labels[part]), 1 / len(part))
+        one, two = joint.sum(axis=1), joint.sum(axis=0)
+        shared = sum(p * np.log(p / one[i] / two[j]) for (i, j), p in np.ndenumerate(joint) if p)
+        entropy = [-sum(p * np.log(p) for p in side if p) for side in (one, two)]
+        scores.append(shared / np.mean(entropy))
+    assert curve.values[0] == pytest.approx(np.mean(scores), rel=1e-6)
+
+
 def test_nuclear_norm(planted):
     expected = [np.linalg.norm(planted[layer].double().numpy(), "nuc") for layer in planted.layers]
     np.testing.assert_allclose(ls.nuclear_norm(planted).values, expected, rtol=1e-5)
@@ -53,8 +71,9 @@ def test_directions_are_those_of_an_independent_cca(planted):
 
     x = planted[2].double()
     y = torch.from_numpy(np.eye(3)[planted.labels][:, :2])
-    a, b, mean_x, mean_y = ridge_cca(x, y, 1e-9, 1e-9)
-    u, v = ((x - mean_x) @ a).numpy(), ((y - mean_y) @ b).numpy()
+    cca = RidgeCCA(x, y)
+    a, b = cca.directions(1e-9, 1e-9)
+    u, v = ((x - cca.means[0]) @ a).numpy(), ((y - cca.means[1]) @ b).numpy()
     other = CCA(2, max_iter=5000, tol=1e-12).fit_transform(x.numpy(), y.numpy())
     for k in range(2):
         expected = abs(np.corrcoef(other[0][:, k], other[1][:, k])[0, 1])
@@ -65,10 +84,50 @@ def test_label_cca_takes_numbers(planted):
     numbers = planted.with_labels(planted[2][:, 0].double().numpy() + 0.25)
     assert ls.label_cca(numbers).best == 2
     assert ls.label_cca(numbers).values[2] == pytest.approx(1.0, abs=0.01)
-    with pytest.raises(InputError, match="numbers as labels"):
+    with pytest.raises(InputError, match="labels are numbers"):
         ls.numerical_rank(numbers)
     with pytest.raises(InputError, match="at least 50 rows"):
         ls.label_cca(planted.select(rows=slice(30)))
+
+
+def test_a_ridge_is_that_of_the_textbook(planted):
+    import torch
+
+    x, y = planted[2].double(), torch.from_numpy(np.eye(3)[planted.labels])
+    cca = RidgeCCA(x, y)
+    a, _ = cca.directions(0.1, 0.01)
+    centred = [side - side.mean(dim=0) for side in (x, y)]
+    cov = [(side.T @ side / len(x)).numpy() for side in centred]
+    ridged = [c + share * np.diag(c).mean() * np.eye(len(c)) for c, share in zip(cov, (0.1, 0.01), strict=True)]
+    cross = (centred[0].T @ centred[1] / len(x)).numpy()
+    values, vectors = np.linalg.eig(np.linalg.solve(ridged[0], cross) @ np.linalg.solve(ridged[1], cross.T))
+    first = vectors[:, values.real.argmax()].real
+    cosine = abs(first @ a[:, 0].numpy()) / np.linalg.norm(first) / np.linalg.norm(a[:, 0])
+    assert cosine == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["label_cca", "mutual_information", "numerical_rank", "nuclear_norm"])
+def test_every_measure_has_intervals_and_wins(name, planted):
+    curve = getattr(ls, name)(planted, ci=0.9)
+    assert (curve.low <= curve.values).all()
+    assert (curve.values <= curve.high).all()
+    assert (curve.high > curve.low)[:2].all()
+    if name == "nuclear_norm":
+        assert curve.wins is None  # it points to no layer
+        assert ((curve.high - curve.low) < 0.2 * curve.values).all()  # halves count for as many rows as the whole
+    else:
+        assert curve.wins[2] > 0.5
+        assert curve.wins.sum() == pytest.approx(1.0)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        getattr(ls, name)(planted, ci=95)
+
+
+def test_probes_have_intervals_and_wins(planted):
+    train, validation = halves(planted)
+    curve = ls.probe(train, validation, ci=0.95, subsamples=6)
+    assert curve.wins[2] == 1.0
+    assert (curve.low <= curve.values).all()
+    assert curve.high[1] > curve.low[1]
 
 
 def halves(reps):

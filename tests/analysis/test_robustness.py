@@ -1,7 +1,9 @@
 """Resampled training sets: the right rows of the right classes, and nu that holds up where the plain form does not."""
 
 import numpy as np
+import pandas
 import pytest
+import zoo
 
 import layerscope as ls
 from layerscope.analysis.curves import Curve
@@ -37,6 +39,28 @@ def test_equal_class_weights_hold_up_under_imbalance(reps):
     assert change["nu"] < change["nu_rows"]
     assert change["nu"] < 0.35
     assert set(frame.columns) >= {"setting", "layer", "nu", "nu_rows", "zeta", "rho"}
+
+
+def test_pools_and_tuned_models(tmp_path):
+    """A base and another model, each under two pools: nu and probes of every layer, and how they go together."""
+    texts = [f"{word} {k}" for k in range(40) for word in ("file", "list")]
+    frame = pandas.DataFrame({"text": texts, "label": ["file", "list"] * 40})
+    data = ls.task({"train": frame, "validation": frame[:30]})
+    models = {
+        name: ls.load(zoo.network("bert", "encoder", seed=seed), tokenizer=zoo.tokenizer())
+        for seed, name in enumerate(("base", "tuned"))
+    }
+    study = ls.specialty_study(models, data)
+    assert study["setting"].unique().tolist() == ["base, mean", "base, cls", "tuned, mean", "tuned, cls"]
+    part = study[study["setting"] == "tuned, mean"]
+    train = ls.extract(models["tuned"], data, split="train", pool="mean")
+    nu, probe = ls.specialty(train), ls.probe(train, ls.extract(models["tuned"], data, pool="mean"))
+    np.testing.assert_allclose(part["nu"], nu.values)
+    np.testing.assert_allclose(part["score"], probe.values)
+    np.testing.assert_equal(part["rho"].iloc[0], ls.agreement(nu, probe)["pearson"])
+    assert np.isnan(study[(study["setting"] == "base, cls") & (study["layer"] == 0)]["nu"]).all()
+    ls.plot_robustness(study, tmp_path / "pools.svg")
+    assert "base, cls" in (tmp_path / "pools.svg").read_text(encoding="utf-8")
 
 
 def test_scarcity(reps, tmp_path):

@@ -373,3 +373,19 @@ def test_specialty_on_the_command_line(model, labelled, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Next: layerscope tune" in done.stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png"}
+
+
+def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
+    asked = ["--imbalance", "0.5,0.3", "--scarcity", "8", "--pools", "mean,cls", "--tuned", model]
+    done = run("specialty", model, "--task", labelled, "--no-probe", *asked, "-o", tmp_path / "out", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    settings = {(row.get("experiment"), row.get("setting")) for row in rows}
+    assert ("imbalance", "p = 0.3") in settings
+    assert ("scarcity", "N = 8") in settings
+    assert ("pools", f"{model}, cls") in settings
+    names = {p.stem for p in (tmp_path / "out").iterdir()}
+    assert names == {"specialty", "imbalance", "scarcity", "pools"}
+    wrong = run("specialty", model, "--task", labelled, "--no-probe", "--imbalance", "half")
+    assert wrong.returncode != 0
+    assert "write 0.5,0.25,0.1" in wrong.stderr

@@ -9,7 +9,7 @@ from layerscope.analysis.cuts import skip_map, truncation_curve
 from layerscope.analysis.label_measures import label_cca, mutual_information, nuclear_norm, numerical_rank
 from layerscope.analysis.localization import localization
 from layerscope.analysis.probes import agreement, probe
-from layerscope.analysis.robustness import imbalance, plot_robustness, scarcity
+from layerscope.analysis.robustness import imbalance, plot_robustness, scarcity, specialty_study
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.studies import plot_strategies, strategies, strategy_study
 from layerscope.analysis.tuning import Run, Runs, copy_run, training_cost, tune
@@ -41,6 +41,7 @@ __all__ = [
     "skip_map",
     "smoothness",
     "specialty",
+    "specialty_study",
     "strategies",
     "strategy_study",
     "training_cost",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from layerscope.analysis.curves import Curve
+from layerscope.analysis.labelled import Values, curve_of
 from layerscope.data import metrics, task
 from layerscope.data.registry import registry
 from layerscope.errors import InputError, choose
@@ -33,13 +35,16 @@ def probe(
     learning_rate: float | None = None,
     epochs: int = 20,
     batch: int = 8,
+    ci: float | None = None,
+    subsamples: int = 10,
     seed: int = 0,
 ) -> Curve:
     """The score on `validation` of a classifier trained on each layer of `train`, as a curve; `best` has the highest.
 
     `linear` is logistic regression (ridge for numbers) on standardised states, its strength chosen by cross-validation.
     `head` is the family's own head, trained as in Xie et al. with all layers side by side; it needs the `model`, or the
-    representations' own name for it. The metric is the task's, or accuracy (the correlations for numbers).
+    representations' own name for it. The metric is the task's, or accuracy (the correlations for numbers). `ci=0.95`
+    trains and scores anew on `subsamples` halves of the rows, for intervals and for how often each layer wins.
     """
     choose("kind of probe", kind, KINDS)
     if train.labels is None or validation.labels is None:
@@ -51,15 +56,12 @@ def probe(
     default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
     chosen = metric or default
     if kind == "linear":
-        values = _linear(train, validation, chosen, numbers)
+        values: Values = partial(_linear, metric=chosen, numbers=numbers)
     else:
-        rate = learning_rate or RATES.get(name, 1e-3)
-        values = _heads(train, validation, chosen, model or train.info.get("model"), rate, epochs, batch, seed)
-    above = [k for k, layer in enumerate(train.layers) if layer >= 1 and not math.isnan(values[k])]
-    best = train.layers[max(above, key=lambda k: values[k])] if above else None
-    label = str(train.info.get("model", "representations"))
-    provenance = {"task": train.rows.task, "kind": kind, "metric": chosen}
-    return Curve(chosen, [label] * len(values), list(train.layers), values, provenance, best)
+        rate, source = learning_rate or RATES.get(name, 1e-3), model or train.info.get("model")
+        values = partial(_heads, metric=chosen, model=source, rate=rate, epochs=epochs, batch=batch, seed=seed)
+    drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
+    return curve_of(chosen, values, train, validation, least=False, kind=kind, metric=chosen, **drawn)
 
 
 def _linear(train: Representations, validation: Representations, metric: str, numbers: bool) -> np.ndarray:
@@ -127,9 +129,10 @@ def agreement(curve: Curve, other: Curve, *, level: float = 0.95, rounds: int = 
     found = _agreement(pairs)
     generator = np.random.default_rng(seed)
     draws = [_agreement(pairs[generator.integers(len(pairs), size=len(pairs))]) for _ in range(rounds)]
+    defined = [draw for draw in draws if not math.isnan(draw["pearson"])] or [found]
     edge = (1 - level) / 2
     intervals = {
-        name: tuple(float(v) for v in np.nanquantile([d[name] for d in draws], [edge, 1 - edge])) for name in found
+        name: tuple(float(v) for v in np.quantile([d[name] for d in defined], [edge, 1 - edge])) for name in found
     }
     return {**found, "n": len(pairs), "intervals": intervals}
 

@@ -1,20 +1,25 @@
-"""How nu holds up when classes are unbalanced or rows are few (Xie et al. 2022, section 4.4, figures 6 to 8, 15)."""
+"""How nu holds up: unbalanced classes, few rows, another pool, a tuned model (Xie et al. 2022, 4.4 and app. C)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.analysis.curves import Curve
+from layerscope.analysis.labelled import classes_of
 from layerscope.analysis.probes import agreement
+from layerscope.analysis.probes import probe as probe_layers
 from layerscope.analysis.specialty import smoothness, specialty
+from layerscope.data import task as open_task
 from layerscope.errors import InputError
+from layerscope.extract import extract
 from layerscope.extract.representations import Representations
 from layerscope.measures.heatmap import blank, write
+from layerscope.models import load
 
 if TYPE_CHECKING:
     import pandas
@@ -57,6 +62,35 @@ def scarcity(
     return _table(reps, {f"N = {size:,}": [size // classes] * classes for size in sizes}, probe, seed)
 
 
+def specialty_study(
+    models: Mapping[str, Any],
+    task: Any,
+    *,
+    pools: Sequence[str] = ("mean", "cls"),
+    limit: int | None = None,
+    max_length: int = 128,
+) -> pandas.DataFrame:
+    """nu and linear probes of several models (a base and its tuned self, figures 12 and 13) under several pools.
+
+    Columns as those of `imbalance`, with the probe's score, and rho signed with its slope and R^2.
+    """
+    import pandas
+
+    data, frames = open_task(task), []
+    splits = [data.resolve(None, learning=True), data.resolve(None)]
+    for name, model in models.items():
+        opened = load(model)
+        for pool in pools:
+            train, validation = (
+                extract(opened, data, split=split, pool=pool, limit=limit, max_length=max_length) for split in splits
+            )
+            found = probe_layers(train, validation, metric=data.metric)
+            frame = _setting(f"{name}, {pool}", train, None)
+            fit = agreement(specialty(train), found, rounds=50)
+            frames.append(frame.assign(score=found.values, rho=fit["pearson"], slope=fit["slope"], r2=fit["r2"]))
+    return pandas.concat(frames, ignore_index=True)
+
+
 def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:
     """So many rows of each class, drawn without replacement."""
     labels, _ = _labels(reps)
@@ -71,9 +105,7 @@ def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Re
 
 
 def _labels(reps: Representations) -> tuple[np.ndarray, int]:
-    if reps.labels is None or np.asarray(reps.labels).dtype.kind == "f":
-        raise InputError("Resampling by class needs classes as labels.")
-    labels = np.asarray(reps.labels)
+    labels = classes_of(reps.labels, "Resampling by class")
     return labels, int(labels.max()) + 1
 
 
@@ -82,14 +114,18 @@ def _table(
 ) -> pandas.DataFrame:
     import pandas
 
-    frames = []
-    for name, counts in settings.items():
-        part = resampled(reps, counts, seed)
-        curve, plain = specialty(part), specialty(part, weighting="rows")
-        rho = abs(agreement(curve, probe, rounds=50)["pearson"]) if probe is not None else math.nan
-        columns = {"setting": name, "n": len(part), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
-        frames.append(pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho}))
+    frames = [_setting(name, resampled(reps, counts, seed), probe) for name, counts in settings.items()]
     return pandas.concat(frames, ignore_index=True)
+
+
+def _setting(name: str, reps: Representations, probe: Curve | None) -> pandas.DataFrame:
+    """nu both ways, its smoothness, and the size of its correlation with a probe."""
+    import pandas
+
+    curve, plain = specialty(reps), specialty(reps, weighting="rows")
+    rho = abs(agreement(curve, probe, rounds=50)["pearson"]) if probe is not None else math.nan
+    columns = {"setting": name, "n": len(reps), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
+    return pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho})
 
 
 def plot_robustness(frame: pandas.DataFrame, path: str | Path | None = None) -> Axes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from layerscope.analysis.curves import Curve
+from layerscope.analysis.labelled import classes_of, curve_of, extreme, level
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, choose
 from layerscope.extract import extract
@@ -22,7 +24,6 @@ from layerscope.models import load
 
 WEIGHTINGS = ("class", "rows")
 _BLOCK = 8192
-_SUBSAMPLES = 40
 
 
 def specialty(
@@ -47,65 +48,36 @@ def specialty(
     replacement: where the minimum is flat, several layers win. A model's rows are then extracted first.
     """
     choose("weighting", weighting, WEIGHTINGS)
-    if ci is not None and not 0 < ci < 1:
-        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
+    level(ci)
     if ci is not None and task is not None:
-        chosen = open_task(task)
-        source = extract(
-            source, chosen, split=chosen.resolve(split, learning=True), pool=pool, limit=limit, max_length=max_length
-        )
-        task = None
+        source, task = _extracted(source, task, split, pool, limit, max_length), None
     if isinstance(source, Representations):
         if task is not None:
             raise InputError("A task was given together with representations, which have theirs already.")
-        layers, values = _of_rows(source, weighting)
-        name = str(source.info.get("model", "representations"))
-        provenance = {"task": source.rows.task, "split": source.rows.split}
-    else:
-        if task is None:
-            raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
-        model, examples = load(source), examples_of(task, split, limit, learning=True)
-        weights, classes = _weights(examples.labels, weighting)
-        feed = _Feed(examples.labels, examples.rows, weights, classes, model.depth + 1, model.width, model.device)
-        streamer = Streamer([model], None, Reading(pool, max_length=max_length))
-        streamer.feed(examples, [feed], f"{model.name} over {examples.task} ({examples.split})")
-        layers, name = list(range(model.depth + 1)), model.name
-        values = [variability(feed.moments, layer, classes, weighting) for layer in layers]
-        provenance = {"task": examples.task, "split": examples.split, "pool": pool}
-    found = np.asarray(values)
-    above = [k for k, layer in enumerate(layers) if layer >= 1 and not math.isnan(found[k])]
-    best = layers[min(above, key=lambda k: found[k])] if above else None
-    curve = Curve("nu", [name] * len(layers), layers, found, {**provenance, "weighting": weighting}, best)
-    if ci is not None:
-        assert isinstance(source, Representations)
-        _add_intervals(curve, source, weighting, ci, seed)
-    return curve
+        values = partial(_of_rows, weighting=weighting)
+        return curve_of("nu", values, source, least=True, ci=ci, seed=seed, weighting=weighting)
+    if task is None:
+        raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
+    model, examples = load(source), examples_of(task, split, limit, learning=True)
+    weights, classes = _weights(examples.labels, weighting)
+    feed = _Feed(examples.labels, examples.rows, weights, classes, model.depth + 1, model.width, model.device)
+    streamer = Streamer([model], None, Reading(pool, max_length=max_length))
+    streamer.feed(examples, [feed], f"{model.name} over {examples.task} ({examples.split})")
+    layers = list(range(model.depth + 1))
+    found = np.asarray([variability(feed.moments, layer, classes, weighting) for layer in layers])
+    provenance = {"task": examples.task, "split": examples.split, "pool": pool, "weighting": weighting}
+    return Curve("nu", [model.name] * len(layers), layers, found, provenance, extreme(layers, found, least=True))
 
 
-def _add_intervals(curve: Curve, reps: Representations, weighting: str, level: float, seed: int) -> None:
-    """Values over halves of every class's rows. A half's variance, with n / 2 of n rows, is that of the whole."""
-    from scipy.stats import norm
-
-    generator = np.random.default_rng(seed)
-    labels = np.asarray(reps.labels)
-    drawn = []
-    for _ in range(_SUBSAMPLES):
-        rows = [_half(np.flatnonzero(labels == c), generator) for c in np.unique(labels)]
-        drawn.append(_of_rows(reps.select(rows=np.sort(np.concatenate(rows))), weighting)[1])
-    values = np.asarray(drawn)
-    width = float(norm.ppf((1 + level) / 2)) * np.nanstd(values, axis=0, ddof=1)
-    curve.low, curve.high = np.maximum(curve.values - width, 0.0), curve.values + width
-    above = np.asarray([layer >= 1 for layer in curve.layers])
-    least = np.nanargmin(np.where(above, values, np.inf), axis=1)
-    curve.wins = np.bincount(least, minlength=len(curve.layers)) / len(values)
+def _extracted(
+    model: Any, task: Any, split: str | None, pool: str, limit: int | None, max_length: int
+) -> Representations:
+    data = open_task(task)
+    learned = data.resolve(split, learning=True)
+    return extract(model, data, split=learned, pool=pool, limit=limit, max_length=max_length)
 
 
-def _half(rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Half of a class's rows, at least two (or the only one)."""
-    return generator.choice(rows, size=min(len(rows), max(2, len(rows) // 2)), replace=False)
-
-
-def _of_rows(reps: Representations, weighting: str) -> tuple[list[int], list[float]]:
+def _of_rows(reps: Representations, weighting: str) -> np.ndarray:
     weights, classes = _weights(reps.labels, weighting)
     one_hot = torch.nn.functional.one_hot(torch.as_tensor(reps.labels), classes).double()
     widths = [reps.part(layer, 0, 1).shape[1] for layer in reps.layers]
@@ -114,7 +86,7 @@ def _of_rows(reps: Representations, weighting: str) -> tuple[list[int], list[flo
     for start in range(0, len(reps), _BLOCK):
         rows = [reps.part(layer, start, start + _BLOCK) for layer in reps.layers]
         moments.update([*rows, one_hot[start : start + _BLOCK]], weights[start : start + _BLOCK])
-    return reps.layers, [variability(moments, k, classes, weighting) for k in range(last)]
+    return np.asarray([variability(moments, k, classes, weighting) for k in range(last)])
 
 
 class _Feed:
@@ -147,13 +119,7 @@ class _Feed:
 
 def _weights(labels: Any, weighting: str) -> tuple[Tensor, int]:
     """A weight a row, summing to 1, and the number of classes (those of the labels, whether all have rows or not)."""
-    if labels is None:
-        raise InputError("Specialty needs labels, and there are none.")
-    values = np.asarray(labels)
-    if values.dtype.kind == "f":
-        raise InputError(
-            "nu is defined for classes, and these labels are numbers; the CCA of states with labels is for those."
-        )
+    values = classes_of(labels, "nu")
     counts = np.bincount(values)
     present = int((counts > 0).sum())
     if present < 2:

@@ -54,6 +54,14 @@ def open_task(
     )
 
 
+def shares(text: str) -> list[float]:
+    """`0.5,0.25,0.1`."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{text!r} is not a list of shares; write 0.5,0.25,0.1.") from None
+
+
 def integers(text: str) -> list[int]:
     """`0,3,6` or `0-6` (inclusive) or both."""
     found: list[int] = []

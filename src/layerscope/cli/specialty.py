@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.options import Data, Run, integers, open_task, shares
 from layerscope.cli.output import FORMAT, Format, show
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def register(app: typer.Typer) -> None:
@@ -18,6 +22,12 @@ def specialty(
     model: str = Run.any_model,
     task: str = Data.task,
     no_probe: bool = typer.Option(False, "--no-probe", help="Only nu, no probes."),
+    imbalance: str | None = typer.Option(
+        None, help="Also nu of training sets in which the first class has these shares: 0.5,0.25,0.1,0.05."
+    ),
+    scarcity: str | None = typer.Option(None, help="Also nu of balanced training sets of these sizes: 5000,1000,200."),
+    pools: str | None = typer.Option(None, help="Also nu and probes under these pools: mean,cls."),
+    tuned: str | None = typer.Option(None, help="Also nu and probes of this model, tuned on the task, beside MODEL."),
     limit: int | None = Run.limit,
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides the subsamples."),
@@ -36,15 +46,35 @@ def specialty(
 
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
     opened = ls.load(model, device=device)
-    found = ls.choose(opened, data, probes=not no_probe, limit=limit, max_length=max_length, seed=seed)
+    options: dict[str, Any] = {"limit": limit, "max_length": max_length}
+    found = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
     frame = found.nu.to_frame().drop(columns="model")
     if found.probe is not None:
         frame["probe"] = found.probe.values
-    show(frame.to_dict("records"), format, f"nu of {model} on {task}: the least is l*")
-    if format is Format.table:
+    experiments: dict[str, DataFrame] = {}
+    if imbalance or scarcity:
+        train = ls.extract(opened, data, split=data.resolve(None, learning=True), pool="mean", **options)
+        if imbalance:
+            experiments["imbalance"] = ls.imbalance(train, shares(imbalance), probe=found.probe, seed=seed)
+        if scarcity:
+            experiments["scarcity"] = ls.scarcity(train, integers(scarcity), probe=found.probe, seed=seed)
+    if pools or tuned:
+        models = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
+        experiments["pools"] = ls.specialty_study(models, data, pools=(pools or "mean").split(","), **options)
+    if format is Format.json:
+        more = [table.assign(experiment=name) for name, table in experiments.items()]
+        show([row for part in [frame, *more] for row in part.to_dict("records")], format)
+    else:
+        show(frame.to_dict("records"), format, f"nu of {model} on {task}: the least is l*")
         show(found.table.to_dict("records"), format, "Strategies around it; multiply-adds are a token's")
+        for name, table in experiments.items():
+            each = table.drop(columns=["layer", "nu", "nu_rows", "score"], errors="ignore").drop_duplicates()
+            show(each.to_dict("records"), format, f"{name}: smoothness of nu, and its correlation with probes")
         print(found)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "specialty.csv", index=False)
         found.plot(out / "specialty.png")
+        for name, table in experiments.items():
+            table.to_csv(out / f"{name}.csv", index=False)
+            ls.plot_robustness(table, out / f"{name}.png")

@@ -1,0 +1,107 @@
+"""What measures of layers against labels share: the labels, the curve, its intervals over halves of the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from layerscope.analysis.curves import Curve
+from layerscope.errors import InputError
+from layerscope.extract.representations import Representations
+from layerscope.progress import progress
+
+Values = Callable[..., np.ndarray]  # of representations, a number a layer
+
+
+def classes_of(labels: Any, measure: str) -> np.ndarray:
+    """The labels as class numbers; numbers and missing labels are refused."""
+    if labels is None:
+        raise InputError(f"{measure} needs labels, and there are none.")
+    values = np.asarray(labels)
+    if values.dtype.kind == "f":
+        raise InputError(
+            f"{measure} is defined for classes, and these labels are numbers; ls.label_cca, the CCA of states with "
+            "labels, takes those."
+        )
+    return values
+
+
+def curve_of(
+    name: str,
+    values: Values,
+    *parts: Representations,
+    least: bool | None,
+    ci: float | None = None,
+    subsamples: int = 40,
+    seed: int = 0,
+    **provenance: Any,
+) -> Curve:
+    """The curve of `values(*parts)`, its best layer the `least` or the greatest above layer 0 (None: it has no best).
+
+    `ci=0.95` adds intervals and wins over `subsamples` halves of each part's rows.
+    """
+    level(ci)
+    first = parts[0]
+    found = values(*parts)
+    model = str(first.info.get("model", "representations"))
+    origin = {"task": first.rows.task, "split": first.rows.split, **provenance}
+    best = None if least is None else extreme(first.layers, found, least)
+    curve = Curve(name, [model] * len(found), list(first.layers), found, origin, best)
+    if ci is not None:
+        _add_intervals(curve, values, parts, least, ci, subsamples, seed)
+    return curve
+
+
+def level(ci: float | None) -> None:
+    """Raise unless `ci` is a level such as 0.95, or none."""
+    if ci is not None and not 0 < ci < 1:
+        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
+
+
+def extreme(layers: Sequence[Any], values: np.ndarray, least: bool) -> Any:
+    """The layer above 0 with the least or the greatest value, the lowest of several; None where all are undefined."""
+    above = [k for k, layer in enumerate(layers) if layer >= 1 and not math.isnan(values[k])]
+    return layers[min(above, key=lambda k: values[k] if least else -values[k])] if above else None
+
+
+def _add_intervals(
+    curve: Curve,
+    values: Values,
+    parts: Sequence[Representations],
+    least: bool | None,
+    ci: float,
+    subsamples: int,
+    seed: int,
+) -> None:
+    """Values over halves drawn without replacement: a half of n rows varies about the whole as much as n rows do."""
+    from scipy.stats import norm
+
+    generator = np.random.default_rng(seed)
+    drawn = []
+    with progress(f"{curve.name} over subsamples", subsamples, "subsamples") as advance:
+        for _ in range(subsamples):
+            drawn.append(values(*(_half(part, generator) for part in parts)))
+            advance(1)
+    found = np.asarray(drawn)
+    defined = ~np.isnan(found).all(axis=0)
+    spread = np.full(len(curve.values), math.nan)
+    spread[defined] = np.nanstd(found[:, defined], axis=0, ddof=1)
+    width = float(norm.ppf((1 + ci) / 2)) * spread
+    curve.low, curve.high = curve.values - width, curve.values + width
+    if least is not None:
+        winners = [extreme(curve.layers, row, least) for row in found]
+        curve.wins = np.asarray([sum(w == layer for w in winners) / len(winners) for layer in curve.layers])
+
+
+def _half(reps: Representations, generator: np.random.Generator) -> Representations:
+    """Half of the rows, of each class at least two (or its only one)."""
+    labels = np.zeros(len(reps), int) if reps.labels is None else np.asarray(reps.labels)
+    groups = [np.arange(len(labels))] if labels.dtype.kind == "f" else [labels == c for c in np.unique(labels)]
+    chosen = []
+    for group in groups:
+        rows = group if group.dtype != bool else np.flatnonzero(group)
+        chosen.append(generator.choice(rows, size=min(len(rows), max(2, len(rows) // 2)), replace=False))
+    return reps.select(rows=np.sort(np.concatenate(chosen)))
