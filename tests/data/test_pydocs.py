@@ -35,6 +35,13 @@ def test_splits_are_stratified_disjoint_and_repeatable(rows):
             assert abs(here / total - share) < 0.02, (split, label)
 
 
+def test_the_first_rows_are_a_sample(rows):
+    train = pydocs.divide(rows)["train"]
+    whole, first = (Counter(row[0] for row in part) for part in (train, train[:500]))
+    for label, count in whole.items():
+        assert abs(first[label] / 500 - count / len(train)) < 0.06
+
+
 def test_near_duplicates_of_a_package_are_on_one_side(rows):
     splits = pydocs.divide(rows)
     side = {row: split for split, members in splits.items() for row in members}

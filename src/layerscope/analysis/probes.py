@@ -68,9 +68,11 @@ def _linear(train: Representations, validation: Representations, metric: str, nu
     from sklearn.linear_model import LogisticRegressionCV, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
+    from threadpoolctl import threadpool_limits
 
     found = []
-    with progress("probes", len(train.layers), "layers") as advance:
+    # The products are small: threads would wait for one another, on a busy machine many times longer than they work.
+    with progress("probes", len(train.layers), "layers") as advance, threadpool_limits(1):
         for layer in train.layers:
             x, y = (reps[layer].double().numpy() for reps in (train, validation))
             if np.ptp(x, axis=0).max() == 0:
