@@ -1,8 +1,8 @@
 """Pre-train the garden's models: `vocabulary`, `tokenise`, `train`. Every step is seeded and can be resumed.
 
-    python garden/pretrain.py vocabulary corpus/*.txt.xz --out garden/tokenizer
-    python garden/pretrain.py tokenise corpus/*.txt.xz --tokenizer garden/tokenizer --cache cache
-    python garden/pretrain.py train bert corpus/*.txt.xz --seed 0 --minutes 5 --out models/bert-s0
+python garden/pretrain.py vocabulary corpus/*.txt.xz --out garden/tokenizer
+python garden/pretrain.py tokenise corpus/*.txt.xz --tokenizer garden/tokenizer --cache cache
+python garden/pretrain.py train bert corpus/*.txt.xz --seed 0 --minutes 5 --out models/bert-s0
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from nursery.vocabulary import CLS_ID, SEP_ID
 
 def stream_on(device: torch.device, tokens: np.ndarray) -> Tensor:
     """The tokens as int16 (a vocabulary below 32,768 fits), on the device."""
-    return torch.from_numpy(np.ascontiguousarray(tokens).view(np.int16)).to(device)
+    return torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
 
 
 @lru_cache(maxsize=2)
@@ -50,7 +50,9 @@ def sequences(stream: Tensor, starts: Tensor, length: int, summary_last: bool) -
 def held_out_starts(size: int, width: int, most: int) -> Tensor:
     """At most `most` windows that do not overlap, spread evenly over the held-out stream."""
     windows = size // width
-    return width * torch.linspace(0, windows - 1, min(most, windows)).long() if windows else torch.zeros(0).long()
+    if windows < 1:
+        raise SystemExit(f"The held-out articles have {size} tokens, less than one sequence of {width}; use more text.")
+    return width * torch.linspace(0, windows - 1, min(most, windows)).long()
 
 
 def mixed(*numbers: int) -> int:

@@ -80,7 +80,10 @@ def page(card: dict[str, Any]) -> str:
 
 
 def _scores(scores: dict[str, Any]) -> list[str]:
-    lines = ["| task | accuracy (mean of seeds) | each | untrained twin | majority |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        "| task | accuracy (mean of seeds) | each | untrained twin | majority |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for task, found in scores.items():
         each = ", ".join(f"{score:.3f}" for score in found["seeds"].values())
         twin = "" if found.get("random") is None else f"{found['random']:.3f}"

@@ -62,6 +62,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.device = self.train.device
+        held_out_starts(len(self.held), self.recipe.length - 2, 1)  # too little text is said before training, not after
         self.optimizer = self._optimizer()
         self._generator = torch.Generator(self.device)
         self._forward: Callable[..., Any] = torch.compile(self.objective) if self.compiled else self.objective
@@ -87,14 +88,15 @@ class Trainer:
                 if not math.isfinite(value):
                     raise SystemExit(f"The loss is {value} at step {self.step}; lower the learning rate.")
                 if self.step % (10 * _LOOK) == 0 or self.elapsed - noted >= self.every:
-                    speed = self.batch * self.recipe.length * (self.step - since[0]) / max(1e-9, clock.elapsed() - since[1])
+                    speed = (
+                        self.batch * self.recipe.length * (self.step - since[0]) / max(1e-9, clock.elapsed() - since[1])
+                    )
                     self._log({"loss": value, "tokens_a_second": round(speed)})
                     since = (self.step, clock.elapsed())
             if self.elapsed - noted >= self.every:
-                noted = self.elapsed
                 self._note(_SOME)
                 self._save()
-                self.elapsed = clock.elapsed()
+                noted = self.elapsed = clock.elapsed()
                 since = (self.step, self.elapsed)
         self._save()
         return self._note(_ALL)

@@ -68,7 +68,9 @@ def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) 
     finished(tokenizer, objective.summary_last, recipe.length).save_pretrained(out)
 
 
-def describe(trainer: Trainer, meta: dict[str, Any], losses: dict[str, float], options: argparse.Namespace) -> dict[str, Any]:
+def describe(
+    trainer: Trainer, meta: dict[str, Any], losses: dict[str, float], options: argparse.Namespace
+) -> dict[str, Any]:
     """What the card says, as data."""
     recipe, network = trainer.recipe, trainer.objective.kept
     return {

@@ -62,9 +62,13 @@ def finished(tokenizer: Any, summary_last: bool = False, positions: int = 128) -
     from transformers import PreTrainedTokenizerFast
 
     own = Tokenizer.from_str(tokenizer.to_str())
-    single, pair = ("$A [SEP] [CLS]", "$A [SEP] $B:1 [SEP]:1 [CLS]") if summary_last else (
-        "[CLS] $A [SEP]",
-        "[CLS] $A [SEP] $B:1 [SEP]:1",
+    single, pair = (
+        ("$A [SEP] [CLS]", "$A [SEP] $B:1 [SEP]:1 [CLS]")
+        if summary_last
+        else (
+            "[CLS] $A [SEP]",
+            "[CLS] $A [SEP] $B:1 [SEP]:1",
+        )
     )
     own.post_processor = processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(CLS, CLS_ID), (SEP, SEP_ID)]
