@@ -10,8 +10,8 @@ CARD, PAGE = "card.json", "README.md"
 _OBJECTIVES = {
     "masked": "masked language modelling: 15 % of the tokens, masked anew in every step (80 % [MASK], 10 % another "
     "token, 10 % as it was); no next-sentence loss",
-    "replaced": "replaced-token detection: a small generator (not kept) fills 15 % of the tokens, the model finds which "
-    "are not real",
+    "replaced": "replaced-token detection: a small generator (not kept) fills 15 % of the tokens, the model finds "
+    "which are not real",
     "causal": "causal language modelling: the next token",
     "permuted": "permutation language modelling: the last sixth of the tokens of a drawn order",
 }
@@ -50,7 +50,8 @@ def page(card: dict[str, Any]) -> str:
         f"| parameters | {card['parameters']:,}, in half precision |",
         f"| corpus | English Wikipedia articles ({', '.join(corpus['shards'])}): {corpus['train']['tokens']:,} tokens "
         f"of {corpus['train']['articles']:,} articles |",
-        f"| held out | {corpus['held']['articles']:,} articles, {corpus['held']['tokens']:,} tokens, chosen by their text |",
+        f"| held out | {corpus['held']['articles']:,} articles, {corpus['held']['tokens']:,} tokens, chosen by their "
+        "text |",
         f"| vocabulary | {card['vocabulary']:,} lower-cased WordPieces, the same for the whole garden |",
         f"| steps | {card['steps']:,} of {card['batch']} sequences of {card['sequence_length']} tokens |",
         f"| tokens | {card['tokens']:,} ({card['tokens'] / max(1, corpus['train']['tokens']):.1f} epochs) |",
@@ -60,7 +61,7 @@ def page(card: dict[str, Any]) -> str:
         f"| trained on | {card['device']}, torch {card['torch']}, {card['seconds']:,} s |",
         "",
         f"{_HEADS[card['objective']]} The dropout in config.json is for fine-tuning; pre-training had none.",
-        "Sequences were cut from the articles' tokens one after another, with [SEP] between articles, and had no padding.",
+        "Sequences were cut from the articles' tokens one after another, with [SEP] between articles, without padding.",
         "",
         "Seeds of one recipe share the corpus, the vocabulary and the held-out articles. They differ in the initial",
         "weights, in the order and cut of the sequences, and in the masks.",
@@ -81,7 +82,7 @@ def page(card: dict[str, Any]) -> str:
 
 def _scores(scores: dict[str, Any]) -> list[str]:
     lines = [
-        "| task | accuracy (mean of seeds) | each | untrained twin | majority |",
+        "| task | score (mean of seeds) | each | untrained twin | majority |",
         "| --- | --- | --- | --- | --- |",
     ]
     for task, found in scores.items():

@@ -1,4 +1,4 @@
-"""Where training stands, on disk: weights and optimizer as safetensors, the rest as JSON. Written whole or not at all."""
+"""Where training stands: weights and optimizer as safetensors, the rest as JSON, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Objective(nn.Module):
         super().__init__()
         self.network, self.share = network, share
         self.vocabulary = int(network.config.vocab_size)
-        self._head = _HEADS[network.config.model_type] if network.config.model_type in _HEADS else None
+        self._head = _HEADS[network.config.model_type]
 
     def count(self, tokens: Tensor) -> int:
         """K: the share of the tokens that are not the sequence's own [CLS] and [SEP]."""
@@ -80,7 +80,6 @@ class Objective(nn.Module):
         return self.network
 
     def logits(self, states: Tensor) -> Tensor:
-        assert self._head is not None
         return self._head(self.network, states)
 
 
