@@ -8,7 +8,8 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-sys.path.insert(0, str(Path(__file__).parent))
+for _place in ("tests", "garden", "garden/src"):  # helpers, and the garden where it is not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / _place))
 
 import pytest
 import torch

@@ -65,7 +65,9 @@ class Trainer:
         held_out_starts(len(self.held), self.recipe.length - 2, 1)  # too little text is said before training, not after
         self.optimizer = self._optimizer()
         self._generator = torch.Generator(self.device)
-        self._forward: Callable[..., Any] = torch.compile(self.objective) if self.compiled else self.objective
+        self._forward: Callable[..., Any] = (
+            torch.compile(self.objective, dynamic=False) if self.compiled else self.objective
+        )
 
     def run(self) -> dict[str, float]:
         """Train to the end, from the checkpoint if there is one; the held-out losses at the end."""
