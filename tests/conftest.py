@@ -8,8 +8,9 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-for _place in ("tests", "garden", "garden/src"):  # helpers, and the garden where it is not installed
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / _place))
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "garden"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "garden" / "src"))
 
 import pytest
 import torch
