@@ -26,11 +26,11 @@ benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/startup.py
 
 # torch first: with the pinned version present, no other package pulls another build of it.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml garden/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools wheel torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ./garden -e '.[dev,demo,garden]'
 	touch $(INSTALLED)
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv build dist src/*.egg-info garden/src/*.egg-info garden/build garden/cache

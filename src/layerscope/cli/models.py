@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.errors import InputError
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope models demo:minilm`")(models)
+    app.command(epilog="Examples:  `layerscope models demo:minilm`  `layerscope models --garden`")(models)
 
 
 def models(
     model: str | None = typer.Argument(None, help="A model to open and check; without one, the known families."),
+    garden: bool = typer.Option(False, "--garden", help="List the small models of the installed garden."),
     format: Format = FORMAT,
 ) -> None:
     """The families of models that are known; or what one model is, and whether replay is sound on it."""
     import layerscope as ls
 
+    if garden:
+        if model is not None:
+            raise InputError(f"--garden lists all its models; leave out {model!r}, or --garden.")
+        show(_garden(), format, "Models of the garden; open one as garden:NAME")
+        return
     if model is None:
         known = [
             {
@@ -53,3 +62,28 @@ def models(
         show([record], format)
     else:
         show([{"what": k.replace("_", " "), "is": str(v)} for k, v in record.items()], format)
+
+
+def _garden() -> list[dict[str, Any]]:
+    """A row a model of the garden, from its card; a score is the mean over the seeds of its tuning."""
+    from layerscope.models.sources import GARDEN, garden
+
+    package = garden()
+    cards = [package.card(name) for name in package.names()]
+    tasks = sorted({task for card in cards for task in card.get("scores", {})})
+    return [
+        {
+            "model": f"{GARDEN}{card['name']}",
+            "objective": card["objective"],
+            "parameters": card["parameters"],
+            "tokens": card["tokens"],
+            "seed": card["seed"],
+            "held_out_loss": round(card["held_out"]["loss"], 3),
+            **{task: _mean(card.get("scores", {}).get(task)) for task in tasks},
+        }
+        for card in cards
+    ]
+
+
+def _mean(found: dict[str, Any] | None) -> float | None:
+    return None if not found else round(sum(found["seeds"].values()) / len(found["seeds"]), 3)

@@ -81,7 +81,7 @@ def load(
     seed: int = 0,
     tokenizer: Any = None,
 ) -> Model:
-    """Open a model: a folder, a hub id, `id@revision`, `random:<id or folder>`, or a loaded transformers model.
+    """Open a model: a folder, a hub id, `id@revision`, `garden:<name>`, `random:...`, or a loaded transformers model.
 
     A classifier checkpoint opens with its head, any other as a bare encoder. `seed` decides the weights of
     `random:` models. `device` is the first GPU where there is one, unless said otherwise.

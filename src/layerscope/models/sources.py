@@ -1,12 +1,14 @@
-"""Where a model's files come from: a folder, the hub, or the demo package. Only safetensors are let in."""
+"""Where a model's files come from: a folder, the hub, the demo package or the garden. Only safetensors are let in."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError, ModelError, unknown
 
 _WANTED = [
     "config.json",
@@ -25,6 +27,7 @@ _CONVERT = (
     "save it with save_pretrained, which writes model.safetensors"
 )
 DEMO = "demo:minilm"
+GARDEN = "garden:"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Source:
 
 
 def parse(text: str) -> Source:
-    """`folder`, `hub/id`, `hub/id@revision`, `random:...` or `demo:minilm` as a Source."""
+    """`folder`, `hub/id`, `hub/id@revision`, `random:...`, `demo:minilm` or `garden:<name>` as a Source."""
     random = text.startswith("random:")
     name = text.removeprefix("random:")
     if not name:
@@ -52,6 +55,8 @@ def fetch(source: Source) -> Path:
     """The local folder with the source's files; from the hub they are downloaded (or found in its cache)."""
     if source.name == DEMO:
         folder = _demo()
+    elif source.name.startswith(GARDEN):
+        folder = _in_garden(source)
     elif Path(source.name).is_dir():
         folder = Path(source.name)
     else:
@@ -84,6 +89,25 @@ def _demo() -> Path:
     if spec is None or spec.origin is None:
         raise ModelError(f"{DEMO} needs the demo model; install it with: pip install 'layerscope[demo]'.")
     return Path(spec.origin).parent / "model"
+
+
+def garden() -> Any:
+    """The installed garden, or the error that says how to get it."""
+    if importlib.util.find_spec("layerscope_garden") is None:
+        raise ModelError("garden: models need the garden; install it with: pip install 'layerscope[garden]'.")
+    return importlib.import_module("layerscope_garden")
+
+
+def _in_garden(source: Source) -> Path:
+    found, name = garden(), source.name.removeprefix(GARDEN)
+    if source.revision is not None:
+        raise InputError(
+            f"{source.name}@{source.revision} asks for a revision, but models of the garden have none; "
+            f"leave @{source.revision} out."
+        )
+    if name not in found.names():
+        raise unknown("garden model", name, found.names())
+    return Path(found.path(name))
 
 
 def _from_hub(source: Source) -> Path:

@@ -1,0 +1,134 @@
+"""Do the garden's models show the papers' pictures? CKA and truncation on SST-2, written to garden.md beside this.
+
+Run with: python docs/results/garden.py [--models bert-s0 roberta-s0 ..] [--limit 2000] [--train-limit N]. Each model is
+fine-tuned as garden/scores.py does it (a run that is in the store is not done again); SST-2 comes from LAYERSCOPE_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent.parent / "garden"), str(HERE.parent.parent / "garden" / "src")]
+
+import scores  # noqa: E402 (the path above is where it is)
+
+import layerscope as ls  # noqa: E402
+
+MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
+TASK = "sst2"
+NEAR = 0.02  # what a cut may cost
+
+
+def top_block(blocks: ls.Blocks, depth: int) -> tuple[int, float, float]:
+    """The first layer of the last block of layers, mean CKA within that block, and between it and the layers below."""
+    first = int(blocks.boundaries[-1])
+    layers = [int(name) for name in blocks.similarity.row_axis.layers]
+    values = np.asarray(blocks.similarity.values)
+    top = np.asarray([layer >= first for layer in layers])
+    below = np.asarray([1 <= layer < first for layer in layers])
+    inside = values[np.ix_(top, top)]
+    within = float(np.nanmean(inside[~np.eye(len(inside), dtype=bool)])) if len(inside) > 1 else float("nan")
+    return first, within, float(np.nanmean(values[np.ix_(top, below)]))
+
+
+def cuttable(curve: Any) -> int:
+    """How many top blocks can be cut, one after another, before the score is more than NEAR below the whole model's."""
+    found = list(curve.sort_values("layer", ascending=False)["score"])
+    kept = [score >= found[0] - NEAR for score in found]
+    return (kept.index(False) if False in kept else len(kept)) - 1
+
+
+def sentences(name: str, blocks: ls.Blocks, across: Any, curve: Any) -> list[str]:
+    """Whether the papers' pattern shows, from the numbers."""
+    depth = int(curve["layer"].max())
+    first, within, between = top_block(blocks, depth)
+    shown = blocks.p_value < 0.05 and within > between
+    values = np.asarray(across.values)
+    layers = [int(layer) for layer in across.row_axis.layers]
+    top, low = [i for i, k in enumerate(layers) if k >= first], [i for i, k in enumerate(layers) if 1 <= k < first]
+    low_same, top_same = (float(np.nanmean([values[i, i] for i in part])) for part in (low, top))
+    cut = cuttable(curve)
+    scored = dict(zip(curve["layer"], curve["score"], strict=True))
+    return [
+        f"Blocks: {'yes' if shown else 'no'}. The layers split at {', '.join(blocks.boundaries)} (strength "
+        f"{blocks.strength:.2f}, p = {blocks.p_value:.3g}); layers {first}..{depth} have a mean CKA of {within:.2f} "
+        f"with one another and of {between:.2f} with those below.",
+        f"Tuning changes the top: {'yes' if top_same < low_same else 'no'}. A tuned layer and the same layer untuned "
+        f"have a mean CKA of {top_same:.2f} in layers {first}..{depth} and of {low_same:.2f} in layers 1..{first - 1}.",
+        f"Top blocks can go: {'yes' if cut > 0 else 'no'}. The whole model scores {scored[depth]:.3f}; {cut} of "
+        f"{depth} blocks can be cut from the top without training within {100 * NEAR:.0f} points "
+        f"({scored[depth - cut]:.3f}).",
+    ]
+
+
+def measured(name: str, limit: int | None, train_limit: int | None) -> tuple[list[str], Any]:
+    """A model's section and its truncation curve; its figure is written."""
+    changes = {} if train_limit is None else {"train_limit": train_limit}
+    run = ls.tune(f"garden:{name}", TASK, seed=0, **scores.SETTINGS[TASK] | changes)
+    tuned, original = run.model, f"garden:{name}"
+    options: dict[str, Any] = {"task": TASK, "limit": limit, "pool": "cls", "max_length": 128}
+    same = ls.compare(tuned, names=[f"{name}, tuned"], **options)
+    across = ls.compare(tuned, original, names=[f"{name}, tuned", name], **options)
+    curve = ls.truncation_curve(tuned, TASK, limit=limit, max_length=128)
+    blocks = ls.blocks(same)
+    picture = HERE / f"garden-{name}.png"
+    ls.panels([same, across], picture)
+    section = [f"## {name}", "", f"![CKA of {name}]({picture.name})", ""]
+    section += [f"- {sentence}" for sentence in sentences(name, blocks, across, curve)]
+    return [*section, ""], curve
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--limit", type=int, default=None, help="rows of validation")
+    parser.add_argument("--train-limit", type=int, default=None, help="rows of train (to try things)")
+    options = parser.parse_args()
+    sections: list[str] = []
+    curves: dict[str, Any] = {}
+    for name in options.models:
+        section, curves[name] = measured(name, options.limit, options.train_limit)
+        sections += section
+        print("\n".join(section), flush=True)
+    ls.plot_truncation(curves, HERE / "garden-truncation.png")
+    command = "python docs/results/garden.py" + (f" --limit {options.limit}" if options.limit else "")
+    command += f" --train-limit {options.train_limit}" if options.train_limit else ""
+    command += "" if options.models == list(MODELS) else f" --models {' '.join(options.models)}"
+    layers = next(iter(curves.values()))["layer"].tolist()
+    lines = [
+        "# Do the garden's models show the papers' pictures?",
+        "",
+        f"Written by `{command}`. Each model is fine-tuned on SST-2 (`garden/scores.py` has the settings; seed 0) and",
+        "compared on validation by linear CKA of the summary token: its own layers with one another (FT-FT, left) and",
+        "with those of the model before tuning (FT-ORIG, right). Layer 0 has no value there: its summary token is the",
+        "same for every text. Phang et al. (2021) find a block of like layers at the top of a tuned model, unlike what",
+        "is below and unlike the untuned model's, and that these top blocks can be cut without training: the tuned",
+        "head reads a lower layer. Whether that shows here is computed from the numbers: blocks by `ls.blocks` (p",
+        "below 0.05, and the top block more like itself than like what is below), cuts by a loss of at most",
+        f"{100 * NEAR:.0f} points.",
+        "",
+        *sections,
+        "## Cut from the top, nothing trained",
+        "",
+        "![truncation curves](garden-truncation.png)",
+        "",
+        "| layer that the head reads | " + " | ".join(curves) + " |",
+        "| --- |" + " --- |" * len(curves),
+        *(
+            f"| {layer} | "
+            + " | ".join(f"{curve.set_index('layer')['score'][layer]:.3f}" for curve in curves.values())
+            + " |"
+            for layer in layers
+        ),
+    ]
+    Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""`pretrain.py train`: from a recipe and a corpus to a finished model folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nursery import cards, checkpoints
+from nursery.batches import stream_on
+from nursery.corpus import Corpus, tokenise
+from nursery.loop import Length, Trainer
+from nursery.objectives import Objective
+from nursery.recipes import Recipe, build
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train one model and save it. Present means done; what was interrupted goes on."""
+    out: Path = options.out
+    if (out / cards.CARD).is_file():
+        print(f"{out} is finished.")
+        return
+    if options.steps is None and options.minutes is None:
+        raise SystemExit("Say how long to train: --steps N or --minutes M.")
+    recipe = Recipe.read(options.recipe)
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    torch.set_float32_matmul_precision("high")
+    folder = tokenise(options.shards, options.tokenizer, options.cache, options.workers)
+    corpus = Corpus(folder)
+    tokenizer = _tokenizer(options.tokenizer)
+    objective = build(recipe, tokenizer.get_vocab_size(), options.seed).to(device)
+    out.mkdir(parents=True, exist_ok=True)
+    trainer = Trainer(
+        objective,
+        recipe,
+        options.seed,
+        Length(options.steps, None if options.minutes is None else 60 * options.minutes),
+        stream_on(device, corpus.tokens("train")),
+        stream_on(device, corpus.tokens("held")),
+        out,
+        options.batch or recipe.batch,
+        recipe.compile and device.type == "cuda" if options.compile is None else options.compile,
+        options.every,
+    )
+    started = time.perf_counter()
+    losses = trainer.run()
+    save_model(objective, recipe, tokenizer, out)
+    card = describe(trainer, corpus.meta, losses, options)
+    card["seconds"] = round(trainer.elapsed)
+    card["seconds_with_compiling"] = round(time.perf_counter() - started)
+    cards.write(out, card)
+    checkpoints.remove(out / "checkpoint")
+
+
+def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) -> None:
+    """The kept network as a standard checkpoint in half precision, with its tokenizer."""
+    from nursery.vocabulary import finished
+
+    network = objective.kept
+    for name, value in recipe.tuning.items():
+        setattr(network.config, name, value)
+    network.to(device="cpu", dtype=torch.float16)
+    network.save_pretrained(out)
+    finished(tokenizer, objective.summary_last, recipe.length).save_pretrained(out)
+
+
+def describe(
+    trainer: Trainer, meta: dict[str, Any], losses: dict[str, float], options: argparse.Namespace
+) -> dict[str, Any]:
+    """What the card says, as data."""
+    recipe, network = trainer.recipe, trainer.objective.kept
+    return {
+        "name": options.out.name,
+        "family": recipe.name,
+        "architecture": recipe.architecture,
+        "objective": recipe.objective,
+        "parameters": sum(p.numel() for p in network.parameters()),
+        "seed": trainer.seed,
+        "corpus": {name: meta[name] for name in ("shards", "train", "held")},
+        "vocabulary": int(network.config.vocab_size),
+        "sequence_length": recipe.length,
+        "batch": trainer.batch,
+        "learning_rate": recipe.learning_rate,
+        "steps": trainer.step,
+        "tokens": trainer.step * trainer.batch * recipe.length,
+        "held_out": losses,
+        "history": trainer.losses,
+        "command": command(options),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if trainer.device.type == "cuda" else "CPU",
+    }
+
+
+def command(options: argparse.Namespace) -> str:
+    """The command that made the model, with file names only."""
+    length = f"--steps {options.steps}" if options.steps is not None else f"--minutes {options.minutes:g}"
+    batch = f" --batch {options.batch}" if options.batch else ""
+    shards = " ".join(f"corpus/{shard.name}" for shard in options.shards)
+    return (
+        f"python garden/pretrain.py train {Path(options.recipe).name} {shards} --seed {options.seed} {length}{batch} "
+        f"--out garden/src/layerscope_garden/models/{options.out.name}"
+    )
+
+
+def _tokenizer(folder: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise SystemExit(f"There is no tokenizer in {folder}; make one with: python garden/pretrain.py vocabulary.")
+    return Tokenizer.from_file(str(path))
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
