@@ -11,6 +11,7 @@ from layerscope.errors import LayerscopeError
 from layerscope.version import __version__
 
 if TYPE_CHECKING:
+    from layerscope.alignment import Aligner, align, load_aligner
     from layerscope.analysis import (
         Advice,
         Blocks,
@@ -20,15 +21,20 @@ if TYPE_CHECKING:
         Runs,
         advise,
         agreement,
+        alignment_study,
+        alignment_table,
         blocks,
         choose,
         copy_run,
         imbalance,
+        injection_study,
         label_cca,
         localization,
         mutual_information,
         nuclear_norm,
         numerical_rank,
+        plot_alignment,
+        plot_injection,
         plot_robustness,
         plot_skip_map,
         plot_strategies,
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
         specialty_study,
         strategies,
         strategy_study,
+        synthetic_study,
         training_cost,
         truncation_curve,
         tune,
@@ -49,17 +56,19 @@ if TYPE_CHECKING:
     from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
     from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
-    from layerscope.surgery import LayerPlan, cut, save, skip, truncate
+    from layerscope.surgery import Injection, LayerPlan, cut, inject, save, skip, truncate
     from layerscope.tuning import Strategy
 
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
     "Advice": "analysis",
+    "Aligner": "alignment",
     "Attentions": "extract",
     "Blocks": "analysis",
     "Choice": "analysis",
     "Curve": "analysis",
+    "Injection": "surgery",
     "LayerPlan": "surgery",
     "Model": "models",
     "Moments": "measures",
@@ -72,6 +81,9 @@ _HOMES = {
     "Task": "data",
     "advise": "analysis",
     "agreement": "analysis",
+    "align": "alignment",
+    "alignment_study": "analysis",
+    "alignment_table": "analysis",
     "attentions": "extract",
     "blocks": "analysis",
     "choose": "analysis",
@@ -82,8 +94,11 @@ _HOMES = {
     "extract": "extract",
     "families": "models",
     "imbalance": "analysis",
+    "inject": "surgery",
+    "injection_study": "analysis",
     "label_cca": "analysis",
     "load": "models",
+    "load_aligner": "alignment",
     "localization": "analysis",
     "measure": "measures",
     "measures": "measures",
@@ -91,6 +106,8 @@ _HOMES = {
     "nuclear_norm": "analysis",
     "numerical_rank": "analysis",
     "panels": "measures",
+    "plot_alignment": "analysis",
+    "plot_injection": "analysis",
     "plot_robustness": "analysis",
     "plot_skip_map": "analysis",
     "plot_strategies": "analysis",
@@ -106,6 +123,7 @@ _HOMES = {
     "strategies": "analysis",
     "strategy_study": "analysis",
     "stream": "extract",
+    "synthetic_study": "analysis",
     "task": "data",
     "tasks": "data",
     "training_cost": "analysis",
@@ -116,10 +134,12 @@ _HOMES = {
 
 __all__ = [
     "Advice",
+    "Aligner",
     "Attentions",
     "Blocks",
     "Choice",
     "Curve",
+    "Injection",
     "LayerPlan",
     "LayerscopeError",
     "Model",
@@ -134,6 +154,9 @@ __all__ = [
     "__version__",
     "advise",
     "agreement",
+    "align",
+    "alignment_study",
+    "alignment_table",
     "attentions",
     "blocks",
     "choose",
@@ -144,8 +167,11 @@ __all__ = [
     "extract",
     "families",
     "imbalance",
+    "inject",
+    "injection_study",
     "label_cca",
     "load",
+    "load_aligner",
     "localization",
     "measure",
     "measures",
@@ -153,6 +179,8 @@ __all__ = [
     "nuclear_norm",
     "numerical_rank",
     "panels",
+    "plot_alignment",
+    "plot_injection",
     "plot_robustness",
     "plot_skip_map",
     "plot_strategies",
@@ -168,6 +196,7 @@ __all__ = [
     "strategies",
     "strategy_study",
     "stream",
+    "synthetic_study",
     "task",
     "tasks",
     "training_cost",

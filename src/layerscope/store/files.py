@@ -23,12 +23,17 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON under a temporary name, flush, rename."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, flush, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.write_bytes(content)
     sync(temporary)
     temporary.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON, whole or not at all."""
+    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def publish(source: Path, target: Path) -> None:

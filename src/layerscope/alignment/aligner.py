@@ -1,0 +1,200 @@
+"""An aligner: a fitted map from one representation space to another. `fit` learns, a call maps, `inverse` maps back."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError
+from layerscope.store import write_bytes
+
+Array = Any  # numpy or torch, (n, width)
+FORMAT = "layerscope-aligner"
+_CHECKED = 2048  # rows whose way there and back is measured after a fit
+
+
+class Aligner(ABC):
+    """The constructor stores options, `fit` learns; what was learned ends in `_`.
+
+    `report_` says how it was learned and, as `round_trip`, how far `inverse(self(X))` is from X on training rows,
+    relative to the spread of X (NaN where there is no inverse).
+    """
+
+    method: ClassVar[str]
+    dtype: ClassVar[torch.dtype] = torch.float64
+    same_width: ClassVar[str] = ""  # why both sides must have one width, if they must
+    no_inverse: ClassVar[str] = ""  # why there is no inverse, if there is none
+
+    def __init__(self, *, seed: int = 0, pad: bool = False) -> None:
+        self.seed, self.pad = seed, pad
+        self.widths_: tuple[int, int] | None = None
+        self.tensors_: dict[str, Tensor] = {}
+        self.report_: dict[str, Any] = {}
+
+    # What a method writes.
+
+    @abstractmethod
+    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+        """Learn `tensors_` from rows (n, d) and (n, d'); what there is to report."""
+
+    @abstractmethod
+    def _map(self, x: Tensor) -> Tensor: ...
+
+    def _back(self, y: Tensor) -> Tensor:
+        raise InputError(f"{self.method} has no inverse: {self.no_inverse}.")
+
+    # What every method shares.
+
+    def fit(self, x: Array, y: Array) -> Self:
+        """Learn the map from rows of `x` (n, d) to the same rows of `y` (n, d')."""
+        x, y = self._pair(x, y)
+        self._start(x, y)
+        self._end(x, self._fit(*self._padded(x, y)))
+        return self
+
+    def __call__(self, x: Array) -> Array:
+        """(n, d) -> (n, d'), of the kind that went in."""
+        return self._through(x, 0, self._map)
+
+    def inverse(self, y: Array) -> Array:
+        """(n, d') -> (n, d), of the kind that went in."""
+        if self.no_inverse:
+            raise InputError(f"{self.method} has no inverse: {self.no_inverse}.")
+        return self._through(y, 1, self._back)
+
+    def error(self, x: Array, y: Array, *, level: float = 0.95) -> dict[str, float]:
+        """How far the mapped `x` is from `y`, best on rows that were not learned from.
+
+        `mse` is the mean squared error per entry, `relative` is |Y - g(X)|^2 / |Y - mean Y|^2; each with an interval
+        over rows (`_low`, `_high`; normal approximation of a mean and of a ratio).
+        """
+        x, y = self._pair(x, y)
+        return self._errors(x, y, level)
+
+    def _errors(self, x: Tensor, y: Tensor, level: float) -> dict[str, float]:
+        return error_of(self(x), y, level)
+
+    def save(self, path: str | Path) -> Path:
+        """One safetensors file, with the options and the report in it."""
+        from safetensors.torch import save
+
+        if self.widths_ is None:
+            raise InputError("This aligner is not fitted yet; there is nothing to save.")
+        about = {
+            "format": FORMAT,
+            "method": self.method,
+            "options": self.options,
+            "widths": self.widths_,
+            "report": self.report_,
+        }
+        content = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors_.items()}
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(target, save(content, {"layerscope": json.dumps(about)}))
+        return target
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the constructor was given."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same aligner on another device; a call moves it to its rows' device by itself."""
+        self.tensors_ = {name: tensor.to(device) for name, tensor in self.tensors_.items()}
+        return self
+
+    def __repr__(self) -> str:
+        if self.widths_ is None:
+            return f"{type(self).__name__}(not fitted)"
+        return f"{type(self).__name__}({self.widths_[0]} -> {self.widths_[1]}, {self.report_.get('n')} rows)"
+
+    def _pair(self, x: Array, y: Array) -> tuple[Tensor, Tensor]:
+        one, two = self._tensor(x, "X"), self._tensor(y, "Y")
+        if len(one) != len(two):
+            raise InputError(f"X has {len(one)} rows and Y {len(two)}; an aligner learns from pairs of rows.")
+        return one, two.to(one.device)
+
+    def _tensor(self, rows: Array, name: str) -> Tensor:
+        found = torch.as_tensor(rows)
+        if found.ndim != 2 or not found.numel():
+            raise InputError(f"{name} must be rows (n, width); its shape is {tuple(found.shape)}.")
+        found = found.to(self.dtype)
+        if not torch.isfinite(found).all():
+            raise InputError(f"{name} has entries that are not finite numbers.")
+        return found
+
+    def _start(self, x: Tensor, y: Tensor) -> None:
+        if len(x) < 2:
+            raise InputError(f"{self.method} needs at least 2 rows to learn from; there is {len(x)}.")
+        self.widths_ = x.shape[1], y.shape[1]
+        if self.same_width and x.shape[1] != y.shape[1] and not self.pad:
+            raise InputError(
+                f"{self.method} needs one width on both sides, since {self.same_width}; these have {x.shape[1]} and "
+                f"{y.shape[1]}. pad=True pads the narrower one with zeros; linear, cca, svcca and mlp take both."
+            )
+
+    def _end(self, x: Tensor, report: dict[str, Any]) -> None:
+        self.report_ = {"n": len(x), **report, "round_trip": math.nan}
+        if not self.no_inverse:
+            some = x[:_CHECKED]
+            self.report_["round_trip"] = error_of(self.inverse(self(some)), some)["relative"]
+
+    def _padded(self, *sides: Tensor) -> tuple[Tensor, ...]:
+        """The sides, with zeros up to the wider one's width where both must have one width."""
+        assert self.widths_ is not None
+        if not self.same_width:
+            return sides
+        most = max(self.widths_)
+        return tuple(torch.nn.functional.pad(side, (0, most - side.shape[1])) for side in sides)
+
+    def _through(self, rows: Array, side: int, act: Any) -> Array:
+        if self.widths_ is None:
+            raise InputError("This aligner is not fitted yet; call fit(X, Y), or make one with ls.align(X, Y).")
+        given = torch.as_tensor(rows)
+        found = self._tensor(rows, "XY"[side])
+        if found.shape[1] != self.widths_[side]:
+            raise InputError(
+                f"This aligner maps rows of width {self.widths_[0]} to width {self.widths_[1]}; "
+                f"{'inverse' if side else 'it'} was given rows of width {found.shape[1]}."
+            )
+        if any(tensor.device != found.device for tensor in self.tensors_.values()):
+            self.to(found.device)
+        with torch.no_grad():
+            mapped = act(*self._padded(found))[:, : self.widths_[1 - side]]
+        mapped = mapped.to(given.dtype if given.dtype.is_floating_point else torch.float32)
+        return mapped if isinstance(rows, Tensor) else mapped.cpu().numpy()
+
+
+def error_of(found: Tensor, y: Tensor, level: float = 0.95) -> dict[str, float]:
+    """Mean squared error per entry and relative to the spread of `y`, with intervals over rows."""
+    from scipy.stats import norm
+
+    if not 0 < level < 1:
+        raise InputError(f"level is {level}; it must be between 0 and 1, such as 0.95.")
+    n, z = len(y), float(norm.ppf((1 + level) / 2))
+    misses = (found.double() - y.double()).pow(2).sum(dim=1)
+    spread = (y.double() - y.double().mean(dim=0)).pow(2).sum(dim=1)
+    mse = float(misses.mean()) / y.shape[1]
+    edge = z * float(misses.std()) / math.sqrt(n) / y.shape[1] if n > 1 else math.nan
+    # Rows that differ by rounding alone have no spread to compare with.
+    scale = float(spread.mean())
+    if n < 2 or scale <= 1e-24 * max(float(y.double().pow(2).sum(dim=1).mean()), 1e-300):
+        relative = side = math.nan
+    else:
+        relative = float(misses.mean()) / scale
+        side = z * float((misses - relative * spread).std()) / math.sqrt(n) / scale
+    return {
+        "mse": mse,
+        "mse_low": max(mse - edge, 0.0),
+        "mse_high": mse + edge,
+        "relative": relative,
+        "relative_low": max(relative - side, 0.0) if not math.isnan(relative) else math.nan,
+        "relative_high": relative + side,
+    }

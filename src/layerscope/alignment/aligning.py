@@ -1,0 +1,70 @@
+"""`ls.align`: which methods there are, one pair at a time or many side by side, and aligners read from files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layerscope.alignment.aligner import FORMAT, Aligner, Array
+from layerscope.alignment.canonical import CCA, SVCCA
+from layerscope.alignment.floors import Identity, Mean
+from layerscope.alignment.linear import Linear, Procrustes
+from layerscope.alignment.networks import INN, MLP, Network
+from layerscope.errors import InputError, choose
+
+METHODS: dict[str, type[Aligner]] = {
+    kind.method: kind for kind in (Identity, Mean, Linear, Procrustes, CCA, SVCCA, INN, MLP)
+}
+
+
+def align(x: Array, y: Array, *, method: str = "linear", seed: int = 0, **options: Any) -> Aligner:
+    """A map fitted from rows of `x` (n, d) to the same rows of `y` (n, d').
+
+    Methods: identity, mean, linear, procrustes, cca, svcca, inn, mlp; options are those of the method's class, such as
+    `strength=0` for plain least squares or `start="linear"` for the networks.
+    """
+    return _make(method, seed, options).fit(x, y)
+
+
+def align_all(
+    sides: Sequence[tuple[Array, Array]], *, method: str = "linear", seed: int = 0, **options: Any
+) -> list[Aligner]:
+    """One aligner a pair of sides. Networks on sides of the same shapes are trained side by side."""
+    made = [_make(method, seed, options) for _ in sides]
+    alike = len({(tuple(x.shape), tuple(y.shape)) for x, y in sides}) == 1
+    if made and alike and isinstance(made[0], Network):
+        networks = [a for a in made if isinstance(a, Network)]
+        return list(type(networks[0]).fit_many(networks, sides))
+    return [aligner.fit(x, y) for aligner, (x, y) in zip(made, sides, strict=True)]
+
+
+def _make(method: str, seed: int, options: dict[str, Any]) -> Aligner:
+    import inspect
+
+    choose("alignment method", method, tuple(METHODS))
+    kind = METHODS[method]
+    allowed = [name for name in inspect.signature(kind).parameters if name != "seed"]
+    if wrong := sorted(set(options) - set(allowed)):
+        raise InputError(f"{method} has no option {', '.join(wrong)}; it has {', '.join(allowed)}.")
+    return kind(seed=seed, **options)
+
+
+def load_aligner(path: str | Path) -> Aligner:
+    """The aligner in a file that `aligner.save` wrote."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("layerscope", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path} is not an aligner: {error}.") from None
+    if about.get("format") != FORMAT or about.get("method") not in METHODS:
+        raise InputError(f"{path} is not an aligner that layerscope wrote; make one with aligner.save(path).")
+    aligner = METHODS[about["method"]](**about["options"])
+    aligner.tensors_, aligner.widths_, aligner.report_ = tensors, tuple(about["widths"]), about["report"]
+    return aligner

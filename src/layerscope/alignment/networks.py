@@ -1,0 +1,261 @@
+"""Maps that are trained: an invertible network of couplings, and a plain one as its floor."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from layerscope.alignment.aligner import Aligner
+from layerscope.alignment.linear import Ridge
+from layerscope.alignment.training import Schedule, Trained, train
+from layerscope.errors import InputError
+
+STARTS = ("plain", "linear")
+_STRENGTH = 1e-3  # ridge of the linear start, a share of the mean variance
+
+
+class Network(Aligner):
+    """Sides are standardised feature by feature; AdamW, early stop on a held-out tenth, the best weights are kept.
+
+    `start="linear"` puts the ridge solution before the network, which then starts from it; the report says so.
+    """
+
+    dtype = torch.float32
+
+    def __init__(
+        self,
+        hidden: int | None = None,
+        steps: int = 1500,
+        batch: int = 256,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-2,
+        patience: int = 12,
+        start: str = "plain",
+        *,
+        seed: int = 0,
+        pad: bool = False,
+    ) -> None:
+        super().__init__(seed=seed, pad=pad)
+        for name, value in (("steps", steps), ("batch", batch), ("patience", patience), ("hidden", hidden or 1)):
+            if value < 1:
+                raise InputError(f"{name} is {value}; it must be at least 1.")
+        if start not in STARTS:
+            raise InputError(f"start is {start!r}; allowed: {', '.join(STARTS)}.")
+        self.hidden, self.steps, self.batch = hidden, steps, batch
+        self.learning_rate, self.weight_decay, self.patience, self.start = learning_rate, weight_decay, patience, start
+
+    def _network(self) -> nn.Module:
+        raise NotImplementedError
+
+    @classmethod
+    def fit_many(cls, aligners: Sequence[Self], sides: Sequence[tuple[Any, Any]]) -> list[Self]:
+        """Fit aligners of the same options on pairs of sides of the same shapes, side by side."""
+        pairs = [a._pair(*pair) for a, pair in zip(aligners, sides, strict=True)]
+        for aligner, pair in zip(aligners, pairs, strict=True):
+            aligner._start(*pair)
+        scaled = [a._scaled(*a._padded(*pair)) for a, pair in zip(aligners, pairs, strict=True)]
+        first = aligners[0]
+        x, y = (torch.stack([pair[side] for pair in scaled]) for side in (0, 1))
+        schedule = Schedule(first.steps, first.batch, first.learning_rate, first.weight_decay, first.patience)
+        found = train(first._network, x, y, schedule, first.seed, f"{first.method} aligners")
+        for aligner, pair, trained in zip(aligners, pairs, found, strict=True):
+            aligner._take(trained)
+            aligner._end(pair[0], {"start": aligner.start, **trained.report})
+        return list(aligners)
+
+    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+        sides = self._scaled(x, y)
+        schedule = Schedule(self.steps, self.batch, self.learning_rate, self.weight_decay, self.patience)
+        trained = train(self._network, sides[0][None], sides[1][None], schedule, self.seed, f"{self.method} aligner")[0]
+        self._take(trained)
+        return {"start": self.start, **trained.report}
+
+    def _take(self, trained: Trained) -> None:
+        self.tensors_ |= {f"network.{name}": p for name, p in trained.parameters.items()}
+
+    def _scaled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Both sides standardised (and X through the linear start), what that takes kept in `tensors_`."""
+        self.tensors_ = {}
+        for name, side in (("x", x), ("y", y)):
+            spread = side.std(dim=0)
+            self.tensors_[f"{name}_mean"] = side.mean(dim=0)
+            self.tensors_[f"{name}_scale"] = torch.where(spread > 1e-6 * spread.max().clamp_min(1e-30), spread, 1.0)
+        one, two = self._standard(x, "x"), self._standard(y, "y")
+        self._prepare(one, two)
+        return self._enter(one), two
+
+    def _prepare(self, x: Tensor, y: Tensor) -> None:
+        """Learn what stands before the network."""
+        if self.start == "linear":
+            self.tensors_["first"] = Ridge(x.double(), y.double()).weight(_STRENGTH).float()
+
+    def _standard(self, rows: Tensor, side: str) -> Tensor:
+        return (rows - self.tensors_[f"{side}_mean"]) / self.tensors_[f"{side}_scale"]
+
+    def _restored(self, rows: Tensor, side: str) -> Tensor:
+        return rows * self.tensors_[f"{side}_scale"] + self.tensors_[f"{side}_mean"]
+
+    def _enter(self, x: Tensor) -> Tensor:
+        return x @ self.tensors_["first"] if "first" in self.tensors_ else x
+
+    def _fitted(self) -> nn.Module:
+        """The network without weights of its own; they are in `tensors_`."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            return self._network().to(self.tensors_["x_mean"].device)
+
+    def _run(self, rows: Tensor, **options: Any) -> Tensor:
+        start = len("network.")
+        own = {name[start:]: p for name, p in self.tensors_.items() if name.startswith("network.")}
+        return functional_call(self._fitted(), own, (rows,), options)
+
+    def _map(self, x: Tensor) -> Tensor:
+        return self._restored(self._run(self._enter(self._standard(x, "x"))), "y")
+
+
+class INN(Network):
+    """An invertible network (RealNVP, Dinh et al. 2017): affine couplings of alternating halves, scales clamped.
+
+    `couplings` blocks of FrEIA, each two half-couplings, with fixed random rotations between them; a last rotation
+    undoes the others, so an untrained network changes nothing. Couplings keep the orientation of space: where the linear solution
+    has a negative determinant, one feature is mirrored first.
+    """
+
+    method = "inn"
+    same_width = "an invertible network keeps the width"
+
+    def __init__(
+        self,
+        couplings: int = 4,
+        hidden: int | None = None,
+        clamp: float = 2.0,
+        steps: int = 1500,
+        batch: int = 256,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-2,
+        patience: int = 12,
+        start: str = "plain",
+        *,
+        seed: int = 0,
+        pad: bool = False,
+    ) -> None:
+        super().__init__(hidden, steps, batch, learning_rate, weight_decay, patience, start, seed=seed, pad=pad)
+        if couplings < 1 or clamp <= 0:
+            raise InputError(f"couplings is {couplings} and clamp {clamp}; couplings start at 1, clamp is above 0.")
+        self.couplings, self.clamp = couplings, clamp
+
+    def _start(self, x: Tensor, y: Tensor) -> None:
+        super()._start(x, y)
+        if max(x.shape[1], y.shape[1]) < 2:
+            raise InputError("inn splits the features into two halves; these have one. Use linear or mlp.")
+
+    def _prepare(self, x: Tensor, y: Tensor) -> None:
+        linear = Ridge(x.double(), y.double()).weight(_STRENGTH)
+        mirror = torch.ones(x.shape[1], device=x.device)
+        if float(torch.linalg.slogdet(linear)[0]) < 0:
+            mirror[0] = -1.0
+        self.tensors_["mirror"] = mirror
+        if self.start == "linear":
+            # Directions that ridge has shrunk to nothing are kept a little, or there is no way back.
+            u, s, vt = torch.linalg.svd(linear)
+            first = (u * s.clamp_min(1e-2 * float(s[0]))) @ vt
+            self.tensors_["first"] = first.float()
+            self.tensors_["first_back"] = torch.linalg.inv(first).float()
+            self.tensors_["mirror"] = torch.ones_like(mirror)
+
+    def _enter(self, x: Tensor) -> Tensor:
+        return super()._enter(x * self.tensors_["mirror"])
+
+    def _back(self, y: Tensor) -> Tensor:
+        x = self._run(self._standard(y, "y"), back=True)
+        x = x @ self.tensors_["first_back"] if "first_back" in self.tensors_ else x
+        return self._restored(x * self.tensors_["mirror"], "x")
+
+    def _network(self) -> nn.Module:
+        assert self.widths_ is not None
+        width = max(self.widths_)
+        return Couplings(width, self.couplings, self.hidden or min(max(width, 64), 256), self.clamp, self.seed)
+
+
+class Couplings(nn.Module):
+    """Affine coupling blocks with fixed rotations between them."""
+
+    def __init__(self, width: int, count: int, hidden: int, clamp: float, seed: int) -> None:
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a syntax that later Pythons will drop
+            from FrEIA.modules import GLOWCouplingBlock
+        generator = torch.Generator().manual_seed(seed)
+        turns = [torch.eye(width)]
+        turns += [torch.linalg.qr(torch.randn(width, width, generator=generator))[0] for _ in range(count - 1)]
+        self.register_buffer("turns", torch.stack([*turns, reduce(torch.matmul, turns).T]))
+
+        def subnet(inputs: int, outputs: int) -> nn.Sequential:
+            net = nn.Sequential(
+                nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, outputs)
+            )
+            nn.init.zeros_(net[-1].weight)
+            nn.init.zeros_(net[-1].bias)
+            return net
+
+        self.blocks = nn.ModuleList(
+            GLOWCouplingBlock([(width,)], subnet_constructor=subnet, clamp=clamp) for _ in range(count)
+        )
+
+    def forward(self, rows: Tensor, back: bool = False) -> Tensor:
+        if back:
+            rows = rows @ self.turns[-1].T
+            for turn, block in zip(reversed(self.turns[:-1]), reversed(self.blocks), strict=True):
+                rows = block((rows,), rev=True, jac=False)[0][0] @ turn.T
+            return rows
+        for turn, block in zip(self.turns[:-1], self.blocks, strict=True):
+            rows = block((rows @ turn,), jac=False)[0][0]
+        return rows @ self.turns[-1]
+
+
+class MLP(Network):
+    """Two hidden layers, any widths, no inverse: what a map can do that need not be bijective."""
+
+    method = "mlp"
+    no_inverse = "a plain network need not be bijective"
+
+    def _network(self) -> nn.Module:
+        assert self.widths_ is not None
+        width = self.hidden or min(max(*self.widths_, 128), 1024)
+        inputs = self.widths_[1] if self.start == "linear" else self.widths_[0]
+        return Plain(inputs, width, self.widths_[1], residual=self.start == "linear")
+
+
+class Plain(nn.Module):
+    """inputs -> hidden -> hidden -> outputs; with `residual` added to its input."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int, residual: bool) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, outputs)
+        )
+        self.residual = residual
+        if residual:
+            nn.init.zeros_(self.layers[-1].weight)
+            nn.init.zeros_(self.layers[-1].bias)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.layers(rows) + rows if self.residual else self.layers(rows)
+
+
+def random_couplings(width: int, hidden: int, seed: int) -> Couplings:
+    """One coupling block with random weights, large enough to bend space: something to be found."""
+    network = Couplings(width, 1, hidden, 2.0, seed)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear):
+                layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) / layer.in_features**0.5)
+                layer.bias.copy_(0.1 * torch.randn(layer.bias.shape, generator=generator))
+    return network

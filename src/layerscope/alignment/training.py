@@ -1,0 +1,111 @@
+"""Train the networks of many aligners side by side: parameters stacked, one step for all, each as if alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from layerscope.progress import progress
+
+Parameters = dict[str, Tensor]
+_LOOK = 25  # steps between two looks at the held-out rows
+_CLIP = 1.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long, how fast, and when to stop."""
+
+    steps: int
+    batch: int
+    learning_rate: float
+    weight_decay: float
+    patience: int  # looks without a better one
+    held: float = 0.1  # of the rows
+
+
+@dataclass
+class Trained:
+    """What came out for one pair of sides: the best weights, and how it went."""
+
+    parameters: Parameters
+    report: dict[str, Any]
+
+
+def train(
+    make: Callable[[], nn.Module], x: Tensor, y: Tensor, schedule: Schedule, seed: int, title: str
+) -> list[Trained]:
+    """Fit y[k] = network_k(x[k]) for every k of (pairs, n, d), on all rows but a held-out share, which choose when to stop.
+
+    Every network starts from the same weights and sees the same order of rows, so each comes out as it would alone.
+    """
+    pairs, n, _ = x.shape
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = make().to(x.device)
+    buffers = dict(network.named_buffers())
+    stacked = {
+        name: p.detach().expand(pairs, *p.shape).clone().requires_grad_(True) for name, p in network.named_parameters()
+    }
+
+    def run(parameters: Parameters, rows: Tensor) -> Tensor:
+        return functional_call(network, (parameters, buffers), (rows,))
+
+    def alone(parameters: Parameters, rows: Tensor) -> Tensor:  # saves what vmap costs
+        return run({name: p[0] for name, p in parameters.items()}, rows[0])[None]
+
+    forward = vmap(run) if pairs > 1 else alone
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator)
+    count = max(1, round(schedule.held * n)) if n >= 10 else 0
+    held, rest = order[:count].to(x.device), order[count:]
+    watched = held if count else rest.to(x.device)  # with so few rows all are learned from, and watched
+    optimizer = torch.optim.AdamW(
+        list(stacked.values()), schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
+    )
+    plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, schedule.learning_rate, schedule.steps, pct_start=0.1)
+    best = {name: p.detach().clone() for name, p in stacked.items()}
+    least = torch.full((pairs,), torch.inf, device=x.device)
+    waited, reached = torch.zeros(pairs, device=x.device), torch.zeros(pairs, device=x.device)
+    with progress(title, schedule.steps, "steps") as advance:
+        for step in range(1, schedule.steps + 1):
+            rows = rest[torch.randint(len(rest), (min(schedule.batch, len(rest)),), generator=generator)].to(x.device)
+            losses = (forward(stacked, x[:, rows]) - y[:, rows]).square().mean(dim=(1, 2))
+            optimizer.zero_grad(set_to_none=True)
+            losses.sum().backward()
+            _clip(stacked)
+            optimizer.step()
+            plan.step()
+            advance(1)
+            if step % _LOOK and step < schedule.steps:
+                continue
+            with torch.no_grad():
+                seen = (forward(stacked, x[:, watched]) - y[:, watched]).square().mean(dim=(1, 2))
+            better = (seen < least) & (waited < schedule.patience)
+            least, reached = torch.where(better, seen, least), torch.where(better, float(step), reached)
+            waited = torch.where(better, 0.0, waited + 1)
+            for name, p in stacked.items():
+                best[name] = torch.where(better.view(-1, *[1] * (p.ndim - 1)), p.detach(), best[name])
+            if bool((waited >= schedule.patience).all()):
+                break
+    return [
+        Trained(
+            {name: p[k].clone() for name, p in best.items()},
+            {"steps": int(reached[k]), "held_out": float(least[k]), "held_out_rows": count},
+        )
+        for k in range(pairs)
+    ]
+
+
+def _clip(parameters: Parameters) -> None:
+    """Each network's gradient to a norm of at most `_CLIP`, by itself."""
+    gradients = [p.grad for p in parameters.values() if p.grad is not None]
+    norm = sum(g.flatten(1).square().sum(dim=1) for g in gradients)
+    factor = (_CLIP / torch.as_tensor(norm).sqrt().clamp_min(1e-12)).clamp_max(1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.view(-1, *[1] * (gradient.ndim - 1)))
