@@ -16,6 +16,7 @@ from layerscope.cli import (
     extract,
     measures,
     models,
+    record,
     skip,
     specialty,
     tasks,
@@ -54,7 +55,7 @@ def _options(
     verbose: bool = typer.Option(False, "--verbose", help="Say how the work is done (may stand anywhere)."),
     debug: bool = typer.Option(False, "--debug", help="Show where an error came from (may stand anywhere)."),
 ) -> None:
-    pass
+    record.begin()
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import typer
 
 from layerscope.cli.options import Data, Run, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +29,7 @@ def specialty(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Write the table and the figure into this folder."),
+    out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
@@ -48,3 +49,19 @@ def specialty(
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "specialty.csv", index=False)
         found.plot(out / "specialty.png")
+
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "specialty",
+            f"Which layers of {model} to tune for {task}",
+            pictures.choice(found),
+            models=[opened],
+            examples=examples_of(data, None, limit, learning=True),
+            findings=[found.reason, f"Next: {found.command}"],
+            pool="mean",
+            max_length=max_length,
+            seed=seed,
+        )
