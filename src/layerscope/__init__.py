@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
     from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
+    from layerscope.report import RunRecord, figures, read_run, report, write_run
     from layerscope.surgery import LayerPlan, cut, save, skip, truncate
     from layerscope.tuning import Strategy
 
@@ -65,6 +66,7 @@ _HOMES = {
     "Replay": "models",
     "Representations": "extract",
     "Run": "analysis",
+    "RunRecord": "report",
     "Runs": "analysis",
     "Similarity": "measures",
     "Strategy": "tuning",
@@ -80,6 +82,7 @@ _HOMES = {
     "evaluate": "extract",
     "extract": "extract",
     "families": "models",
+    "figures": "report",
     "imbalance": "analysis",
     "label_cca": "analysis",
     "load": "models",
@@ -95,6 +98,8 @@ _HOMES = {
     "plot_strategies": "analysis",
     "plot_truncation": "analysis",
     "probe": "analysis",
+    "read_run": "report",
+    "report": "report",
     "save": "surgery",
     "scarcity": "analysis",
     "skip": "surgery",
@@ -110,6 +115,7 @@ _HOMES = {
     "truncate": "surgery",
     "truncation_curve": "analysis",
     "tune": "analysis",
+    "write_run": "report",
 }
 
 __all__ = [
@@ -125,6 +131,7 @@ __all__ = [
     "Replay",
     "Representations",
     "Run",
+    "RunRecord",
     "Runs",
     "Similarity",
     "Strategy",
@@ -141,6 +148,7 @@ __all__ = [
     "evaluate",
     "extract",
     "families",
+    "figures",
     "imbalance",
     "label_cca",
     "load",
@@ -156,6 +164,8 @@ __all__ = [
     "plot_strategies",
     "plot_truncation",
     "probe",
+    "read_run",
+    "report",
     "save",
     "scarcity",
     "skip",
@@ -171,6 +181,7 @@ __all__ = [
     "truncate",
     "truncation_curve",
     "tune",
+    "write_run",
 ]
 
 

@@ -17,6 +17,7 @@ from layerscope.cli import (
     measures,
     models,
     record,
+    report,
     skip,
     specialty,
     tasks,
@@ -34,7 +35,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (extract, compare, evaluate, truncate, skip, advise, specialty, tune, tasks, models, measures, demo):
+COMMANDS = (
+    *(extract, compare, evaluate, truncate, skip, advise, specialty, tune),
+    *(report, tasks, models, measures, demo),
+)
+for command in COMMANDS:
     command.register(app)
 app.add_typer(cache.app, name="cache")
 
