@@ -20,6 +20,7 @@ from layerscope.store import write_text
 from layerscope.version import __version__
 
 _STOPS = 33  # colours of the scale that the page is given; it blends between them
+_SCRIPTS = ("tools", "pointing", "heatmap", "charts", "rows", "tables", "page")
 _DIGITS = 6  # of every number on the page
 
 
@@ -80,7 +81,7 @@ def render(runs: Sequence[RunRecord], title: str) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    script, style = _file("page.js"), _file("page.css")
+    script, style = _script(), _file("page.css")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"spell": spell, "raw": _raw, "moment": _moment, "numeric": _numeric, "cells": _cells}
     page = environment.from_string(_file("page.html"))
@@ -213,5 +214,11 @@ def _colours() -> list[str]:
     return [to_hex(scale(k / (_STOPS - 1))) for k in range(_STOPS)]
 
 
+def _script() -> str:
+    """The page's script: the files of `web/` as one function, so that nothing of it is seen from outside."""
+    parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
 def _file(name: str) -> str:
-    return resources.files("layerscope.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("layerscope.report").joinpath("web", name).read_text(encoding="utf-8")

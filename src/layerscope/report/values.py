@@ -1,7 +1,7 @@
 """Figures as values: what is drawn, with the words beside it, and no drawing library anywhere near.
 
 A figure is a table of columns (what a run folder keeps as Parquet), a few settings (kept as JSON), and its words. A new
-kind of figure is a class here, a way to draw it on paper (`paper.py`) and one on the page (`page.js`).
+kind of figure is a class here, a way to draw it on paper (`paper.py`) and one on the page (`web/`).
 """
 
 from __future__ import annotations
