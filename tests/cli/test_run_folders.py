@@ -41,7 +41,7 @@ QUICK = ["--epochs", 2, "--batch", 8]
 COMMANDS = {
     "extract": (["extract"], {"curve", "table"}),
     "compare": (["compare", "--pool", "mean", "--measure", "cka,mutual_knn", "--ci", "0.9"], {"heatmap"}),
-    "evaluate": (["evaluate"], {"bars", "table"}),
+    "evaluate": (["evaluate"], {"bars"}),
     "truncate": (["truncate", "--curve"], {"curve", "table"}),
     "cut": (["truncate", "--keep", 2], {"table"}),
     "skip": (["skip", "--map"], {"heatmap", "table"}),

@@ -8,7 +8,7 @@ import typer
 
 from layerscope.cli.options import Data, open_task
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, listed
 from layerscope.errors import InputError
 
 
@@ -81,7 +81,7 @@ def compare(
         leave(
             out,
             "compare",
-            f"{' and '.join(dict.fromkeys(models))}: similarity of layers on {task}",
+            f"Similarity of the layers of {listed(models)} on {task}",
             [pictures.similarity(s, cuts.get(name)) for name, s in found.items()],
             models=opened,
             examples=examples_of(data, split, limit),

@@ -68,6 +68,12 @@ def leave(
     write_run(out / f"{kind}-run", run)
 
 
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`; each once."""
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def _model(model: Any) -> dict[str, Any]:
     """What a model is: its name and its weights' hash, and the revision where it came from the hub."""
     from layerscope.models.identity import fingerprint

@@ -21,6 +21,7 @@ from layerscope.version import __version__
 
 _STOPS = 33  # colours of the scale that the page is given; it blends between them
 _SCRIPTS = ("tools", "pointing", "heatmap", "charts", "rows", "tables", "page")
+_NARROW = 6  # columns of a table that fits into half of the page
 _DIGITS = 6  # of every number on the page
 
 
@@ -50,7 +51,9 @@ class Card:
     def wide(self) -> bool:
         """Whether it takes the page's whole width."""
         widest = max((len(f.columns) for f in self.figures if isinstance(f, HeatmapFigure)), default=0)
-        return self.first.kind == "table" or widest > 30
+        if isinstance(self.first, TableFigure):
+            return len(self.first.table) > _NARROW
+        return widest > 14
 
 
 def report(

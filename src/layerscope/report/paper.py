@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -30,6 +32,7 @@ FORMATS = ("pdf", "svg", "png")
 WIDTH = "6.75in"  # two columns of most conferences
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 _TEXT_HEIGHT = 9.0  # no figure is taller than a page
+_MOST_LABELS = 40  # points that can have their whiskers and names beside them
 _MARKERS = "osD^vP"
 _UNDATED = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
 
@@ -140,27 +143,49 @@ def _heatmap(figure: HeatmapFigure, ax: Axes) -> None:
     for cut in figure.cuts:
         for line in (ax.axhline, ax.axvline):
             line(cut - 0.5, color="white", linewidth=1.0, linestyle="--")
-    _ticks(ax.xaxis, figure.columns, upright=True)
-    _ticks(ax.yaxis, figure.rows, upright=False)
-    ax.set_xlabel(plain(figure.columns.name))
-    ax.set_ylabel(plain(figure.rows.name))
+    width, height = _size(ax)
+    _ticks(ax.xaxis, figure.columns, 4.5 * width, upright=False)
+    _ticks(ax.yaxis, figure.rows, 5 * height, upright=True)
+    for side, name in ((figure.columns, ax.set_xlabel), (figure.rows, ax.set_ylabel)):
+        name("layer" if side.edges else plain(side.name))
     for spine in ax.spines.values():
         spine.set_visible(False)
     ax.figure.colorbar(image, ax=ax, label=plain(figure.value_name), shrink=0.9)
 
 
-def _ticks(axis: Any, side: Side, upright: bool) -> None:
-    step = -(-len(side) // 26)
-    places = list(range(0, len(side), step))
-    labels = [plain(side.full[k]) for k in places]
-    axis.set_ticks(places, labels, rotation=90 if upright and max(map(len, labels)) > 3 else 0)
+def _size(ax: Axes) -> tuple[float, float]:
+    """The figure around some axes, in inches."""
+    width, height = ax.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    return float(width), float(height)
+
+
+def _ticks(axis: Any, side: Side, most: float, upright: bool) -> None:
+    """Layers along a side, as many as fit; with several models, each one's name in the middle of its layers."""
+    starts = [0, *side.edges]
+    ends = [*side.edges, len(side)]
+    step = max(1, math.ceil(len(side) / most))
+    places = [k for start, end in zip(starts, ends, strict=True) for k in range(start, end, step)]
+    axis.set_ticks(places, [plain(side.labels[k]) for k in places])
+    if not side.edges:
+        return
+    middles = [(start + end - 1) / 2 for start, end in zip(starts, ends, strict=True)]
+    names = [_wrapped(side.models[start], int(most / len(starts) * 3)) for start in starts]
+    axis.remove_overlapping_locs = False
+    axis.set_ticks(middles, names, minor=True, rotation=90 if upright else 0, va="center" if upright else "top")
+    axis.set_tick_params(which="minor", length=0, pad=16)
+
+
+def _wrapped(text: str, width: int) -> str:
+    """A name on several lines, so that it fits into so many letters."""
+    return plain("\n".join(textwrap.wrap(text, max(width, 8)) or [text]))
 
 
 def _curve(figure: CurveFigure, ax: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for k, one in enumerate(figure.series):
-        ax.plot(one.x, one.y, marker=_MARKERS[k % len(_MARKERS)], label=plain(one.name), color=f"C{k % 7}")
+        named = plain(one.name) if len(figure.series) > 1 else None
+        ax.plot(one.x, one.y, marker=_MARKERS[k % len(_MARKERS)], label=named, color=f"C{k % 7}")
         if one.low is not None and one.high is not None:
             ax.fill_between(one.x, one.low, one.high, color=f"C{k % 7}", alpha=0.2, linewidth=0)
     for name, value in figure.references:
@@ -170,7 +195,7 @@ def _curve(figure: CurveFigure, ax: Axes) -> None:
     if all(x == int(x) for one in figure.series for x in one.x):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _names(ax, figure.x_name, figure.y_name)
-    if len(figure.series) + len(figure.references) + len(figure.marks) > 1:
+    if len(figure.series) > 1 or figure.references or figure.marks:
         ax.legend()
 
 
@@ -201,21 +226,23 @@ def _rows(figure: BarsFigure | BoxFigure, ax: Axes, names: Sequence[str]) -> Non
         ax.axvline(value, color="0.4", linestyle="--", linewidth=0.8, label=plain(name))
     _names(ax, figure.y_name, "")
     if figure.references:
-        ax.legend()
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
 
 
 def _scatter(figure: ScatterFigure, ax: Axes) -> None:
     names = list(dict.fromkeys(point.series for point in figure.points))
+    every = not figure.stressed and len(figure.points) <= _MOST_LABELS
     for k, name in enumerate(names):
         own = sorted((p for p in figure.points if p.series == name), key=lambda p: p.x)
         x, y = [p.x for p in own], [p.y for p in own]
         large = name in figure.stressed
         style: dict[str, Any] = {"marker": _MARKERS[k % len(_MARKERS)], "color": f"C{k % 7}", "label": plain(name)}
         ax.plot(x, y, linestyle="-" if name in figure.joined else "", markersize=7 if large else 3.5, **style)
-        if large or len(figure.points) <= 40:
-            for p in own:
-                ax.plot([p.x, p.x], [p.low, p.high], color=f"C{k % 7}", linewidth=0.8)
-                ax.annotate(plain(p.label), (p.x, p.y), fontsize=6, xytext=(3, 3), textcoords="offset points")
+        for p in own:
+            if large or len(figure.points) <= _MOST_LABELS:
+                ax.plot([p.x, p.x], [p.low, p.high], color=f"C{k % 7}", linewidth=0.8, alpha=1.0 if large else 0.5)
+            if large or every:
+                ax.annotate(plain(p.label), (p.x, p.y), fontsize=6, xytext=(4, -9), textcoords="offset points")
     for name, value in figure.references:
         ax.axhline(value, color="0.4", linestyle="--", linewidth=0.8, label=plain(name))
     _names(ax, figure.x_name, figure.y_name)
@@ -224,8 +251,9 @@ def _scatter(figure: ScatterFigure, ax: Axes) -> None:
 
 
 def _names(ax: Axes, x: str, y: str) -> None:
-    ax.set_xlabel(plain(x))
-    ax.set_ylabel(plain(y))
+    width, height = _size(ax)
+    ax.set_xlabel(_wrapped(x, int(width * 14)))
+    ax.set_ylabel(_wrapped(y, int(height * 12)))
 
 
 _DRAW: dict[type[Figure], Callable[[Any, Any], None]] = {

@@ -39,7 +39,7 @@ def score(row: Mapping[str, Any]) -> list[Figure]:
         references=(("most frequent class", float(row["majority"])),),
         n=int(row["n"]),
     )
-    return [bars, numbers("Score", [row])]
+    return [bars]
 
 
 def truncation(curves: pandas.DataFrame | Mapping[str, pandas.DataFrame]) -> list[Figure]:
@@ -53,7 +53,7 @@ def truncation(curves: pandas.DataFrame | Mapping[str, pandas.DataFrame]) -> lis
         shows=f"{metric} on {task} with the head put on each layer in turn, everything above left out.",
         reading="Where the curve is flat at the top, the blocks to its right can go at no cost. The dashed line is the "
         "score of always giving the most frequent class.",
-        caveat=caveat("One split, no interval: `layerscope advise` chooses on one half and scores on the other.", n),
+        caveat=caveat("One split, no interval: layerscope advise chooses on one half and scores on the other.", n),
         series=tuple(
             Series(name, tuple(map(float, c["layer"])), tuple(map(float, c["score"]))) for name, c in many.items()
         ),
@@ -63,7 +63,7 @@ def truncation(curves: pandas.DataFrame | Mapping[str, pandas.DataFrame]) -> lis
         n=n,
     )
     joined = [{**({"curve": k} if len(many) > 1 else {}), **r} for k, c in many.items() for r in c.to_dict("records")]
-    return [figure, numbers("What each cut leaves", joined)]
+    return [figure, numbers("What each cut leaves", "Score and size with the head on each layer.", joined)]
 
 
 def skip_map(frame: pandas.DataFrame) -> list[Figure]:
@@ -83,7 +83,7 @@ def skip_map(frame: pandas.DataFrame) -> list[Figure]:
         shows=f"{metric} on {frame['task'].iloc[0]} without blocks first..last, nothing trained.",
         reading="The lowest cells of each column leave out one block, each step up leaves out one more. Bright "
         "cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
-        caveat=caveat("The best of many cells is too good: `layerscope advise` scores its choice on other rows.", n),
+        caveat=caveat("The best of many cells is too good: layerscope advise scores its choice on other rows.", n),
         values=grid,
         rows=Side("last skipped block", ("",) * depth, blocks),
         columns=Side("first skipped block", ("",) * depth, blocks),
@@ -92,7 +92,10 @@ def skip_map(frame: pandas.DataFrame) -> list[Figure]:
         reasons=reasons,
         n=n,
     )
-    return [figure, numbers("What each skip leaves", frame.to_dict("records"))]
+    return [
+        figure,
+        numbers("What each skip leaves", "Score and size without blocks first..last.", frame.to_dict("records")),
+    ]
 
 
 def advice(found: Advice) -> list[Figure]:
@@ -118,9 +121,12 @@ def advice(found: Advice) -> list[Figure]:
         stressed=("chosen",),
         n=n,
     )
-    return [figure, numbers("Every candidate", table.sort_values("macs").to_dict("records"))]
+    return [
+        figure,
+        numbers("Every candidate", "What each keeps, scores and costs.", table.sort_values("macs").to_dict("records")),
+    ]
 
 
 def cut_model(rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
     """A cut model beside the whole one."""
-    return [numbers("The cut model beside the whole", rows)]
+    return [numbers("The cut model beside the whole", "Score and size; nothing was trained.", rows)]

@@ -116,7 +116,7 @@ def summary(frame: pandas.DataFrame, model: str) -> list[Figure]:
         )
         for name, (title, reading) in words.items()
     ]
-    return [*curves, numbers("Every layer", frame.to_dict("records"))]
+    return [*curves, numbers("Every layer", "What each layer holds, in numbers.", frame.to_dict("records"))]
 
 
 def _side(axis: Axis) -> Side:

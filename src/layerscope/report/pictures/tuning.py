@@ -15,7 +15,6 @@ from layerscope.report.values import (
     Point,
     ScatterFigure,
     Series,
-    TableFigure,
 )
 
 if TYPE_CHECKING:
@@ -59,12 +58,10 @@ def choice(found: Choice) -> list[Figure]:
             )
         )
     figures.append(
-        TableFigure.of(
+        numbers(
+            "Strategies around l*",
+            "What each strategy (bottom, top, head) trains and costs.",
             found.table.to_dict("records"),
-            title="Strategies around l*",
-            shows="What each strategy (bottom, top, head) trains, and its multiply-adds a token.",
-            reading="forward and backward are of a training step; cached is the forward that is left when the frozen "
-            "blocks' output is kept.",
         )
     )
     return figures
@@ -108,13 +105,7 @@ def tuned(found: Runs, rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
                 references=reference,
             )
         )
-    table = TableFigure.of(
-        rows,
-        title="Runs",
-        shows="Every run with what it trained and what it scored.",
-        reading="`tried` is how many learning rates were tried, the best on validation being shown.",
-    )
-    return [*figures, table]
+    return [*figures, numbers("Runs", "Every run with what it trained and what it scored.", rows)]
 
 
 def study(frame: pandas.DataFrame) -> list[Figure]:
@@ -140,15 +131,10 @@ def study(frame: pandas.DataFrame) -> list[Figure]:
         x_name="tuned layers",
         y_name=metric,
     )
-    table = TableFigure.of(
-        frame.to_dict("records"),
-        title="Every strategy",
-        shows="Mean score over seeds, standard error, size and time of every strategy.",
-        reading="Sort by a column with its heading.",
-    )
-    return [figure, table]
+    shows = "Mean score over seeds, its standard error, size and time of every strategy."
+    return [figure, numbers("Every strategy", shows, frame.to_dict("records"))]
 
 
 def strategies(frame: pandas.DataFrame) -> list[Figure]:
     """What every strategy would train and cost."""
-    return [numbers("What each strategy trains and costs", frame.to_dict("records"))]
+    return [numbers("Strategies", "What each strategy would train and cost.", frame.to_dict("records"))]

@@ -17,7 +17,7 @@ function axes(svg, { left, top, w, h }, x, y, figure) {
 function level(svg, { left, w }, y, [name, value]) {
   if (!known(value)) return;
   make("line", { x1: left, x2: left + w, y1: y.at(value), y2: y.at(value), stroke: "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.5 }, svg);
-  label(svg, `${name} ${spell(value)}`, { x: left + w, y: y.at(value) - 5, "text-anchor": "end", class: "soft" }, w);
+  label(svg, `${name} ${spell(value)}`, { x: left + w, y: y.at(value) - 5, "text-anchor": "end", class: "soft halo" }, w);
 }
 
 function blob(parent, k, x, y, size, fill) {
@@ -84,7 +84,6 @@ function curves(card, figure, plot, width) {
     const late = x.at(value) > left + w * 0.7;
     label(svg, name, { x: x.at(value) + (late ? -5 : 5), y: top + 11, "text-anchor": late ? "end" : "start", class: "soft" }, w / 3);
   }
-  figure.references.forEach((reference) => level(svg, box, y, reference));
   for (const name of shown) {
     const k = names.indexOf(name), own = all.get(name), stroke = `var(--s${k % 8})`;
     const banded = own.filter((p) => known(p.low) && known(p.high));
@@ -101,6 +100,7 @@ function curves(card, figure, plot, width) {
     make("path", { d, fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": DASHES[Math.floor(k / 8) % 4], class: "line" }, svg);
     for (const p of own) if (known(p.y)) blob(svg, k, x.at(p.x), y.at(p.y), own.length > 40 ? 2.4 : 4);
   }
+  figure.references.forEach((reference) => level(svg, box, y, reference)); // its name stands above the curves
   const places = [...new Set(figure.data.x)].sort((a, b) => a - b);
   pointed(svg, card.name(), {
     at: (px) => places.reduce((best, v, k) => (Math.abs(x.at(v) - px) < Math.abs(x.at(places[best]) - px) ? k : best), 0),
@@ -135,13 +135,13 @@ function scatter(card, figure, plot, width) {
     const own = shown.filter((p) => p.series === name || (stressed(p) && !figure.joined.includes(p.series)));
     if (own.some((p) => p.series === name)) make("path", { d: "M" + own.map((p) => `${x.at(p.x).toFixed(1)} ${y.at(p.y).toFixed(1)}`).join("L"), fill: "none", stroke: `var(--s${names.indexOf(name) % 8})`, "stroke-width": 1.8 }, svg);
   }
-  const whisker = (p, parent) => make("path", { d: `M${x.at(p.x)} ${y.at(p.low)}V${y.at(p.high)}`, stroke: `var(--s${names.indexOf(p.series) % 8})`, "stroke-width": 1.8 }, parent);
+  const whisker = (p, parent) => make("path", { d: `M${x.at(p.x)} ${y.at(p.low)}V${y.at(p.high)}`, stroke: `var(--s${names.indexOf(p.series) % 8})`, "stroke-width": 1.8, opacity: stressed(p) ? 1 : 0.4 }, parent);
   for (const p of [...shown].sort((a, b) => stressed(a) - stressed(b))) {
     if (whiskered(p)) whisker(p, svg);
     blob(svg, names.indexOf(p.series), x.at(p.x), y.at(p.y), stressed(p) ? 7.5 : 4.5).setAttribute("class", "point");
     if (!stressed(p)) continue;
     const late = x.at(p.x) > left + w * 0.6;
-    label(svg, p.label, { x: x.at(p.x) + (late ? -12 : 12), y: y.at(p.y) - 10, "text-anchor": late ? "end" : "start", "font-weight": 600 }, w / 2);
+    label(svg, p.label, { x: x.at(p.x) + (late ? -12 : 12), y: y.at(p.y) - 10, "text-anchor": late ? "end" : "start", "font-weight": 600, class: "halo" }, w / 2);
   }
   pointed(svg, card.name(), {
     at: (px, py) => {
