@@ -120,6 +120,26 @@ def every_kind(name: str = "base") -> RunRecord:
     )
 
 
+def degenerate() -> RunRecord:
+    """Figures with next to nothing in them."""
+    nan = float("nan")
+    one = Side("layer", ("m",), ("0",))
+    axes = {"x_name": "x", "y_name": "y"}
+    figures = [
+        heatmap(("m",), 1, group="", title="one undefined cell"),
+        heatmap(group="", values=np.full((1, 1), 0.5), rows=one, columns=one, low=None, high=None, reasons={}),
+        CurveFigure(title="one point", **WORDS, series=(Series("a", (3.0,), (0.5,)),), **axes),
+        CurveFigure(title="no value", **WORDS, series=(Series("a", (0.0, 1.0), (nan, nan)),), **axes),
+        CurveFigure(title="level", **WORDS, series=(Series("a", (0.0, 1.0), (2.0, 2.0)),), **axes),
+        BoxFigure(title="few", **WORDS, boxes={"one": (0.5,), "none": (nan,), "same": (1.0, 1.0, 1.0)}, y_name="y"),
+        BarsFigure(title="signs", **WORDS, names=("up", "down", "no"), values=(1.0, -2.0, nan), y_name="y"),
+        BarsFigure(title="zero", **WORDS, names=("zero",), values=(0.0,), y_name="y", references=(("no", nan),)),
+        ScatterFigure(title="one", **WORDS, points=(Point(1.0, 1.0, "p", "s"), Point(nan, 1.0, "q", "s")), **axes),
+        TableFigure.of([], title="empty", **WORDS),
+    ]
+    return RunRecord(kind="none", title="Next to nothing", figures=figures)
+
+
 def large(tasks: int = 12, models: int = 3, layers: int = 25) -> list[RunRecord]:
     """What a study of many tasks gives: tasks x models x four pictures, a run a task, with intervals."""
     pictures = ("ORIG-ORIG", "FT-ORIG", "FT-FT", "FT[1]-FT[2]")

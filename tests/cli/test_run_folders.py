@@ -59,6 +59,7 @@ def test_a_command_leaves_a_run_folder_that_can_be_shown(kind, model, words, run
     out = tmp_path / "out"
     done = run(command, model, "--task", words, *options, "-o", out)
     assert done.exit_code == 0, done.output
+    assert f"layerscope report {out}" in done.stderr  # what to do next
     found = ls.read_run(out / f"{kind}-run")
     assert found.kind == kind
     assert {figure.kind for figure in found.figures} == kinds
@@ -82,12 +83,12 @@ def test_a_command_leaves_a_run_folder_that_can_be_shown(kind, model, words, run
     assert found.title in page
     assert "<title>Ours</title>" in page
     done = run("figures", out, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
-    assert len(done.output.splitlines()) == len(found.figures)
+    assert len(done.stdout.splitlines()) == len(found.figures)
 
 
 def test_the_values_in_the_folder_are_the_command_s(model, words, run, tmp_path):
     done = run("truncate", model, "--task", words, "--curve", "--format", "json", "-o", tmp_path)
-    scores = [row["score"] for row in json.loads(done.output)]
+    scores = [row["score"] for row in json.loads(done.stdout)]
     curve, table = ls.read_run(tmp_path / "truncate-run").figures
     assert list(curve.series[0].y) == scores
     assert table.table["score"] == scores
@@ -103,3 +104,9 @@ def test_without_o_nothing_is_written(model, words, run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("evaluate", model, "--task", words).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(model, words, run, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ls.LayerscopeError, match="file is a file; give another path"):
+        run("evaluate", "no/such/model", "--task", words, "-o", tmp_path / "file" / "out")

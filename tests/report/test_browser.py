@@ -196,6 +196,19 @@ def test_light_dark_and_a_phone(browser, report):
         page.close()
 
 
+def test_next_to_nothing_is_drawn_without_a_fault(browser, tmp_path):
+    visit = Visit(browser, ls.report(gallery.degenerate(), tmp_path / "r.html"), viewport={"width": 900, "height": 700})
+    visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert visit.page.locator("[data-lazy]").count() == 0
+    for svg in visit.page.locator(".plot svg").all():
+        svg.focus()
+        for key in ("ArrowRight", "ArrowUp", "End"):
+            visit.page.keyboard.press(key)
+        assert "NaN" not in svg.evaluate("node => node.outerHTML")
+        assert "Infinity" not in svg.evaluate("node => node.outerHTML")
+    visit.check()
+
+
 def test_a_large_report_is_interactive_in_two_seconds(browser, tmp_path):
     path = ls.report(gallery.large(), tmp_path / "large.html")
     assert path.stat().st_size < 15e6

@@ -34,6 +34,12 @@ def test_every_figure_has_the_asked_width(tmp_path, format):
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(path.name for path in files)
 
 
+def test_next_to_nothing_is_drawn(tmp_path):
+    files = ls.figures(gallery.degenerate(), tmp_path, format="png", width="2in")
+    assert len(files) == len(gallery.degenerate().figures)
+    assert all(path.stat().st_size > 1000 for path in files if path.suffix == ".png")
+
+
 def test_names_stay_text_and_files_repeat(tmp_path):
     run = gallery.every_kind(gallery.SCRIPT)
     first = ls.figures(run, tmp_path / "a", format="svg", titles=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shlex
 import sys
@@ -14,12 +15,31 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.errors import InputError
+
 if TYPE_CHECKING:
     from layerscope.data import Examples
     from layerscope.report.values import Figure
 
+
+def writable(out: Path | None) -> Path | None:
+    """The folder, if it can be written: found out before the work, not after it."""
+    if out is None:
+        return None
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise InputError(f"{out} cannot be written: {there} is a file; give another path.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"{out} cannot be written: {there} does not allow it; give another path.")
+    return out
+
+
 OUT = typer.Option(
-    None, "--out", "-o", help="Write tables, figures and a run folder, for `layerscope report`, into this folder."
+    None,
+    "--out",
+    "-o",
+    callback=writable,
+    help="Write tables, figures and a run folder, for `layerscope report`, into this folder.",
 )
 _LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "datasets", "numpy", "scipy", "scikit-learn")
 _started = time.perf_counter()
@@ -65,7 +85,10 @@ def leave(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.perf_counter() - _started, 1),
     )
-    write_run(out / f"{kind}-run", run)
+    folder = write_run(out / f"{kind}-run", run)
+    print(
+        f"The run is kept in {folder}; to look at it: {shlex.join(['layerscope', 'report', str(out)])}", file=sys.stderr
+    )
 
 
 def listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from layerscope.cli.options import Data, Run, open_task
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, writable
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _BEST = typer.Option(None, "--best", help="l*, the layer of the task's specialty, where the strategy needs it.")
 _METHOD = typer.Option("finetune", help="finetune, adapter, lora or prefix; several with commas for a study.")
+
+_OUT = typer.Option(
+    None, "--out", "-o", callback=writable, help="Put the checkpoint, its record and a run folder here."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +60,7 @@ def tune(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Put the checkpoint, its record and a run folder here."),
+    out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""

@@ -100,7 +100,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def find_runs(path: str | Path) -> list[Path]:
-    """The run folders that a path means: itself, or those inside it, in the order of their making."""
+    """The run folders that a path means: itself, or those one or two folders down, in the order of their making."""
     path = Path(path)
     if path.is_file():
         path = path.parent if path.name == CARD else path
@@ -108,7 +108,8 @@ def find_runs(path: str | Path) -> list[Path]:
         raise InputError(f"There is no run folder {path}; commands write one with -o FOLDER.")
     if _card(path) is not None:
         return [path]
-    found = [(card, file.parent) for file in path.glob(f"*/{CARD}") if (card := _card(file.parent)) is not None]
+    files = [file for pattern in (f"*/{CARD}", f"*/*/{CARD}") for file in path.glob(pattern)]
+    found = [(card, file.parent) for file in files if (card := _card(file.parent)) is not None]
     if not found:
         raise InputError(
             f"{path} is no run folder and holds none; commands write one with -o, such as "
