@@ -134,6 +134,9 @@ def test_it_works_by_keyboard(visit):
         page.keyboard.press(key)
     assert "base · layer 1" in page.locator("#tip").inner_text()
     assert "base · layer 1" in page.locator("#said").inner_text()
+    page.mouse.wheel(0, 40)
+    page.wait_for_function("scrollY > 0")
+    assert page.locator("#tip").is_visible()  # it goes along
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
     reached = set()
@@ -156,6 +159,8 @@ def test_tables_sort(visit):
     assert table.locator("th[aria-sort=descending]").count() == 1
     page.locator("#run-1-figure-1 .numbers summary").click()
     assert page.locator("#run-1-figure-1 .numbers tbody tr").count() == 14 * 14
+    page.locator("#run-1-figure-1 select[data-pair]").select_option("0,1")
+    assert page.locator("#run-1-figure-1 .numbers tbody tr").count() == 7 * 7
 
 
 def test_series_can_be_hidden(visit):

@@ -67,7 +67,7 @@ class Card {
       tag("option", { value: "-1,-1" }, select, "all pairs");
       rows.forEach((a, i) => columns.forEach((b, j) => tag("option", { value: `${i},${j}` }, select, `${a} \u2013 ${b}`)));
       select.value = this.pair.join(",");
-      select.addEventListener("change", () => { this.pair = select.value.split(",").map(Number); this.draw(); });
+      select.addEventListener("change", () => { this.pair = select.value.split(",").map(Number); this.draw(); this.list(); });
     }
     const holder = tag("label", { "data-own": "" }, this.controls);
     const box = tag("input", { type: "checkbox" }, holder);
@@ -90,7 +90,7 @@ class Card {
   }
 
   list() {
-    if (this.details.open) numbers(this.figure(), this.details.querySelector(".scroll"));
+    if (this.details.open) numbers(this.figure(), this.pair, this.details.querySelector(".scroll"));
   }
 }
 
@@ -113,7 +113,7 @@ const sized = new ResizeObserver((entries) => {
 cards.forEach((card) => seen.observe(card.plot));
 document.querySelectorAll("table.sortable").forEach(sortable);
 addEventListener("beforeprint", () => cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); }));
-addEventListener("scroll", hide, { passive: true });
+addEventListener("scroll", scrolled, { passive: true });
 
 if (matchMedia("(max-width: 64rem)").matches) document.querySelector(".contents details").open = false;
 

@@ -10,7 +10,16 @@ function show(lines, box) {
   tip.style.top = clamp(below + height > innerHeight ? box.top - height - 12 : below, 4, Math.max(4, innerHeight - height - 4)) + "px";
 }
 
-function hide() { tip.hidden = true; }
+let again = null; // shows the box again where its value has moved to; none under a pointer
+
+function hide() {
+  tip.hidden = true;
+  again = null;
+}
+
+function scrolled() {
+  if (again) again(); else hide();
+}
 
 // places: how many there are; at(event point) -> place or -1; moved(place, key) -> place; lines(place); mark(place) -> node
 function pointed(svg, name, { at, start, moved, lines, mark }) {
@@ -26,7 +35,8 @@ function pointed(svg, name, { at, start, moved, lines, mark }) {
     if (next < 0) { hide(); return; }
     marked = mark(next);
     const words = lines(next);
-    show(words, box || marked.getBoundingClientRect());
+    again = box ? null : () => show(words, marked.getBoundingClientRect());
+    if (box) show(words, box); else again();
     if (aloud) said.textContent = words.join(", ");
   }
   const follow = (event) => {

@@ -23,11 +23,13 @@ function sortable(table) {
   });
 }
 
-function numbers(figure, box) {
+function numbers(figure, pair, box) {
   let columns = figure.data;
   if (figure.kind === "heatmap") {
-    const count = figure.columns.labels.length, cells = range(figure.values.length).filter((k) => known(figure.values[k]) || k in figure.why);
-    const r = (k) => Math.floor(k / count), c = (k) => k % count;
+    const count = figure.columns.labels.length, r = (k) => Math.floor(k / count), c = (k) => k % count;
+    const rows = new Set(part(figure.rows, pair[0])), columnsOf = new Set(part(figure.columns, pair[1]));
+    const shown = (k) => rows.has(r(k)) && columnsOf.has(c(k)) && (known(figure.values[k]) || k in figure.why);
+    const cells = range(figure.values.length).filter(shown);
     columns = {};
     if (figure.rows.models.some(Boolean)) columns["row model"] = cells.map((k) => figure.rows.models[figure.rows.of[r(k)]]);
     columns["row"] = cells.map((k) => figure.rows.labels[r(k)]);
