@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
     from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
+    from layerscope.report import RunRecord, figures, read_run, report, write_run
     from layerscope.surgery import Injection, LayerPlan, cut, inject, save, skip, truncate
     from layerscope.tuning import Strategy
 
@@ -75,6 +76,7 @@ _HOMES = {
     "Replay": "models",
     "Representations": "extract",
     "Run": "analysis",
+    "RunRecord": "report",
     "Runs": "analysis",
     "Similarity": "measures",
     "Strategy": "tuning",
@@ -93,6 +95,7 @@ _HOMES = {
     "evaluate": "extract",
     "extract": "extract",
     "families": "models",
+    "figures": "report",
     "imbalance": "analysis",
     "inject": "surgery",
     "injection_study": "analysis",
@@ -113,6 +116,8 @@ _HOMES = {
     "plot_strategies": "analysis",
     "plot_truncation": "analysis",
     "probe": "analysis",
+    "read_run": "report",
+    "report": "report",
     "save": "surgery",
     "scarcity": "analysis",
     "skip": "surgery",
@@ -130,6 +135,7 @@ _HOMES = {
     "truncate": "surgery",
     "truncation_curve": "analysis",
     "tune": "analysis",
+    "write_run": "report",
 }
 
 __all__ = [
@@ -147,6 +153,7 @@ __all__ = [
     "Replay",
     "Representations",
     "Run",
+    "RunRecord",
     "Runs",
     "Similarity",
     "Strategy",
@@ -166,6 +173,7 @@ __all__ = [
     "evaluate",
     "extract",
     "families",
+    "figures",
     "imbalance",
     "inject",
     "injection_study",
@@ -186,6 +194,8 @@ __all__ = [
     "plot_strategies",
     "plot_truncation",
     "probe",
+    "read_run",
+    "report",
     "save",
     "scarcity",
     "skip",
@@ -203,6 +213,7 @@ __all__ = [
     "truncate",
     "truncation_curve",
     "tune",
+    "write_run",
 ]
 
 

@@ -47,6 +47,8 @@ COMMANDS = [
     ["specialty"],
     ["tune"],
     ["strategies"],
+    ["report"],
+    ["figures"],
     ["measures"],
     ["tasks"],
     ["models"],
@@ -100,7 +102,10 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     out = tmp_path / "out"
     done = run("compare", model, "--task", reviews, "--text", "review", "--measure", "cka,neuron", "-o", out)
     assert done.returncode == 0, done.stderr
-    assert {p.name for p in out.iterdir()} == {"cka.parquet", "cka.png", "neuron.parquet", "neuron.png"}
+    assert {p.name for p in out.iterdir()} == {
+        *("cka.parquet", "cka.png", "neuron.parquet", "neuron.png"),
+        "compare-run",
+    }
     assert "cka over reviews (3 rows)" in done.stdout
     assert "nan: every row is the same, so nothing varies." in done.stdout
     done = run("compare", model, model, "--task", reviews, "--text", "review", "--format", "json")
@@ -278,7 +283,7 @@ def test_cutting_on_the_command_line(tuned_minilm, tmp_path):
     assert done.returncode == 0, done.stderr
     curve = json.loads(done.stdout)
     assert [row["layer"] for row in curve] == list(range(7))
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"truncation.csv", "truncation.png"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"truncation.csv", "truncation.png", "truncate-run"}
     done = run("truncate", tuned_minilm, *data, "--keep", 5, "--save", tmp_path / "small")
     assert done.returncode == 0, done.stderr
     assert "reopened and compared" in done.stdout
@@ -300,7 +305,7 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Keep blocks" in done.stdout
     assert ls.load(str(tmp_path / "small")).depth < 6
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-run"}
 
 
 @pytest.mark.parametrize(
@@ -353,7 +358,7 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
     done = run("tune", model, *quick, "--study", "--best", "4", "-o", tmp_path / "study")
     assert done.returncode == 0, done.stderr
-    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png"}
+    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png", "study-run"}
     assert "(l*+1, L, L) is left out" in done.stderr
     done = run("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
@@ -372,7 +377,7 @@ def test_specialty_on_the_command_line(model, labelled, tmp_path):
     done = run("specialty", model, "--task", labelled, "--no-probe", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "Next: layerscope tune" in done.stdout
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png", "specialty-run"}
 
 
 def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
@@ -385,7 +390,7 @@ def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
     assert ("scarcity", "N = 8") in settings
     assert ("pools", f"{model}, cls") in settings
     names = {p.stem for p in (tmp_path / "out").iterdir()}
-    assert names == {"specialty", "imbalance", "scarcity", "pools"}
+    assert names == {"specialty", "imbalance", "scarcity", "pools", "specialty-run"}
     wrong = run("specialty", model, "--task", labelled, "--no-probe", "--imbalance", "half")
     assert wrong.returncode != 0
     assert "write 0.5,0.25,0.1" in wrong.stderr

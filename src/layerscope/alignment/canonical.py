@@ -1,8 +1,8 @@
 """Maps through canonical directions (Ren et al. 2023, section 3.3): CCA, and SVCCA after a cut to few directions.
 
-The map is W_X W_Y^-1: rows of X in canonical coordinates are taken for rows of Y in theirs, so on exactly linear data it is
-that map. (Least squares would shrink each coordinate by its correlation.) PWCCA weights the correlations of CCA and has no
-map of its own; `ls.measure("pwcca")` gives its similarity.
+The map is W_X W_Y^-1: rows of X in canonical coordinates are taken for rows of Y in theirs, so on exactly linear data
+it is that map. (Least squares would shrink each coordinate by its correlation.) PWCCA weights the correlations of CCA
+and has no map of its own; `ls.measure("pwcca")` gives its similarity.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Affine(Aligner):
 class Linear(Affine):
     """Ridge regression; `strength` is a share of the mean variance of X, "cv" to choose it by cross-validation.
 
-    `strength=0` is plain least squares, of least norm where there are many solutions. The inverse is the pseudo-inverse.
+    `strength=0` is plain least squares, of least norm where several solve it. The inverse is W's pseudo-inverse.
     """
 
     method = "linear"

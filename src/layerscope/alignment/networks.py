@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, Self
@@ -50,8 +51,9 @@ class Network(Aligner):
         self.hidden, self.steps, self.batch = hidden, steps, batch
         self.learning_rate, self.weight_decay, self.patience, self.start = learning_rate, weight_decay, patience, start
 
+    @abstractmethod
     def _network(self) -> nn.Module:
-        raise NotImplementedError
+        """The untrained network for the widths at hand."""
 
     @classmethod
     def fit_many(cls, aligners: Sequence[Self], sides: Sequence[tuple[Any, Any]]) -> list[Self]:
@@ -123,8 +125,8 @@ class INN(Network):
     """An invertible network (RealNVP, Dinh et al. 2017): affine couplings of alternating halves, scales clamped.
 
     `couplings` blocks of FrEIA, each two half-couplings, with fixed random rotations between them; a last rotation
-    undoes the others, so an untrained network changes nothing. Couplings keep the orientation of space: where the linear solution
-    has a negative determinant, one feature is mirrored first.
+    undoes the others, so an untrained network changes nothing. Couplings keep the orientation of space: where the
+    linear solution has a negative determinant, one feature is mirrored first.
     """
 
     method = "inn"
@@ -186,6 +188,8 @@ class INN(Network):
 class Couplings(nn.Module):
     """Affine coupling blocks with fixed rotations between them."""
 
+    turns: Tensor  # (blocks + 1, width, width)
+
     def __init__(self, width: int, count: int, hidden: int, clamp: float, seed: int) -> None:
         super().__init__()
         with warnings.catch_warnings():
@@ -197,12 +201,9 @@ class Couplings(nn.Module):
         self.register_buffer("turns", torch.stack([*turns, reduce(torch.matmul, turns).T]))
 
         def subnet(inputs: int, outputs: int) -> nn.Sequential:
-            net = nn.Sequential(
-                nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), nn.Linear(hidden, outputs)
+            return nn.Sequential(
+                nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), _zero(hidden, outputs)
             )
-            nn.init.zeros_(net[-1].weight)
-            nn.init.zeros_(net[-1].bias)
-            return net
 
         self.blocks = nn.ModuleList(
             GLOWCouplingBlock([(width,)], subnet_constructor=subnet, clamp=clamp) for _ in range(count)
@@ -237,16 +238,20 @@ class Plain(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, outputs: int, residual: bool) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, outputs)
-        )
+        last = _zero(hidden, outputs) if residual else nn.Linear(hidden, outputs)
+        self.layers = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), last)
         self.residual = residual
-        if residual:
-            nn.init.zeros_(self.layers[-1].weight)
-            nn.init.zeros_(self.layers[-1].bias)
 
     def forward(self, rows: Tensor) -> Tensor:
         return self.layers(rows) + rows if self.residual else self.layers(rows)
+
+
+def _zero(inputs: int, outputs: int) -> nn.Linear:
+    """A layer that gives nothing until it is trained."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def random_couplings(width: int, hidden: int, seed: int) -> Couplings:

@@ -40,7 +40,7 @@ class Trained:
 def train(
     make: Callable[[], nn.Module], x: Tensor, y: Tensor, schedule: Schedule, seed: int, title: str
 ) -> list[Trained]:
-    """Fit y[k] = network_k(x[k]) for every k of (pairs, n, d), on all rows but a held-out share, which choose when to stop.
+    """Fit y[k] = network_k(x[k]) for every k of (pairs, n, d); rows that are held out say when to stop.
 
     Every network starts from the same weights and sees the same order of rows, so each comes out as it would alone.
     """

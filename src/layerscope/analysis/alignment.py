@@ -206,7 +206,16 @@ def _places(one: Sides, two: Sides, against: str) -> list[tuple[int, int]]:
 
 def alignment_table(frame: pandas.DataFrame) -> pandas.DataFrame:
     """A row a method: mean and standard deviation over pairs and layers, on train and test rows, as in table 4."""
+    import pandas
+
     kept = [name for name in ("mse", "relative", "similarity") if name in frame]
-    table = frame.groupby(["method", "split"], sort=False)[kept].agg(["mean", "std"]).unstack("split")
-    table.columns = [" ".join(str(part) for part in column) for column in table.columns]
-    return table.dropna(axis="columns", how="all").reset_index()
+    rows = []
+    for method, part in frame.groupby("method", sort=False):
+        row: dict[str, Any] = {"method": method}
+        for value in kept:
+            for split in ("train", "test"):
+                found = part[part["split"] == split][value]
+                if found.notna().any():
+                    row |= {f"{value} {split}": found.mean(), f"{value} {split} sd": found.std()}
+        rows.append(row)
+    return pandas.DataFrame(rows)

@@ -165,4 +165,4 @@ def _places(source: Model, target: Model, layers: Sequence[int] | str | None) ->
     if isinstance(layers, str) and layers != "all":
         raise InputError(f"layers is {layers!r}; give numbers, 'all', or nothing for the last layer.")
     chosen = [target.depth] if layers is None else range(target.depth + 1) if layers == "all" else layers
-    return [(int(k), source.depth if int(k) == target.depth else int(k)) for k in chosen]  # type: ignore[arg-type]
+    return [(int(k), source.depth if int(k) == target.depth else int(k)) for k in chosen]

@@ -34,8 +34,9 @@ def synthetic_study(
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> pandas.DataFrame:
-    """How close each method comes to Y = f(X), X a layer's states (the last one's), standardised, half of them for tests.
+    """How close each method comes to Y = f(X) on the half of the rows that it did not learn from.
 
+    X are a layer's states (the last one's), standardised.
     `inn` is a random invertible network of one coupling block that splits the features as they come; `rotated inn`
     is one in other coordinates; `linear` a random matrix. `noise` is added to Y, as a share of its standard deviation:
     then no method can come below noise^2 / (1 + noise^2). No method is told anything of f.

@@ -16,6 +16,8 @@ from layerscope.cli import (
     extract,
     measures,
     models,
+    record,
+    report,
     skip,
     specialty,
     tasks,
@@ -33,7 +35,11 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (extract, compare, evaluate, truncate, skip, advise, specialty, tune, tasks, models, measures, demo):
+COMMANDS = (
+    *(extract, compare, evaluate, truncate, skip, advise, specialty, tune),
+    *(report, tasks, models, measures, demo),
+)
+for command in COMMANDS:
     command.register(app)
 app.add_typer(cache.app, name="cache")
 
@@ -54,7 +60,7 @@ def _options(
     verbose: bool = typer.Option(False, "--verbose", help="Say how the work is done (may stand anywhere)."),
     debug: bool = typer.Option(False, "--debug", help="Show where an error came from (may stand anywhere)."),
 ) -> None:
-    pass
+    record.begin()
 
 
 def main() -> None:

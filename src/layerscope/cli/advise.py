@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from layerscope.cli.options import Data, Run, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave
+
+if TYPE_CHECKING:
+    from layerscope.analysis import Advice
 
 _COLUMNS = ("blocks", "chosen_on", "score", "low", "high", "parameters", "macs", "latency_1", "latency_32", "chosen")
 
@@ -25,7 +30,7 @@ def advise(
     max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks."),
     evaluations: int = typer.Option(60, help="Most evaluations of the greedy search."),
     save: Path | None = Run.save,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Write the table and the figure into this folder."),
+    out: Path | None = OUT,
     all: bool = typer.Option(False, "--all", help="Print every candidate, not only the Pareto front."),
     seed: int = typer.Option(0, help="Decides which half of the rows chooses."),
     split: str | None = Data.split,
@@ -68,9 +73,25 @@ def advise(
         out.mkdir(parents=True, exist_ok=True)
         found.table.to_csv(out / "advice.csv", index=False)
         found.plot(out / "advice.png")
+        _leave(out, model, task, found, tolerance=tolerance, max_span=max_span, max_length=max_length, seed=seed)
     if save is not None:
         smaller = found.model
         ls.evaluate(smaller, data, split=split, limit=limit, max_length=max_length)  # so that its card has the score
         ls.save(smaller, save)
         if format is Format.table:
             print(f"Saved in {save}, reopened and compared.")
+
+
+def _leave(out: Path, model: str, task: str, found: Advice, **settings: Any) -> None:
+    from layerscope.report import pictures
+
+    leave(
+        out,
+        "advise",
+        f"What {model} can lose on {task}",
+        pictures.advice(found),
+        models=[found.exam.model],
+        examples=found.exam.examples,
+        findings=[str(found)],
+        **settings,
+    )

@@ -8,6 +8,7 @@ import typer
 
 from layerscope.cli.options import Data, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave, listed
 from layerscope.errors import InputError
 
 
@@ -36,7 +37,7 @@ def compare(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Write a table and a figure a measure into this folder."),
+    out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """How similar the layers of one or several models are, under one or several measures, in one pass."""
@@ -46,16 +47,18 @@ def compare(
     if blocks and len(models) != 1:
         raise InputError(f"--blocks splits the layers of one model, and {len(models)} models were given.")
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
-    first, second = (models[0], models[1]) if len(models) == 2 else (models, None)
+    opened = [ls.load(model) for model in models]
+    first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
     names = [name.strip() for name in measure.split(",") if name.strip()]
     options = {"split": split, "pool": pool, "limit": limit, "max_length": max_length, "final_norm": final_norm}
     found = ls.compare(first, second, measure=names, task=data, ci=ci, baseline=baseline, memory=memory, **options)
     if not Team.current().is_main:
         return
+    cuts = {name: ls.blocks(similarity) for name, similarity in found.items()} if blocks else {}
     for name, similarity in found.items():
         if out is not None:
             similarity.save(out / f"{name}.parquet")
-            (ls.blocks(similarity) if blocks else similarity).plot(out / f"{name}.png")
+            cuts.get(name, similarity).plot(out / f"{name}.png")
         if format is Format.json:
             continue
         rows = [
@@ -66,11 +69,28 @@ def compare(
         for reason in dict.fromkeys(similarity.reasons.values()):
             print(f"nan: {reason}.")
         if blocks:
-            cut = ls.blocks(similarity)
+            cut = cuts[name]
             print(
                 f"{cut.k} blocks, cut before layer {' and '.join(cut.boundaries)}: strength {cut.strength:.2f}, "
                 f"p = {cut.p_value:.3f}."
             )
+    if out is not None:
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "compare",
+            f"Similarity of the layers of {listed(models)} on {task}",
+            [pictures.similarity(s, cuts.get(name)) for name, s in found.items()],
+            models=opened,
+            examples=examples_of(data, split, limit),
+            n=next(iter(found.values())).n,
+            pool=pool,
+            max_length=max_length,
+            final_norm=final_norm or None,
+            ci=ci,
+        )
     if format is Format.json:
         show([r for s in found.values() for r in s.to_frame().to_dict("records")], format)
     elif out is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from layerscope.cli.options import Data, Run, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +28,7 @@ def evaluate(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
+    out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """The task's main metric of a model with a head, beside that of always giving the most frequent class."""
@@ -43,3 +47,15 @@ def evaluate(
         "majority": found.majority,
     }
     show([row], format)
+    if out is not None:
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "evaluate",
+            f"{model} on {task}",
+            pictures.score(row),
+            models=[found.model],
+            examples=found.examples,
+            max_length=max_length,
+        )

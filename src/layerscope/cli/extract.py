@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from layerscope.cli.options import Data, integers, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import leave
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +43,9 @@ def extract(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Also save the representations in this folder."),
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="Save the representations and a run folder (`layerscope report`) here."
+    ),
     format: Format = FORMAT,
 ) -> None:
     """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
@@ -53,8 +57,9 @@ def extract(
     if out is not None:
         check_free(out, CARD)  # before the work, not after it
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    opened = ls.load(model, dtype=dtype, device=device, seed=seed)
     reps = ls.extract(
-        ls.load(model, dtype=dtype, device=device, seed=seed),
+        opened,
         data,
         split=split,
         pool=pool,
@@ -69,9 +74,23 @@ def extract(
     )
     if not Team.current().is_main:
         return
-    if out is not None:
-        reps.save(out)
+    summary = reps.summary()
     title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
-    show(reps.summary().to_dict("records"), format, title)
+    show(summary.to_dict("records"), format, title)
+    if out is not None:
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        reps.save(out)
+        examples = examples_of(data, split, limit)
+        settings: dict[str, Any] = {
+            "pool": pool,
+            "max_length": max_length,
+            "dtype": dtype,
+            "autocast": autocast,
+            "seed": seed,
+        }
+        figures = pictures.summary(summary, model)
+        leave(out, "extract", title, figures, models=[opened], examples=examples, n=len(reps), **settings)
     if out is not None and format is Format.table:
         print(f"Saved in {out}.")

@@ -46,7 +46,7 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
 
 
 def cut_and_save(
-    model: Any, plan: Any, task: Any, options: dict[str, Any], folder: Path | None, format: Format
+    model: Any, plan: Any, task: Any, options: dict[str, Any], folder: Path | None, out: Path | None, format: Format
 ) -> None:
     """Cut a model, print what is left of it beside the whole, and save it if a folder is given."""
     import layerscope as ls
@@ -65,6 +65,20 @@ def cut_and_save(
         for spans, network in ((f"1-{model.depth}", model.network), (str(plan), smaller))
     ]
     show(rows, format, f"{model.name} on {task.name}, nothing trained")
+    if out is not None:
+        from layerscope.cli.record import leave
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "cut",
+            f"{model.name} on {task.name} with blocks {plan}",
+            pictures.cut_model(rows),
+            models=[model],
+            examples=examples_of(task, options["split"], options["limit"]),
+            max_length=options["max_length"],
+        )
     if folder is not None:
         ls.save(smaller, folder)
         if format is Format.table:

@@ -9,6 +9,7 @@ import typer
 
 from layerscope.cli.options import Data, Run, integers, open_task
 from layerscope.cli.output import FORMAT, Format, cut_and_save, show
+from layerscope.cli.record import OUT, leave
 from layerscope.errors import InputError
 
 
@@ -26,7 +27,7 @@ def skip(
     map: bool = typer.Option(False, "--map", help="Leave out every contiguous span in turn."),
     max_span: int | None = typer.Option(None, help="With --map: spans of at most so many blocks."),
     save: Path | None = Run.save,
-    out: Path | None = typer.Option(None, "--out", "-o", help="With --map: write the table and the figure here."),
+    out: Path | None = OUT,
     split: str | None = Data.split,
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
@@ -56,7 +57,7 @@ def skip(
         if wrong:
             raise InputError(f"Block {wrong[0]} was to be left out; {model} has blocks 1..{opened.depth}.")
         plan = ls.LayerPlan([b for b in range(1, opened.depth + 1) if b not in gone])
-        cut_and_save(opened, plan, data, options, save, format)
+        cut_and_save(opened, plan, data, options, save, out, format)
         return
     frame = ls.skip_map(opened, data, max_span=max_span, **options)
     show(frame.to_dict("records"), format, f"{model} without blocks first..last, nothing trained")
@@ -64,3 +65,16 @@ def skip(
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "skip-map.csv", index=False)
         ls.plot_skip_map(frame, out / "skip-map.png")
+
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "skip",
+            f"{model} on {task}: without every span of blocks",
+            pictures.skip_map(frame),
+            models=[opened],
+            examples=examples_of(data, split, limit),
+            max_length=max_length,
+        )

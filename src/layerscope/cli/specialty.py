@@ -9,6 +9,7 @@ import typer
 
 from layerscope.cli.options import Data, Run, integers, open_task, shares
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,7 +39,7 @@ def specialty(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Write the table and the figure into this folder."),
+    out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
@@ -78,3 +79,19 @@ def specialty(
         for name, table in experiments.items():
             table.to_csv(out / f"{name}.csv", index=False)
             ls.plot_robustness(table, out / f"{name}.png")
+
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "specialty",
+            f"Which layers of {model} to tune for {task}",
+            pictures.choice(found),
+            models=[opened],
+            examples=examples_of(data, None, limit, learning=True),
+            findings=[found.reason, f"Next: {found.command}"],
+            pool="mean",
+            max_length=max_length,
+            seed=seed,
+        )

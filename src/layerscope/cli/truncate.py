@@ -9,6 +9,7 @@ import typer
 
 from layerscope.cli.options import Data, Run, open_task
 from layerscope.cli.output import FORMAT, Format, cut_and_save, show
+from layerscope.cli.record import OUT, leave
 from layerscope.errors import InputError
 
 
@@ -25,7 +26,7 @@ def truncate(
     keep: int | None = typer.Option(None, help="Keep the first so many blocks; the head reads the last of them."),
     curve: bool = typer.Option(False, "--curve", help="Put the head on every layer in turn."),
     save: Path | None = Run.save,
-    out: Path | None = typer.Option(None, "--out", "-o", help="With --curve: write the table and the figure here."),
+    out: Path | None = OUT,
     split: str | None = Data.split,
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
@@ -50,7 +51,7 @@ def truncate(
     options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
     if not curve:
         assert keep is not None
-        cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep), data, options, save, format)
+        cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep), data, options, save, out, format)
         return
     frame = ls.truncation_curve(opened, data, **options)
     show(frame.to_dict("records"), format, f"The head of {model} on every layer, nothing trained")
@@ -58,3 +59,16 @@ def truncate(
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "truncation.csv", index=False)
         ls.plot_truncation(frame, out / "truncation.png")
+
+        from layerscope.extract.run import examples_of
+        from layerscope.report import pictures
+
+        leave(
+            out,
+            "truncate",
+            f"{model} on {task}: the head on every layer",
+            pictures.truncation(frame),
+            models=[opened],
+            examples=examples_of(data, split, limit),
+            max_length=max_length,
+        )

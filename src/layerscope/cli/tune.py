@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from layerscope.cli.options import Data, Run, open_task
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave, writable
 from layerscope.errors import InputError
+
+if TYPE_CHECKING:
+    from layerscope.data import Examples, Task
 
 _BEST = typer.Option(None, "--best", help="l*, the layer of the task's specialty, where the strategy needs it.")
 _METHOD = typer.Option("finetune", help="finetune, adapter, lora or prefix; several with commas for a study.")
+
+_OUT = typer.Option(
+    None, "--out", "-o", callback=writable, help="Put the checkpoint, its record and a run folder here."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +60,7 @@ def tune(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
-    out: Path | None = typer.Option(None, "--out", "-o", help="Put the checkpoint and its record here."),
+    out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
@@ -74,6 +82,7 @@ def tune(
         "train_limit": train_limit,
         "validation_limit": validation_limit,
     }
+    given = {name: value for name, value in options.items() if value is not None}
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
     opened = ls.load(model, device=device)
     chosen = list(range(seeds)) if seeds is not None else [seed]
@@ -86,6 +95,12 @@ def tune(
                 out.mkdir(parents=True, exist_ok=True)
                 frame.to_csv(out / "strategies.csv", index=False)
                 ls.plot_strategies(frame, out / "strategies.png")
+
+                from layerscope.report import pictures
+
+                title = f"Strategies for {model} on {task}"
+                settings = {"preset": preset, "methods": methods, "seeds": chosen, "best": best, **given}
+                leave(out, "study", title, pictures.study(frame), models=[opened], examples=_training(data), **settings)
         return
     if format is Format.table and Team.current().is_main:
         show(
@@ -118,6 +133,16 @@ def tune(
     if out is not None:
         for run in found.runs:
             ls.copy_run(run, out if len(chosen) == 1 else out / f"seed-{run.job.seed}")
+
+        from layerscope.report import pictures
+
+        title = f"{model} tuned on {task}, {found.runs[0].job.strategy}"
+        figures = pictures.tuned(found, rows)
+        said = []
+        if len(chosen) > 1:
+            said = [f"Mean {found.mean:.4f}, standard error {found.error:.4f} over {len(chosen)} seeds."]
+        settings = {"strategy": strategy, "method": method, "preset": preset, "seeds": chosen, **given}
+        leave(out, "tune", title, figures, models=[opened], examples=found.runs[0].job.train, findings=said, **settings)
         if format is Format.table:
             print(f"Saved in {out}.")
 
@@ -133,14 +158,27 @@ def strategies(
     choices: str | None = Data.choices,
     config: str | None = Data.config,
     skip_bad: bool = Data.skip_bad,
+    out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """The papers' strategies for a model: what each would train and cost, before anything is trained."""
     import layerscope as ls
 
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
-    frame = ls.strategies(model, data, best=best, method=method)
+    opened = ls.load(model)
+    frame = ls.strategies(opened, data, best=best, method=method)
     show(frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are a token's")
+    if out is not None:
+        from layerscope.report import pictures
+
+        title = f"Strategies for {model} on {task}"
+        leave(out, "strategies", title, pictures.strategies(frame), models=[opened], best=best, method=method)
+
+
+def _training(data: Task) -> Examples:
+    from layerscope.extract.run import examples_of
+
+    return examples_of(data, None, None, learning=True)
 
 
 def _number(text: str) -> float:

@@ -1,7 +1,18 @@
 """Artifacts: keys, atomic writes, checksums, locks."""
 
 from layerscope.store.artifacts import Entry, Store, home
-from layerscope.store.files import atomic_folder, check_free, sync, write_bytes, write_json
+from layerscope.store.files import atomic_folder, check_free, sync, write_bytes, write_json, write_text
 from layerscope.store.keys import digest
 
-__all__ = ["Entry", "Store", "atomic_folder", "check_free", "digest", "home", "sync", "write_bytes", "write_json"]
+__all__ = [
+    "Entry",
+    "Store",
+    "atomic_folder",
+    "check_free",
+    "digest",
+    "home",
+    "sync",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]

@@ -26,14 +26,22 @@ def sync(path: Path) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, flush, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    sync(temporary)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content)
+        sync(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, whole or not at all."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON, whole or not at all."""
-    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def publish(source: Path, target: Path) -> None:

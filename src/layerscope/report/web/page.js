@@ -1,0 +1,132 @@
+// Cards, and the page as a whole. A card draws its figure when it comes into view.
+
+const DRAW = { heatmap, curve: curves, bars, box: boxes, scatter };
+
+class Card {
+  constructor(node) {
+    this.node = node;
+    this.plot = node.querySelector(".plot");
+    this.controls = node.querySelector(".controls");
+    this.selects = [...node.querySelectorAll("select[data-facet]")];
+    this.details = node.querySelector(".numbers");
+    this.at = 0;
+    this.pair = [-1, -1];
+    this.stretch = false;
+    this.off = new Set();
+    this.width = 0;
+    this.selects.forEach((select) => select.addEventListener("change", () => this.switched(select)));
+    this.details.addEventListener("toggle", () => this.list());
+  }
+
+  get figures() { // parsed when first needed
+    if (!this.parsed) {
+      const source = this.node.querySelector("script[type='application/json']");
+      this.parsed = JSON.parse(source.textContent).figures;
+      source.remove();
+    }
+    return this.parsed;
+  }
+
+  figure() { return this.figures[this.at]; }
+
+  name() { return this.figure().title; }
+
+  switched(select) {
+    const wanted = Object.fromEntries(this.selects.map((s) => [s.dataset.facet, s.value]));
+    const agree = (facets) => Object.keys(wanted).filter((k) => facets[k] === wanted[k]).length;
+    let best = -1, most = -1;
+    this.figures.forEach((figure, k) => { // where no figure has all that is chosen, the nearest that has the last choice
+      if (figure.facets[select.dataset.facet] !== select.value) return;
+      if (agree(figure.facets) > most) { most = agree(figure.facets); best = k; }
+    });
+    this.at = best;
+    const facets = this.figure().facets;
+    this.selects.forEach((s) => { if (s.dataset.facet in facets) s.value = facets[s.dataset.facet]; });
+    const figure = this.figure();
+    this.node.querySelector(".shows").textContent = figure.shows;
+    this.node.querySelector(".reading span").textContent = figure.reading;
+    const caveat = this.node.querySelector(".caveat");
+    caveat.hidden = !figure.caveat;
+    caveat.querySelector("span").textContent = figure.caveat;
+    this.ready = false;
+    this.draw();
+    this.list();
+  }
+
+  options() { // what a heat map can be asked besides its facets
+    this.controls.querySelectorAll("[data-own]").forEach((node) => node.remove());
+    const figure = this.figure();
+    if (figure.kind !== "heatmap") return;
+    const [rows, columns] = [figure.rows.models, figure.columns.models];
+    const key = JSON.stringify([rows, columns]);
+    if (key !== this.key) this.pair = [-1, -1];
+    this.key = key;
+    if (rows.length * columns.length > 1) {
+      const holder = tag("label", { "data-own": "" }, this.controls, "pair ");
+      const select = tag("select", { "data-pair": "" }, holder);
+      tag("option", { value: "-1,-1" }, select, "all pairs");
+      rows.forEach((a, i) => columns.forEach((b, j) => tag("option", { value: `${i},${j}` }, select, `${a} \u2013 ${b}`)));
+      select.value = this.pair.join(",");
+      select.addEventListener("change", () => { this.pair = select.value.split(",").map(Number); this.draw(); this.list(); });
+    }
+    const holder = tag("label", { "data-own": "" }, this.controls);
+    const box = tag("input", { type: "checkbox" }, holder);
+    box.checked = this.stretch;
+    holder.append("stretch colours");
+    box.addEventListener("change", () => { this.stretch = box.checked; this.draw(); });
+  }
+
+  draw() {
+    hide();
+    const figure = this.figure();
+    if (!this.ready) { this.options(); this.ready = true; }
+    this.width = this.plot.clientWidth;
+    const height = this.plot.offsetHeight;
+    this.plot.style.minHeight = height + "px"; // the page does not jump while it is redrawn
+    this.plot.replaceChildren();
+    DRAW[figure.kind](this, figure, this.plot, Math.max(this.width, 240));
+    this.plot.style.minHeight = "0";
+    this.plot.removeAttribute("data-lazy");
+  }
+
+  list() {
+    if (this.details.open) numbers(this.figure(), this.pair, this.details.querySelector(".scroll"));
+  }
+}
+
+const cards = [...document.querySelectorAll(".card")].filter((node) => node.dataset.kind in DRAW).map((node) => new Card(node));
+const byPlot = new Map(cards.map((card) => [card.plot, card]));
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    if (!entry.isIntersecting) continue;
+    seen.unobserve(entry.target);
+    byPlot.get(entry.target).draw();
+    sized.observe(entry.target);
+  }
+}, { rootMargin: "300px" });
+const sized = new ResizeObserver((entries) => {
+  for (const entry of entries) {
+    const card = byPlot.get(entry.target);
+    if (Math.abs(card.plot.clientWidth - card.width) > 2) requestAnimationFrame(() => card.draw());
+  }
+});
+cards.forEach((card) => seen.observe(card.plot));
+document.querySelectorAll("table.sortable").forEach(sortable);
+addEventListener("beforeprint", () => cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); }));
+addEventListener("scroll", scrolled, { passive: true });
+
+if (matchMedia("(max-width: 64rem)").matches) document.querySelector(".contents details").open = false;
+
+const toggle = document.getElementById("theme"), root = document.documentElement;
+const preferred = matchMedia("(prefers-color-scheme: dark)");
+const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : preferred.matches);
+const name = () => { toggle.textContent = dark() ? "Light" : "Dark"; toggle.setAttribute("aria-label", dark() ? "Light colours" : "Dark colours"); };
+try { const kept = localStorage.getItem("layerscope-theme"); if (kept === "light" || kept === "dark") root.dataset.theme = kept; } catch { /* a file may have no storage */ }
+toggle.hidden = false;
+toggle.addEventListener("click", () => {
+  root.dataset.theme = dark() ? "light" : "dark";
+  try { localStorage.setItem("layerscope-theme", root.dataset.theme); } catch { /* the same */ }
+  name();
+});
+preferred.addEventListener("change", name);
+name();

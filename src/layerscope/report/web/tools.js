@@ -1,0 +1,78 @@
+// Small tools, numbers as people read them, and colours. Names from data become text nodes, never markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const STOPS = JSON.parse(document.getElementById("colours").textContent);
+const LEVELS = 128; // colours of a heat map: one path each
+const SHAPES = ["circle", "square", "triangle", "diamond", "cross"];
+const DASHES = ["", "7 3", "2 3", "8 3 2 3"];
+const tip = document.getElementById("tip");
+const said = document.getElementById("said");
+let serial = 0;
+
+function make(name, attributes, parent, text) {
+  const node = document.createElementNS(SVG, name);
+  for (const key in attributes) node.setAttribute(key, attributes[key]);
+  if (text !== undefined) node.textContent = text;
+  if (parent) parent.appendChild(node);
+  return node;
+}
+
+function tag(name, attributes, parent, text) {
+  const node = document.createElement(name);
+  for (const key in attributes) node.setAttribute(key, attributes[key]);
+  if (text !== undefined) node.textContent = text;
+  if (parent) parent.appendChild(node);
+  return node;
+}
+
+const known = (v) => typeof v === "number";
+const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
+const range = (n) => Array.from({ length: n }, (_, k) => k);
+
+function spell(v) {
+  if (!known(v)) return "undefined";
+  if (Number.isInteger(v)) return v.toLocaleString("en").replace(/,/g, "\u2009");
+  const size = Math.abs(v);
+  return size >= 1e5 || size < 1e-4 ? v.toExponential(2) : String(Number(v.toPrecision(4)));
+}
+
+const interval = (low, high) => (known(low) && known(high) ? `[${spell(low)}, ${spell(high)}]` : "");
+
+function shorten(text, room) { // to so many pixels of 12 px letters; the end of a path says most
+  const most = Math.max(Math.floor(room / 6.6), 3);
+  return text.length <= most ? text : "\u2026" + text.slice(text.length - most + 1);
+}
+
+function label(parent, text, attributes, room) {
+  const node = make("text", { "font-size": 12, ...attributes }, parent, shorten(text, room));
+  if (node.textContent !== text) make("title", {}, node, text);
+  return node;
+}
+
+const channels = STOPS.map((hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16)));
+function colour(share) {
+  const place = clamp(share, 0, 1) * (channels.length - 1);
+  const k = Math.min(Math.floor(place), channels.length - 2);
+  const mixed = channels[k].map((c, i) => Math.round(c + (channels[k + 1][i] - c) * (place - k)));
+  return `rgb(${mixed.join(",")})`;
+}
+
+function ticks(low, high, count, whole) {
+  let step = Math.pow(10, Math.floor(Math.log10((high - low) / count)));
+  for (const factor of [1, 2, 5, 10]) {
+    if ((high - low) / (step * factor) <= count) { step *= factor; break; }
+  }
+  if (whole) step = Math.max(1, Math.round(step));
+  const found = [];
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-6; k++) found.push(Number((k * step).toPrecision(12)));
+  return found;
+}
+
+function reach(values, pad) {
+  const seen = values.filter(known);
+  if (!seen.length) return [0, 1];
+  let low = seen[0], high = seen[0];
+  for (const v of seen) { if (v < low) low = v; if (v > high) high = v; }
+  const room = high > low ? (high - low) * pad : Math.abs(high) * pad || pad || 0.5;
+  return [low - room, high + room];
+}

@@ -1,0 +1,112 @@
+"""Every command that computes something leaves a run folder that `report` and `figures` can show."""
+
+import json
+import shlex
+import sys
+
+import pytest
+import zoo
+from typer.testing import CliRunner
+
+import layerscope as ls
+from layerscope.cli import app
+from layerscope.models.identity import fingerprint
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return zoo.save(tmp_path_factory.mktemp("model"), "bert", labels=2)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    for split, count in (("train", 48), ("validation", 40)):
+        rows = [f"the {'file' if i % 2 else 'list'} is {i},{'file' if i % 2 else 'list'}" for i in range(count)]
+        (folder / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch):
+    def call(*arguments):
+        words = [str(a) for a in arguments]
+        monkeypatch.setattr(sys, "argv", ["layerscope", *words])
+        return CliRunner().invoke(app, words, catch_exceptions=False)
+
+    return call
+
+
+QUICK = ["--epochs", 2, "--batch", 8]
+COMMANDS = {
+    "extract": (["extract"], {"curve", "table"}),
+    "compare": (["compare", "--pool", "mean", "--measure", "cka,mutual_knn", "--ci", "0.9"], {"heatmap"}),
+    "evaluate": (["evaluate"], {"bars"}),
+    "truncate": (["truncate", "--curve"], {"curve", "table"}),
+    "cut": (["truncate", "--keep", 2], {"table"}),
+    "skip": (["skip", "--map"], {"heatmap", "table"}),
+    "advise": (["advise", "--max-span", 1, "--evaluations", 0], {"scatter", "table"}),
+    "specialty": (["specialty"], {"curve", "bars", "table"}),
+    "tune": (["tune", "--strategy", "(3, 4, 4)", "--seeds", 2, *QUICK], {"box", "curve", "table"}),
+    "study": (["tune", "--study", "--best", 3, "--preset", "wu2020", *QUICK], {"scatter", "table"}),
+    "strategies": (["strategies", "--best", 2], {"table"}),
+}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_command_leaves_a_run_folder_that_can_be_shown(kind, model, words, run, tmp_path):
+    (command, *options), kinds = COMMANDS[kind]
+    out = tmp_path / "out"
+    done = run(command, model, "--task", words, *options, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert f"layerscope report {out}" in done.stderr  # what to do next
+    found = ls.read_run(out / f"{kind}-run")
+    assert found.kind == kind
+    assert {figure.kind for figure in found.figures} == kinds
+    for figure in found.figures:
+        assert figure.shows
+        assert figure.reading
+    assert [m["weights"] for m in found.models] == [fingerprint(ls.load(model))]
+    assert shlex.split(found.command)[:3] == ["layerscope", command, model]
+    assert found.versions["layerscope"] == ls.__version__
+    assert found.seconds >= 0
+    assert found.created.startswith("20")
+    if kind != "strategies":
+        split = "train" if kind in ("specialty", "tune", "study") else "validation"
+        examples = ls.task(str(words)).split(split)
+        assert (found.data["split"], found.data["n"]) == (split, len(examples))
+        assert found.data["fingerprint"] == examples.fingerprint
+    done = run("report", out, "-o", tmp_path / "report.html", "--title", "Ours")
+    assert done.exit_code == 0, done.output
+    assert "The report is" in done.output
+    page = (tmp_path / "report.html").read_text()
+    assert found.title in page
+    assert "<title>Ours</title>" in page
+    done = run("figures", out, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
+    assert len(done.stdout.splitlines()) == len(found.figures)
+
+
+def test_the_values_in_the_folder_are_the_command_s(model, words, run, tmp_path):
+    done = run("truncate", model, "--task", words, "--curve", "--format", "json", "-o", tmp_path)
+    scores = [row["score"] for row in json.loads(done.stdout)]
+    curve, table = ls.read_run(tmp_path / "truncate-run").figures
+    assert list(curve.series[0].y) == scores
+    assert table.table["score"] == scores
+    run("skip", model, "--task", words, "--map", "-o", tmp_path)
+    first, second = ls.read_run(tmp_path / "skip-run").figures
+    for i, j, score in zip(*(second.table[name] for name in ("first", "last", "score")), strict=True):
+        assert first.values[j - 1, i - 1] == score
+    done = run("report", tmp_path, "-o", tmp_path / "both.html")  # both runs, from the one folder
+    assert (tmp_path / "both.html").read_text().count('<section class="run"') == 2
+
+
+def test_without_o_nothing_is_written(model, words, run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("evaluate", model, "--task", words).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(model, words, run, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ls.LayerscopeError, match="file is a file; give another path"):
+        run("evaluate", "no/such/model", "--task", words, "-o", tmp_path / "file" / "out")

@@ -1,0 +1,158 @@
+"""Made-up runs with every kind of figure, for tests of run folders, of the report and of figures for papers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from layerscope.report import RunRecord
+from layerscope.report.values import (
+    BarsFigure,
+    BoxFigure,
+    CurveFigure,
+    HeatmapFigure,
+    Point,
+    ScatterFigure,
+    Series,
+    Side,
+    TableFigure,
+)
+
+SCRIPT = "<script>alert(1)</script>"
+WORDS = {"shows": "What is drawn.", "reading": "How it is read.", "caveat": "What to mind."}
+
+
+def heatmap(models=("base", "tuned"), layers=7, measure="cka", seed=0, **changes) -> HeatmapFigure:
+    """Blocks of like layers, layer 0 undefined, with intervals."""
+    side = Side(
+        "model and layer",
+        tuple(m for m in models for _ in range(layers)),
+        tuple(str(k) for _ in models for k in range(layers)),
+    )
+    place = np.asarray([k for _ in models for k in range(layers)])
+    noise = np.random.default_rng(seed).normal(0, 0.02, (len(side), len(side)))
+    values = np.clip(np.exp(-np.abs(place[:, None] - place[None]) / 3) + noise, 0, 1)
+    reasons = {}
+    for i, j in np.argwhere((place[:, None] == 0) | (place[None] == 0)):
+        values[i, j] = np.nan
+        reasons[int(i), int(j)] = "every row is the same, so nothing varies"
+    given = {
+        "title": f"Similarity of layers: {measure}",
+        **WORDS,
+        "group": "Similarity of layers",
+        "facets": {"measure": measure},
+        "values": values,
+        "rows": side,
+        "columns": side,
+        "value_name": measure,
+        "scale": (0.0, 1.0),
+        "low": values - 0.05,
+        "high": values + 0.05,
+        "reasons": reasons,
+        "n": 872,
+    }
+    return HeatmapFigure(**{**given, **changes})
+
+
+def every_kind(name: str = "base") -> RunRecord:
+    """A run with every kind of figure; `name` is that of a model and stands wherever names stand."""
+    layers = tuple(float(k) for k in range(7))
+    rise = tuple(0.5 + 0.06 * k for k in layers)
+    band = tuple(v - 0.03 for v in rise), tuple(v + 0.03 for v in rise)
+    others = tuple(0.6 + 0.03 * k for k in layers[:-1])
+    curves = (Series(name, layers, rise, *band), Series("other", layers, (float("nan"), *others)))
+    points = tuple(Point(k / 10, 0.5 + k / 25, f"blocks 1-{k}", "candidates") for k in range(1, 10))
+    chosen = Point(0.6, 0.9, f"blocks of {name}", "chosen", 0.85, 0.95)
+    figures = [
+        heatmap((name, "tuned")),
+        heatmap((name, "tuned"), measure="svcca", seed=1),
+        CurveFigure(
+            title=f"Curve of {name}",
+            **WORDS,
+            series=curves,
+            x_name="layer",
+            y_name="accuracy",
+            references=(("most frequent class", 0.51),),
+            marks=(("layer 4", 4.0),),
+            n=100,
+        ),
+        BoxFigure(title="Boxes", **WORDS, boxes={name: (0.8, 0.82, 0.85, 0.9), "two": (0.7, 0.71)}, y_name="accuracy"),
+        BarsFigure(
+            title="Bars",
+            **WORDS,
+            names=(name, "b"),
+            values=(0.3, 0.6),
+            low=(0.2, 0.5),
+            high=(0.4, 0.7),
+            y_name="share",
+            references=(("chance", 0.5),),
+        ),
+        ScatterFigure(
+            title="Scatter",
+            **WORDS,
+            points=(*points, chosen),
+            x_name="cost",
+            y_name="score",
+            joined=("candidates",),
+            stressed=("chosen",),
+        ),
+        TableFigure.of(
+            [
+                {"model": name, "score": 0.9, "n": 12, "kept": True},
+                {"model": "b", "score": None, "n": 1200, "kept": False},
+            ],
+            title="Table",
+            shows="Numbers.",
+            reading="Sort them.",
+        ),
+    ]
+    return RunRecord(
+        kind="compare",
+        title=f"A run of {name}",
+        figures=figures,
+        findings=[f"The finding is {name}."],
+        command=f"layerscope compare '{name}'",
+        models=[{"name": name, "class": "BertModel", "blocks": 6, "weights": "ab" * 16}],
+        data={"task": name, "split": "validation", "fingerprint": "cd" * 16, "n": 872},
+        settings={"pool": "cls", "seed": 0},
+        versions={"layerscope": "0.1.0", "torch": "2.13.0"},
+        created="2026-11-15T12:00:00+00:00",
+        seconds=12.5,
+    )
+
+
+def degenerate() -> RunRecord:
+    """Figures with next to nothing in them."""
+    nan = float("nan")
+    one = Side("layer", ("m",), ("0",))
+    axes = {"x_name": "x", "y_name": "y"}
+    figures = [
+        heatmap(("m",), 1, group="", title="one undefined cell"),
+        heatmap(group="", values=np.full((1, 1), 0.5), rows=one, columns=one, low=None, high=None, reasons={}),
+        CurveFigure(title="one point", **WORDS, series=(Series("a", (3.0,), (0.5,)),), **axes),
+        CurveFigure(title="no value", **WORDS, series=(Series("a", (0.0, 1.0), (nan, nan)),), **axes),
+        CurveFigure(title="level", **WORDS, series=(Series("a", (0.0, 1.0), (2.0, 2.0)),), **axes),
+        BoxFigure(title="few", **WORDS, boxes={"one": (0.5,), "none": (nan,), "same": (1.0, 1.0, 1.0)}, y_name="y"),
+        BarsFigure(title="signs", **WORDS, names=("up", "down", "no"), values=(1.0, -2.0, nan), y_name="y"),
+        BarsFigure(title="zero", **WORDS, names=("zero",), values=(0.0,), y_name="y", references=(("no", nan),)),
+        ScatterFigure(title="one", **WORDS, points=(Point(1.0, 1.0, "p", "s"), Point(nan, 1.0, "q", "s")), **axes),
+        TableFigure.of([], title="empty", **WORDS),
+    ]
+    return RunRecord(kind="none", title="Next to nothing", figures=figures)
+
+
+def large(tasks: int = 12, models: int = 3, layers: int = 25) -> list[RunRecord]:
+    """What a study of many tasks gives: tasks x models x four pictures, a run a task, with intervals."""
+    pictures = ("ORIG-ORIG", "FT-ORIG", "FT-FT", "FT[1]-FT[2]")
+    runs = []
+    for t in range(tasks):
+        found = []
+        for m in range(models):
+            for k, picture in enumerate(pictures):
+                facets = {"model": f"model-{m}", "picture": picture}
+                names = (f"model-{m}",)
+                title = f"task-{t}, model-{m}: {picture}"
+                found.append(heatmap(names, layers, seed=97 * t + 7 * m + k, facets=facets, title=title))
+        # three of the pictures stand alone, so that many heat maps are on the page besides those that take turns
+        alone = [heatmap((f"model-{m}",), layers, seed=t, group="", title=f"task-{t}: {m}") for m in range(models)]
+        runs.append(RunRecord(kind="compare", title=f"task-{t}", figures=[*found, *alone]))
+    return runs

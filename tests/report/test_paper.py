@@ -1,0 +1,77 @@
+"""Figures for papers: every format, the asked width, and names that stay names."""
+
+import re
+
+import gallery
+import pytest
+from PIL import Image
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.report.paper import FORMATS, inches_of, slug
+
+
+def width_of(path):
+    """The width of a figure in inches, as its file says."""
+    if path.suffix == ".png":
+        with Image.open(path) as image:
+            return image.width / image.info["dpi"][0]
+    if path.suffix == ".svg":
+        return float(re.search(r'<svg[^>]* width="([\d.]+)pt"', path.read_text()).group(1)) / 72
+    return float(re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", path.read_bytes()).group(1)) / 72
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_figure_has_the_asked_width(tmp_path, format):
+    run = gallery.every_kind("a $name$ with_dollars")
+    files = ls.figures(ls.write_run(tmp_path / "run", run), tmp_path / "figures", format=format, width="3.25in")
+    assert len(files) == len(run.figures)
+    drawn = [path for path in files if path.suffix != ".csv"]
+    assert len(drawn) == len(run.figures) - 1
+    assert all(path.suffix == f".{format}" for path in drawn)
+    for path in drawn:
+        assert width_of(path) == pytest.approx(3.25, abs=0.01), path.name
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(path.name for path in files)
+
+
+def test_next_to_nothing_is_drawn(tmp_path):
+    files = ls.figures(gallery.degenerate(), tmp_path, format="png", width="2in")
+    assert len(files) == len(gallery.degenerate().figures)
+    assert all(path.stat().st_size > 1000 for path in files if path.suffix == ".png")
+
+
+def test_names_stay_text_and_files_repeat(tmp_path):
+    run = gallery.every_kind(gallery.SCRIPT)
+    first = ls.figures(run, tmp_path / "a", format="svg", titles=True)
+    second = ls.figures(run, tmp_path / "b", format="svg", titles=True)
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    svg = [path.read_text() for path in first if path.suffix == ".svg"]
+    assert all("<script" not in text for text in svg)
+    assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in text for text in svg)
+    table = next(path for path in first if path.suffix == ".csv")
+    assert table.read_text().splitlines()[0] == "model,score,n,kept"
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"), [("6.75in", 6.75), ("8cm", 3.1496), ("85mm", 3.3465), (4, 4.0), ("3", 3.0)]
+)
+def test_widths(text, inches):
+    assert inches_of(text) == pytest.approx(inches, abs=1e-3)
+
+
+@pytest.mark.parametrize("text", ["wide", "0in", "100in", "-3in", "1.2.3in", ""])
+def test_no_width(text):
+    with pytest.raises(InputError, match="no width of 1 to 40 inches"):
+        inches_of(text)
+
+
+def test_mistakes_are_sentences(tmp_path):
+    run = gallery.every_kind()
+    with pytest.raises(InputError, match="no figure format 'gif'"):
+        ls.figures(run, tmp_path, format="gif")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        ls.figures(run, tmp_path / "file")
+    assert slug("Überschrift / <b>") == "berschrift-b"
+    assert slug("???") == "figure"
