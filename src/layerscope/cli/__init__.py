@@ -9,11 +9,13 @@ import typer
 
 from layerscope.cli import (
     advise,
+    align,
     cache,
     compare,
     demo,
     evaluate,
     extract,
+    inject,
     measures,
     models,
     record,
@@ -36,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = (
-    *(extract, compare, evaluate, truncate, skip, advise, specialty, tune),
+    *(extract, compare, evaluate, truncate, skip, advise, specialty, tune, align, inject),
     *(report, tasks, models, measures, demo),
 )
 for command in COMMANDS:

@@ -1,0 +1,113 @@
+"""`layerscope align`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from layerscope.cli.options import Data, Run, integers, open_task
+from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave, listed
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example:  `layerscope align path/to/a path/to/b --task sst2 --layer 8 --method inn,linear`  \n"
+        "`layerscope align seed-0 seed-1 seed-2 --task sst2 --study -o out`"
+    )(align)
+
+
+def align(
+    models: list[str] = typer.Argument(help="Two models or more; one with --against every."),
+    task: str = Data.task,
+    layer: str | None = typer.Option(None, "--layer", help="Only these layers: 8, 0,4,8 or 6-12."),
+    method: str | None = typer.Option(
+        None, "--method", help="identity, mean, linear, procrustes, cca, svcca, pwcca, inn, mlp; several with commas."
+    ),
+    study: bool = typer.Option(False, "--study", help="All layers, all methods, pairs of models drawn from all given."),
+    pairs: int = typer.Option(8, help="With --study: how many ordered pairs of models."),
+    of: str = typer.Option("states", help="states, or attention (pairs of words by attention heads)."),
+    against: str = typer.Option("same", help="same: layer l to layer l; every: every layer to every layer."),
+    pool: str = typer.Option("mean", help="How token states become rows: mean, cls, last, words or tokens."),
+    train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
+    test: int = typer.Option(1600, help="Texts of the other split that they are scored on."),
+    start: str = typer.Option("plain", help="Of inn and mlp: plain, or linear to start from the ridge solution."),
+    max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
+    seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
+    device: str | None = Run.device,
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
+    out: Path | None = OUT,
+    format: Format = FORMAT,
+) -> None:
+    """Are two models the same up to a map? Maps fitted on some texts and scored on others, layer by layer."""
+    import layerscope as ls
+    from layerscope.analysis.alignment import STUDIED
+    from layerscope.extract.run import examples_of
+
+    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    opened = [ls.load(name, device=device) for name in models]
+    chosen = method.split(",") if method else list(STUDIED if study else ("linear", "inn"))
+    options: dict[str, Any] = {name: {"start": start} for name in ("inn", "mlp") if start != "plain"}
+    frame = ls.alignment_study(
+        opened,
+        data,
+        layers=integers(layer) if layer else None,
+        methods=chosen,
+        pairs=pairs if study else 1,
+        of=of,
+        against=against,
+        pool=pool,
+        train=train,
+        test=test,
+        max_length=max_length,
+        seed=seed,
+        options=options,
+    )
+    table = ls.alignment_table(frame)
+    title = f"{listed([m.name for m in opened])} on {task}: errors of maps between {of}"
+    if format is Format.json:
+        show(frame.to_dict("records"), format)
+    else:
+        if not study:
+            kept = [
+                "source",
+                "target",
+                "layer",
+                "target_layer",
+                "method",
+                "split",
+                "n",
+                "mse",
+                "relative",
+                "similarity",
+            ]
+            rows = frame[[name for name in kept if name in frame]]
+            show(rows[rows["split"] == "test"].to_dict("records"), format, title)
+        show(table.to_dict("records"), format, f"{title}, mean over layers and pairs")
+    if out is not None:
+        from layerscope.report import pictures
+
+        out.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(out / "alignment.csv", index=False)
+        if "relative" in frame:
+            ls.plot_alignment(frame, out / "alignment.png")
+        leave(
+            out,
+            "align",
+            title,
+            pictures.alignment(frame, table),
+            models=opened,
+            examples=examples_of(data, None, test),
+            pool=pool if of == "states" else "words",
+            train=train,
+            start=start,
+            max_length=max_length,
+            seed=seed,
+        )

@@ -1,0 +1,88 @@
+"""`layerscope inject`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from layerscope.cli.options import Data, Run, integers, open_task
+from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.record import OUT, leave
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example:  `layerscope inject path/to/a path/to/b --task sst2 --layer all -o out`")(inject)
+
+
+def inject(
+    source: str = typer.Argument(help="The classifier whose states are mapped."),
+    target: str = typer.Argument(help="The classifier that goes on with them; it has the same tokenizer."),
+    task: str = Data.task,
+    layer: str | None = typer.Option(None, "--layer", help="The target's layers: 8, 0,4,8, 6-12 or all; its last one."),
+    method: str | None = typer.Option(None, "--method", help="Methods with commas; all if not given."),
+    train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
+    start: str = typer.Option("plain", help="Of inn and mlp: plain, or linear to start from the ridge solution."),
+    seed: int = typer.Option(0, help="Decides folds, networks and floors."),
+    split: str | None = Data.split,
+    limit: int | None = Run.limit,
+    max_length: int | None = Run.max_length,
+    device: str | None = Run.device,
+    text: str | None = Data.text,
+    text_pair: str | None = Data.text_pair,
+    label: str | None = Data.label,
+    choices: str | None = Data.choices,
+    config: str | None = Data.config,
+    skip_bad: bool = Data.skip_bad,
+    out: Path | None = OUT,
+    format: Format = FORMAT,
+) -> None:
+    """Does one model work on another's states? A layer of TARGET is replaced by SOURCE's, mapped, and evaluated."""
+    import layerscope as ls
+    from layerscope.analysis.injection import INJECTED
+    from layerscope.extract.run import examples_of
+
+    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    one, two = (ls.load(name, device=device) for name in (source, target))
+    chosen: Any = layer if layer in (None, "all") else integers(str(layer))
+    frame = ls.injection_study(
+        one,
+        two,
+        data,
+        layers=chosen,
+        methods=method.split(",") if method else INJECTED,
+        split=split,
+        limit=limit,
+        train=train,
+        max_length=max_length,
+        seed=seed,
+        options={name: {"start": start} for name in ("inn", "mlp") if start != "plain"},
+    )
+    title = f"{source} in the place of {target} on {task}"
+    kept = ["layer", "method", "score"] if format is Format.table else list(frame)
+    first = frame.iloc[0]
+    show(frame[kept].to_dict("records"), format, title)
+    if format is Format.table:
+        print(
+            f"{first['metric']} of {source} alone {first['source_score']:.4f}, of {target} alone "
+            f"{first['target_score']:.4f}, of the most frequent class {first['majority']:.4f} ({first['n']} texts)."
+        )
+    if out is not None:
+        from layerscope.report import pictures
+
+        out.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(out / "injection.csv", index=False)
+        ls.plot_injection(frame, out / "injection.png")
+        leave(
+            out,
+            "inject",
+            title,
+            pictures.injection(frame),
+            models=[one, two],
+            examples=examples_of(data, split, limit),
+            train=train,
+            start=start,
+            max_length=max_length,
+            seed=seed,
+        )
