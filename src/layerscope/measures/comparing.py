@@ -73,9 +73,9 @@ def compare(
     elif keep_special:
         raise InputError("keep_special belongs to measures of attention; pools have special=True in ls.extract.")
     if wanted:
-        found |= _compare_states(
-            wanted, groups, names, task, split, limit, pool, max_length, final_norm, ci, baseline, seed, memory, options
-        )
+        reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
+        work = _work(groups, names, task, split, limit, reading)
+        found |= _compare_states(wanted, work, options, memory, seed, ci, baseline)
     return found[many[0]] if isinstance(measure, str) else {name: found[name] for name in many}
 
 
@@ -89,33 +89,34 @@ def _check_attention(
         raise InputError(f"{first} compares attention between words or tokens; the pool {pool!r} is for hidden states.")
 
 
-def _compare_states(
-    wanted: list[Measure],
+def _work(
     groups: Groups,
     names: Sequence[str] | None,
     task: Any,
     split: str | None,
     limit: int | None,
-    pool: str,
-    max_length: int,
-    final_norm: bool,
+    reading: dict[str, Any],
+) -> Work:
+    if not all(isinstance(source, Representations) for source in groups.sources):
+        return Streamed(groups, names, task, split, limit, reading)
+    if task is not None:
+        raise InputError("A task was given together with representations, which have theirs already.")
+    return Stored(groups, names)
+
+
+def _compare_states(
+    wanted: list[Measure],
+    work: Work,
+    options: dict[str, Any],
+    memory: float,
+    seed: int,
     ci: float | None,
     baseline: bool,
-    seed: int,
-    memory: float,
-    options: dict[str, Any],
 ) -> dict[str, Similarity]:
     """Measures of hidden states."""
-    reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
-    work: Work
-    if all(isinstance(source, Representations) for source in groups.sources):
-        if task is not None:
-            raise InputError("A task was given together with representations, which have theirs already.")
-        work = Stored(groups, names)
-    else:
-        work = Streamed(groups, names, task, split, limit, reading)
-        if baseline or (ci is not None and not _by_group(wanted, work, options, memory)):
-            work = Stored(groups.of(work.representations()), work.labels)
+    by_rows = baseline or (ci is not None and not _by_group(wanted, work, options, memory))
+    if isinstance(work, Streamed) and by_rows:
+        work = Stored(work.groups.of(work.representations()), work.labels)
     job = _Job(wanted, work, options, memory, seed)
     found = job.values() if ci is None else job.with_intervals(ci)
     if baseline:

@@ -27,6 +27,8 @@ def mixture_sums(a: Tensor, b: Tensor) -> Tensor:
 
     Where `a is b` each pair of heads is worked on once.
     """
+    if not a.shape[1]:
+        return torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     if a.device.type == "cuda" and a.dtype == torch.float32 and has_triton():
         from layerscope.measures.jensen_shannon_triton import fused_mixture_sums
 
