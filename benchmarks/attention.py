@@ -1,0 +1,201 @@
+"""Attention of two 12-block models with 12 attention heads a block, all pairs, against the papers' way.
+
+Run with: python benchmarks/attention.py [--sentences 500] [--pairs 6] [--device cuda] [--format json]
+
+The papers' way takes every pair of layers by itself and every sentence by itself, and broadcasts heads against heads.
+It is timed on some pairs of layers, and its time for all 300 follows. Both ways start from the same word-level
+attention on the device; what the models need to make it is printed beside. Needs the `demo` extra for a tokenizer; the
+models are random BERTs, since speed does not depend on the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import BertConfig, BertModel
+
+import layerscope as ls
+from layerscope.extract.attending import Attending, AttentionStreamer, Stack
+from layerscope.extract.run import examples_of
+from layerscope.measures.attention_work import AttentionWork, Panel
+from layerscope.measures.work import Groups
+
+DEPTH, HEADS = 12, 12
+LAYERS = 2 * DEPTH
+PAIRS = LAYERS * (LAYERS + 1) // 2
+Sentences = list[list[Tensor]]  # per layer of both models, per sentence (heads, t, t)
+
+
+def models(device: str) -> list[ls.Model]:
+    """Two random encoders; weights five times the usual, so that attention is not flat."""
+    tokenizer = ls.load("demo:minilm").tokenizer
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        config = BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16 * HEADS,
+            num_hidden_layers=DEPTH,
+            num_attention_heads=HEADS,
+            intermediate_size=256,
+            initializer_range=0.1,
+        )
+        found.append(ls.load(BertModel(config).eval().to(device), tokenizer=tokenizer))
+    return found
+
+
+def seconds(action: Callable[[], Any], rounds: int = 1) -> tuple[float, Any]:
+    """The least time of some rounds, and the result."""
+    best, result = float("inf"), None
+    for _ in range(rounds):
+        start = time.perf_counter()
+        result = action()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def attention(found: list[ls.Model], sentences: int) -> list[Stack]:
+    """The word-level attention of all layers of both models."""
+    stacks: list[Stack] = []
+    AttentionStreamer(found, Attending()).feed(examples_of("pydocs", None, sentences), stacks.append)
+    return stacks
+
+
+def by_sentence(stacks: list[Stack]) -> Sentences:
+    """The same, a layer and a sentence at a time, as the papers hold it."""
+    layers: Sentences = [[] for _ in range(LAYERS)]
+    for stack in stacks:
+        for place in range(len(stack.texts)):
+            for model, weights in enumerate(stack.weights):
+                for block, part in enumerate(weights[:, place].split(HEADS)):
+                    layers[model * DEPTH + block].append(part.contiguous())
+    return layers
+
+
+def paper_norm(a: Tensor, b: Tensor) -> tuple[Tensor, int]:
+    return (a[:, None] - b[None]).pow(2).sum(dim=(-2, -1)).sqrt(), 1
+
+
+def paper_pearson(a: Tensor, b: Tensor) -> tuple[Tensor, int]:
+    centred = [m - m.mean(dim=-1, keepdim=True) for m in (a, b)]
+    scale = [m.pow(2).sum(dim=-1).sqrt() for m in centred]
+    product = (centred[0][:, None] * centred[1][None]).sum(dim=-1)
+    rows = product / (scale[0][:, None] * scale[1][None])
+    alive = rows.isfinite()
+    return torch.where(alive, rows, 0.0).sum(dim=-1), alive.sum(dim=-1)
+
+
+def paper_js(a: Tensor, b: Tensor) -> tuple[Tensor, int]:
+    p, q = a[:, None], b[None]
+    middle = (p + q) / 2
+    terms = torch.xlogy(p, p / middle) + torch.xlogy(q, q / middle)
+    return terms.sum(dim=(-2, -1)) / 2, a.shape[-1]
+
+
+def paper_js_by_logs(a: Tensor, b: Tensor) -> tuple[Tensor, int]:
+    """The same where no weight is 0, so that plain logarithms do, two to three times as fast as xlogy."""
+    p, q = a[:, None], b[None]
+    middle = (p + q) / 2
+    terms = p * (p / middle).log() + q * (q / middle).log()
+    return terms.sum(dim=(-2, -1)) / 2, a.shape[-1]
+
+
+PAPER = {"attention_norm": paper_norm, "attention_pearson": paper_pearson, "attention_js": paper_js}
+
+
+def paper_way(one: Callable[[Tensor, Tensor], Any], layers: Sentences, pairs: list[tuple[int, int]]) -> list[Tensor]:
+    """Per pair of layers the mean over sentences or words, (heads, heads)."""
+    found = []
+    for i, j in pairs:
+        total: Any = 0.0
+        count: Any = 0
+        for a, b in zip(layers[i], layers[j], strict=True):
+            value, rows = one(a, b)
+            total, count = total + value, count + rows
+        found.append(total / count)
+    return found
+
+
+def ours(name: str, found: list[ls.Model], stacks: list[Stack]) -> Panel:
+    """The statistics of all pairs of heads of all pairs of layers."""
+    work = AttentionWork(Groups(found, None), None, "pydocs", None, 1, Attending())
+    panel = Panel(work, [(0, 0), (0, 1), (1, 1)], False, [ls.measure(name)])
+    for stack in stacks:
+        panel.update(stack)
+    return panel
+
+
+def difference(name: str, panel: Panel, expected: list[Tensor], pairs: list[tuple[int, int]]) -> float:
+    """How far the papers' way is from ours, on the pairs that it was timed on."""
+    worst = 0.0
+    for (i, j), value in zip(pairs, expected, strict=True):
+        sums = panel.sums[name][i // DEPTH, j // DEPTH]
+        rows, columns = (slice(k % DEPTH * HEADS, (k % DEPTH + 1) * HEADS) for k in (i, j))
+        mean = (sums[0] / sums[1])[rows, columns]
+        worst = max(worst, float((mean - value).abs().max()))
+    return worst
+
+
+def measure(found: list[ls.Model], stacks: list[Stack], sample: int) -> dict[str, float]:
+    layers = by_sentence(stacks)
+    every = [(i, j) for i in range(LAYERS) for j in range(i, LAYERS)]
+    pairs = [every[k] for k in np.linspace(0, PAIRS - 1, sample).astype(int)]
+    results: dict[str, float] = {}
+    for name, one in PAPER.items():
+        ours(name, found, stacks[:2])  # warm up
+        taken, panel = seconds(lambda name=name: ours(name, found, stacks), 2)
+        paper_way(one, layers, pairs[:1])
+        naive, expected = seconds(lambda one=one: paper_way(one, layers, pairs))
+        results[f"{name}, s"] = taken
+        results[f"the papers' way / {name}"] = naive * PAIRS / sample / taken
+        results[f"{name}, difference"] = difference(name, panel, expected, pairs)
+        if name == "attention_js":
+            plain = seconds(lambda: paper_way(paper_js_by_logs, layers, pairs))[0]
+            results[f"the papers' way with plain logarithms / {name}"] = plain * PAIRS / sample / taken
+    together = ["attention_cka", "attention_svcca", "attention_pwcca"]
+    task = "pydocs"
+    count = sum(len(stack.texts) for stack in stacks)
+    results["attention_cka, _svcca and _pwcca, models included, s"] = seconds(
+        lambda: ls.compare(found, measure=together, task=task, limit=count)
+    )[0]
+    results["all six in one pass, models included, s"] = seconds(
+        lambda: ls.compare(found, measure=[*PAPER, *together], task=task, limit=count)
+    )[0]
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sentences", type=int, default=500)
+    parser.add_argument("--pairs", type=int, default=6, help="pairs of layers on which the papers' way is timed")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    options = parser.parse_args()
+    found = models(options.device)
+    taken, stacks = seconds(lambda: attention(found, options.sentences))
+    words = sum(len(s.texts) * s.weights[0].shape[-1] for s in stacks)
+    results = {"word-level attention of both models, s": taken, **measure(found, stacks, options.pairs)}
+    if options.format == "json":
+        print(json.dumps(results, indent=1))
+        return
+    print(
+        f"{LAYERS} layers x {HEADS} attention heads, {PAIRS} pairs of layers, {options.sentences} sentences, {words:,} "
+        f"words, {options.device}, {platform.machine()}, {torch.get_num_threads()} threads; the papers' way timed on "
+        f"{options.pairs} pairs of layers"
+    )
+    for name, value in results.items():
+        print(f"  {name:60} {value:10.4g}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
