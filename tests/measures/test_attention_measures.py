@@ -94,7 +94,8 @@ def test_stacks_of_any_size_give_the_same(monkeypatch):
     monkeypatch.setattr(attention, "_STACK", 1)
     monkeypatch.setattr(heads, "_DISTANCES", 1)
     monkeypatch.setattr(jensen_shannon, "_COLUMNS", 5)
-    monkeypatch.setitem(jensen_shannon._BLOCK, "cpu", 9)
+    monkeypatch.setattr(jensen_shannon, "_BLOCK", 9)
+    monkeypatch.setattr(jensen_shannon, "_GPU_BLOCK", 9)
     assert [ls.measure(name)(a, b) for name in NAMES] == pytest.approx(expected, abs=1e-10)
 
 
@@ -112,8 +113,21 @@ def test_mixture_sums(columns, same):
         half_b = half_a if same else jensen_shannon.halved(b.to(dtype))
         found = jensen_shannon.mixture_sums(half_a, half_b)
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance * columns)
+        plain = jensen_shannon.plain_mixture_sums(half_a, half_b)
+        torch.testing.assert_close(plain, expected, rtol=tolerance, atol=tolerance * columns)
         own = torch.special.xlogy(a, a).sum(dim=-1)
         torch.testing.assert_close(jensen_shannon.entropies(half_a), own, rtol=tolerance, atol=tolerance * columns)
+
+
+def test_threads_share_the_entries():
+    generator = torch.Generator().manual_seed(0)
+    half = jensen_shannon.halved(torch.rand(5, 9000, generator=generator))
+    one = jensen_shannon.mixture_sums(half, half)
+    try:
+        torch.set_num_threads(3)
+        torch.testing.assert_close(jensen_shannon.mixture_sums(half, half), one)
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_undefined_is_nan_with_the_reason():

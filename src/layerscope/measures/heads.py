@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from layerscope.measures.jensen_shannon import entropies, halved, mixture_sums
 from layerscope.measures.registry import CONSTANT, Undefined
 
 _DISTANCES = 1 << 20  # pairs of heads x sentences at a time
-_ROUNDING = 1e-13  # of the summed squares: a squared distance below it is rounding
+_NEAR = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the summed squares: below, the difference has too few digits
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,30 @@ class Mask:
         if self.causal:
             side = side.tril()
             side = side / side.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(side.dtype).tiny)
-        return side if bool(self.alive.all()) else side * self.alive[..., None].to(side.dtype)
+        return side if self.complete else side * self.alive[..., None].to(side.dtype)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every row counts."""
+        return bool(self.alive.all())
+
+    def inside(self, side: Tensor) -> Tensor:
+        """(t, t): 1 where a word may be attended to."""
+        ones = torch.ones(side.shape[-2:], dtype=side.dtype, device=side.device)
+        return ones.tril() if self.causal else ones
+
+    def counted(self, side: Tensor) -> Tensor:
+        """(sentences, t, t): 1 where an entry counts."""
+        return self.inside(side) * self.alive[..., None].to(side.dtype)
 
     def entries(self, side: Tensor) -> Tensor:
         """(heads, entries that count), side by side."""
-        keep = self.alive[..., None].expand(side.shape[1:])
-        if self.causal:
-            keep = keep.tril()
         whole = self.whole(side)
-        return whole.flatten(1) if bool(keep.all()) else whole[:, keep]
+        if self.complete and not self.causal:
+            return whole.flatten(1)
+        return whole[:, self.counted(side).bool()]
 
-    @property
+    @cached_property
     def count(self) -> int:
         """How many rows count."""
         return int(self.alive.sum())
@@ -69,42 +83,50 @@ class HeadMeasure:
 
 
 def prepare_norm(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-    """(sentences, heads, t^2) in float64, and how many sentences have a row that counts."""
-    flat = mask.whole(side).transpose(0, 1).flatten(2).double()
-    return flat, mask.alive.any(dim=1).sum().double()
+    """(sentences, heads, t^2) less uniform attention, and how many sentences have a row that counts.
+
+    Distances do not see what is taken from all heads; what is left is about as large as the distances are.
+    """
+    whole = mask.whole(side)
+    moved = whole - mask.inside(whole) / mask.inside(whole).sum(dim=-1, keepdim=True)
+    if mask.causal or not mask.complete:
+        moved *= mask.counted(moved)
+    return moved.transpose(0, 1).flatten(2), mask.alive.any(dim=1).sum().double()
 
 
 def update_norm(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
-    """Sums of |A - B|_F, from |A|^2 + |B|^2 - 2 <A, B> in float64; what is rounding counts as 0."""
+    """Sums of |A - B|_F, from |A|^2 + |B|^2 - 2 <A, B>; where that is near 0, from A - B itself."""
     left, right = a[0], b[0].to(a[0].device)
+    near = _NEAR[left.dtype]
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64, device=left.device)
     size = max(1, _DISTANCES // total.numel())
     for one, two in zip(left.split(size), right.split(size), strict=True):
         square_a, square_b = (side.pow(2).sum(dim=-1) for side in (one, two))
         scale = square_a[:, :, None] + square_b[:, None, :]
         squares = torch.baddbmm(scale, one, two.transpose(1, 2), alpha=-2.0)
-        squares.masked_fill_(squares < scale.mul_(_ROUNDING), 0.0)
+        for place in (squares <= scale.mul_(near)).nonzero().split(_DISTANCES // one.shape[2] + 1):
+            sentence, i, j = place.unbind(dim=1)
+            squares[sentence, i, j] = (one[sentence, i] - two[sentence, j]).pow_(2).sum(dim=-1)
         total += squares.sqrt_().sum(dim=0)
     return torch.stack([total, a[1].expand_as(total)])
 
 
 def prepare_pearson(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
     """(heads, entries) rows less their means, at unit length, 0 if they do not vary; (heads, rows) whether they do."""
-    whole, length = mask.whole(side).double(), side.shape[-1]
+    whole = mask.whole(side)
+    inside = mask.inside(whole)
+    centred = whole - whole.sum(dim=-1, keepdim=True) / inside.sum(dim=-1, keepdim=True)
     if mask.causal:
-        inside = torch.ones(length, length, dtype=whole.dtype, device=whole.device).tril()
-        centred = (whole - whole.sum(dim=-1, keepdim=True) / inside.sum(dim=-1, keepdim=True)) * inside
-    else:
-        centred = whole - whole.mean(dim=-1, keepdim=True)
-    spread = centred.pow(2).sum(dim=-1, keepdim=True)
-    varies = spread > CONSTANT * whole.pow(2).sum(dim=-1, keepdim=True)
+        centred *= inside
+    spread = torch.linalg.vecdot(centred, centred)[..., None]
+    varies = spread > CONSTANT * torch.linalg.vecdot(whole, whole)[..., None]
     centred *= torch.where(varies, spread, torch.inf).rsqrt()
-    return centred.flatten(1), varies.flatten(1).double()
+    return centred.flatten(1), varies.flatten(1).to(whole.dtype)
 
 
 def update_pearson(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
     """Sums of the correlations of rows, and how many rows vary in both heads."""
-    return torch.stack([left @ right.to(left.device).T for left, right in zip(a, b, strict=True)])
+    return torch.stack([left @ right.to(left.device).T for left, right in zip(a, b, strict=True)]).double()
 
 
 def prepare_js(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor, int]:
