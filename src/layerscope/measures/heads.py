@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.measures.jensen_shannon import entropies, halved, mixture_sums
+from layerscope.measures.jensen_shannon import entropies, halved, mirrored, mixture_sums
 from layerscope.measures.registry import CONSTANT, Undefined
 
 _DISTANCES = 1 << 20  # pairs of heads x sentences at a time
-_NEAR = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the summed squares: below, the difference has too few digits
+_TILE = 48  # heads at a time, where half of the pairs can be left out
+_NEAR = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the summed squares: below, too few digits are left
+_FEW = 0.01  # of the pairs may be near in float32; more, and float64 is faster than to take them one by one
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,47 @@ def prepare_norm(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
 
 
 def update_norm(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
-    """Sums of |A - B|_F, from |A|^2 + |B|^2 - 2 <A, B>; where that is near 0, from A - B itself."""
+    """Sums of |A - B|_F. Of a side with itself each pair of heads is worked on about once."""
     left, right = a[0], b[0].to(a[0].device)
-    near = _NEAR[left.dtype]
+    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64, device=left.device)
+    tile = _TILE if b is a else total.shape[0]
+    for first in range(0, total.shape[0], tile):
+        rows, start = slice(first, first + tile), first if b is a else 0
+        total[rows, start:] = _distances(left[:, rows], right[:, start:], b is a)
+    if b is a:
+        total = mirrored(total).fill_diagonal_(0.0)
+    return torch.stack([total, a[1].expand_as(total)])
+
+
+def _distances(left: Tensor, right: Tensor, own: bool) -> Tensor:
+    """(N, M) float64: sums over sentences of |A - B|, from |A|^2 + |B|^2 - 2 <A, B> where that has enough digits.
+
+    `own`: head i is the same in both, which nobody needs to know.
+    """
     total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64, device=left.device)
     size = max(1, _DISTANCES // total.numel())
-    for one, two in zip(left.split(size), right.split(size), strict=True):
-        square_a, square_b = (side.pow(2).sum(dim=-1) for side in (one, two))
-        scale = square_a[:, :, None] + square_b[:, None, :]
-        squares = torch.baddbmm(scale, one, two.transpose(1, 2), alpha=-2.0)
-        for place in (squares <= scale.mul_(near)).nonzero().split(_DISTANCES // one.shape[2] + 1):
+    for pair in zip(left.split(size), right.split(size), strict=True):
+        one, two = pair
+        squares, near = _squares(one, two, own)
+        if one.dtype == torch.float32 and len(near) > _FEW * squares.numel():
+            one, two = one.double(), two.double()
+            squares, near = _squares(one, two, own)
+        for place in near.split(_DISTANCES // one.shape[2] + 1):
             sentence, i, j = place.unbind(dim=1)
             squares[sentence, i, j] = (one[sentence, i] - two[sentence, j]).pow_(2).sum(dim=-1)
         total += squares.sqrt_().sum(dim=0)
-    return torch.stack([total, a[1].expand_as(total)])
+    return total
+
+
+def _squares(one: Tensor, two: Tensor, own: bool) -> tuple[Tensor, Tensor]:
+    """(sentences, N, M) squared distances, and the places of those that are near 0."""
+    square_a, square_b = (torch.linalg.vecdot(side, side) for side in (one, two))
+    scale = square_a[:, :, None] + square_b[:, None, :]
+    squares = torch.baddbmm(scale, one, two.transpose(1, 2), alpha=-2.0)
+    close = squares <= scale.mul_(_NEAR[one.dtype])
+    if own:
+        close.diagonal(dim1=1, dim2=2).fill_(False)
+    return squares, close.nonzero() if bool(close.any()) else close.new_empty(0, 3, dtype=torch.int64)
 
 
 def prepare_pearson(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
