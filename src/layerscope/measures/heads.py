@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layerscope.measures.jensen_shannon import entropies, halved, mirrored, mixture_sums
+from layerscope.measures.jensen_shannon import entropies, halved, mixture_sums
 from layerscope.measures.registry import CONSTANT, Undefined
 
 _DISTANCES = 1 << 20  # pairs of heads x sentences at a time
-_TILE = 48  # heads at a time, where half of the pairs can be left out
 _NEAR = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the summed squares: below, too few digits are left
 _FEW = 0.01  # of the pairs may be near in float32; more, and float64 is faster than to take them one by one
 
@@ -33,8 +32,12 @@ class Mask:
 
     @staticmethod
     def of(sides: Sequence[Tensor], causal: bool = False) -> Mask:
-        alive = [(side.tril() if causal else side).sum(dim=-1).gt(0).all(dim=0).to(sides[0].device) for side in sides]
-        return Mask(torch.stack(alive).all(dim=0), causal)
+        found = []
+        for side in sides:
+            ones = torch.ones(side.shape[-1], dtype=side.dtype, device=side.device)
+            total = (side.tril() if causal else side) @ ones  # much faster than a sum over so few
+            found.append(total.gt(0).all(dim=0).to(sides[0].device))
+        return Mask(torch.stack(found).all(dim=0), causal)
 
     def whole(self, side: Tensor) -> Tensor:
         """The side with rows that do not count set to 0; causal rows brought back to a sum of one."""
@@ -97,15 +100,10 @@ def prepare_norm(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
 
 
 def update_norm(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
-    """Sums of |A - B|_F. Of a side with itself each pair of heads is worked on about once."""
-    left, right = a[0], b[0].to(a[0].device)
-    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64, device=left.device)
-    tile = _TILE if b is a else total.shape[0]
-    for first in range(0, total.shape[0], tile):
-        rows, start = slice(first, first + tile), first if b is a else 0
-        total[rows, start:] = _distances(left[:, rows], right[:, start:], b is a)
+    """Sums of |A - B|_F."""
+    total = _distances(a[0], b[0].to(a[0].device), b is a)
     if b is a:
-        total = mirrored(total).fill_diagonal_(0.0)
+        total.fill_diagonal_(0.0)
     return torch.stack([total, a[1].expand_as(total)])
 
 
@@ -134,10 +132,12 @@ def _squares(one: Tensor, two: Tensor, own: bool) -> tuple[Tensor, Tensor]:
     square_a, square_b = (torch.linalg.vecdot(side, side) for side in (one, two))
     scale = square_a[:, :, None] + square_b[:, None, :]
     squares = torch.baddbmm(scale, one, two.transpose(1, 2), alpha=-2.0)
-    close = squares <= scale.mul_(_NEAR[one.dtype])
     if own:
-        close.diagonal(dim1=1, dim2=2).fill_(False)
-    return squares, close.nonzero() if bool(close.any()) else close.new_empty(0, 3, dtype=torch.int64)
+        squares.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    near = _NEAR[one.dtype]
+    if bool(squares.amin() > near * (square_a.amax() + square_b.amax())):  # as a rule, and quickly seen
+        return squares, torch.empty(0, 3, dtype=torch.int64, device=one.device)
+    return squares, (squares <= scale.mul_(near)).nonzero()
 
 
 def prepare_pearson(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
