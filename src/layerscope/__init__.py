@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from layerscope.data import Task, task, tasks
     from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
-    from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
+    from layerscope.measures import Moments, Similarity, compare, compare_weights, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
     from layerscope.surgery import LayerPlan, cut, save, skip, truncate
     from layerscope.tuning import Strategy
@@ -75,6 +75,7 @@ _HOMES = {
     "blocks": "analysis",
     "choose": "analysis",
     "compare": "measures",
+    "compare_weights": "measures",
     "copy_run": "analysis",
     "cut": "surgery",
     "evaluate": "extract",
@@ -136,6 +137,7 @@ __all__ = [
     "blocks",
     "choose",
     "compare",
+    "compare_weights",
     "copy_run",
     "cut",
     "evaluate",
