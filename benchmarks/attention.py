@@ -4,9 +4,9 @@ Run with: python benchmarks/attention.py [--sentences 500] [--pairs 6] [--device
 
 The papers' way takes every pair of layers by itself and every sentence by itself, and broadcasts heads against heads.
 It is timed on some pairs of layers, and its time for all 300 follows. Both ways start from the same word-level
-attention on the device; what the models need to make it is printed beside. `--clock cpu` counts seconds of CPU time with
-one thread, for machines that are busy with other work. Needs the `demo` extra for a tokenizer; the models are random
-BERTs, since speed does not depend on the weights.
+attention on the device; what the models need to make it is printed beside. `--clock cpu` counts seconds of CPU time
+with one thread, for machines that are busy with other work. Needs the `demo` extra for a tokenizer; the models are
+random BERTs, since speed does not depend on the weights.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Measures of attention against their plain definitions, on arrays and on models."""
 
 import math
+import os
+import subprocess
+import sys
 
 import attention_reference as reference
 import numpy as np
@@ -311,6 +314,23 @@ def test_saved_loaded_and_drawn(corpus, tmp_path):
     assert again.plot(tmp_path / "layers.png").images[0].get_array().shape == (4, 4)
     with pytest.raises(InputError, match="There is no row layer 0; there are 1, 2, 3, 4"):
         found.plot_heads(0, 1)
+
+
+def test_two_processes_add_up_to_one(corpus, tmp_path):
+    folder = zoo.save(tmp_path / "model", "bert")
+    names = ["attention_js", "attention_norm", "attention_svcca"]
+    expected = ls.compare(folder, task=corpus, measure=names)
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    command += ["-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt")]
+    command += ["--measure", ",".join(names), "-o", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, alone in expected.items():
+        together = ls.Similarity.load(tmp_path / "out" / f"{name}.parquet")
+        assert together.n == alone.n
+        np.testing.assert_allclose(together.values, alone.values, atol=1e-5)
 
 
 def test_texts_of_one_word_have_no_correlation(tmp_path):
