@@ -27,7 +27,7 @@ from layerscope.progress import progress
 
 UNITS = ("words", "tokens")
 _WINDOW = 2048  # texts that are sorted by length together
-_BUDGET = {"cpu": 1 << 24, "cuda": 1 << 28}  # attention weights of all models and layers in a stack
+_BUDGET = {"cpu": 1 << 24, "cuda": 1 << 27}  # attention weights of all models and layers in a stack
 _AFTER = 1 << 30  # the number of the first special token behind the words
 
 
