@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from layerscope.data import Task, task, tasks
     from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
-    from layerscope.measures import Moments, Similarity, compare, measure, measures, panels
+    from layerscope.measures import Moments, Similarity, compare, compare_weights, measure, measures, panels
     from layerscope.models import Model, Replay, families, load
     from layerscope.report import RunRecord, figures, read_run, report, write_run
     from layerscope.surgery import Injection, LayerPlan, cut, inject, save, skip, truncate
@@ -90,6 +90,7 @@ _HOMES = {
     "blocks": "analysis",
     "choose": "analysis",
     "compare": "measures",
+    "compare_weights": "measures",
     "copy_run": "analysis",
     "cut": "surgery",
     "evaluate": "extract",
@@ -168,6 +169,7 @@ __all__ = [
     "blocks",
     "choose",
     "compare",
+    "compare_weights",
     "copy_run",
     "cut",
     "evaluate",

@@ -98,6 +98,27 @@ def test_extract_prints_a_table_or_json_and_saves(model, reviews, tmp_path):
     assert records[0]["top_direction"] is None  # the summary token of layer 0: undefined, not 0
 
 
+def test_compare_attention(model, reviews, tmp_path):
+    out = tmp_path / "out"
+    words = tmp_path / "words.txt"
+    words.write_text("the file is a list\nreturn this string of value s\nnot an object\n")
+    done = run("compare", model, model, "--task", words, "--measure", "attention_js", "--heads", "2,4", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "attention_js over words" in done.stdout
+    assert {path.name for path in out.iterdir()} == {
+        "attention_js.parquet",
+        "attention_js.png",
+        "attention_js-heads.png",
+    }
+    done = run("compare", model, "--task", words, "--measure", "attention_js", "--pool", "tokens", "--keep-special")
+    assert done.returncode == 0, done.stderr
+    done = run("compare", model, "--task", words, "--measure", "attention_js", "--heads", "2,4")
+    assert done.returncode != 0
+    assert "needs --out" in done.stderr
+    done = run("compare", model, "--task", reviews, "--text", "review", "--measure", "attention_js")
+    assert "split into words" in done.stderr
+
+
 def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     out = tmp_path / "out"
     done = run("compare", model, "--task", reviews, "--text", "review", "--measure", "cka,neuron", "-o", out)

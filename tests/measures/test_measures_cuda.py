@@ -41,5 +41,6 @@ def test_measures_of_gpu_tensors():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 6, generator=generator)
     y = x @ torch.randn(6, 5, generator=generator) + torch.randn(200, 5, generator=generator)
-    for name in ls.measures()["name"]:
+    table = ls.measures()
+    for name in table["name"][table["needs"] != "attention"]:
         assert ls.measure(name)(x.cuda(), y.cuda()) == pytest.approx(ls.measure(name)(x, y), abs=1e-6)

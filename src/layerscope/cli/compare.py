@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,10 +12,14 @@ from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, listed
 from layerscope.errors import InputError
 
+if TYPE_CHECKING:
+    from layerscope.measures import Similarity
+
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Example:  `layerscope compare demo:minilm --task pydocs --pool mean --measure cka,svcca -o out`"
+        epilog="Example:  `layerscope compare demo:minilm --task pydocs --pool mean --measure cka,svcca -o out`  "
+        "(attention: `--measure attention_js --heads 3,5`)"
     )(compare)
 
 
@@ -23,13 +28,21 @@ def compare(
     task: str = Data.task,
     measure: str = typer.Option("cka", help="One or several measures, with commas; `layerscope measures` lists them."),
     split: str | None = Data.split,
-    pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),
+    pool: str = typer.Option(
+        "cls", help="How tokens become rows: cls, mean, last, words or tokens. Attention is between words, or tokens."
+    ),
     limit: int | None = typer.Option(None, help="Only the first so many examples."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
     ci: float | None = typer.Option(None, help="Add intervals of this level to the tables, such as 0.95."),
     baseline: bool = typer.Option(False, "--baseline", help="Add what shuffled rows give to the tables."),
     blocks: bool = typer.Option(False, "--blocks", help="Split one model's layers into blocks and draw the split."),
+    keep_special: bool = typer.Option(
+        False, "--keep-special", help="Measures of attention: keep special tokens, which are else dropped."
+    ),
+    heads: str | None = typer.Option(
+        None, "--heads", help="With --out, measures by attention head: draw those of two layers as well, such as 3,5."
+    ),
     memory: float = typer.Option(4.0, help="GiB for cross products; where all need more, there are several passes."),
     text: str | None = Data.text,
     text_pair: str | None = Data.text_pair,
@@ -46,12 +59,21 @@ def compare(
 
     if blocks and len(models) != 1:
         raise InputError(f"--blocks splits the layers of one model, and {len(models)} models were given.")
+    if heads is not None and (out is None or heads.count(",") != 1):
+        raise InputError("--heads takes two layers, such as 3,5, and needs --out, a folder for the figure.")
     data = open_task(task, text, text_pair, label, choices, config, skip_bad)
     opened = [ls.load(model) for model in models]
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
     names = [name.strip() for name in measure.split(",") if name.strip()]
-    options = {"split": split, "pool": pool, "limit": limit, "max_length": max_length, "final_norm": final_norm}
-    found = ls.compare(first, second, measure=names, task=data, ci=ci, baseline=baseline, memory=memory, **options)
+    options: dict[str, Any] = {
+        "split": split,
+        "pool": pool,
+        "limit": limit,
+        "max_length": max_length,
+        "final_norm": final_norm,
+    }
+    extras: dict[str, Any] = {"ci": ci, "baseline": baseline, "memory": memory, "keep_special": keep_special}
+    found = ls.compare(first, second, measure=names, task=data, **options, **extras)
     if not Team.current().is_main:
         return
     cuts = {name: ls.blocks(similarity) for name, similarity in found.items()} if blocks else {}
@@ -59,6 +81,7 @@ def compare(
         if out is not None:
             similarity.save(out / f"{name}.parquet")
             cuts.get(name, similarity).plot(out / f"{name}.png")
+            _draw_heads(similarity, heads, out)
         if format is Format.json:
             continue
         rows = [
@@ -95,3 +118,11 @@ def compare(
         show([r for s in found.values() for r in s.to_frame().to_dict("records")], format)
     elif out is not None:
         print(f"Tables and figures are in {out}.")
+
+
+def _draw_heads(similarity: Similarity, layers: str | None, folder: Path) -> None:
+    """The figure of `--heads`, for measures that have one."""
+    if layers is None or similarity.heads is None:
+        return
+    row, column = (part.strip() for part in layers.split(","))
+    similarity.plot_heads(row, column, folder / f"{similarity.measure}-heads.png")

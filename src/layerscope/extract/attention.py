@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,14 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples, Task
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError
+from layerscope.extract.attending import Attending, AttentionStreamer, Stack
 from layerscope.extract.encode import Item, choices_of, encode, texts_of
 from layerscope.extract.forward import Runner
 from layerscope.extract.reading import Reading
 from layerscope.extract.rows import Rows
 from layerscope.extract.run import examples_of
+from layerscope.extract.weights import attention_heads, eager, forward
 from layerscope.models import Model, load
 from layerscope.progress import progress
 
@@ -36,7 +37,7 @@ class AttentionBatch:
 
 
 class Attentions:
-    """Per layer 1..L, one matrix (attention heads, t, t) a text, without padding, special tokens included."""
+    """Per layer 1..L, one matrix (attention heads, t, t) a text, without padding."""
 
     def __init__(self, weights: dict[int, list[Tensor]], rows: Rows, model: str) -> None:
         self._weights = weights
@@ -67,11 +68,22 @@ def attentions(
     layers: Sequence[int] | None = None,
     limit: int | None = None,
     max_length: int = 128,
+    pool: str | None = None,
+    keep_special: bool = False,
     tokenizer: Any = None,
 ) -> Attentions:
-    """The attention weights of a model over a split: `result[layer]` lists (attention heads, t, t), one a text."""
+    """The attention weights of a model over a split: `result[layer]` lists (attention heads, t, t), one a text.
+
+    They are the model's own, between all its tokens, unless `pool` says `words` (summed over attended sub-words,
+    averaged over attending ones) or `tokens`: then special tokens are dropped and rows brought back to a sum of one,
+    but for `keep_special=True`.
+    """
     model = load(model, tokenizer=tokenizer)
     examples = examples_of(task, split, limit)
+    if pool is not None:
+        return _between_units(
+            model, examples, attention_layers(model, layers), Attending(pool, keep_special, max_length)
+        )
     of_text, choice = texts_of(examples), choices_of(examples)
     found: dict[int, list[Any]] = {layer: [None] * len(of_text) for layer in attention_layers(model, layers)}
     with progress(f"attention of {model.name} over {examples.task}", len(examples)) as advance:
@@ -85,6 +97,22 @@ def attentions(
             start += len(texts_of(part))
             advance(len(part))
     rows = Rows(examples.task, examples.split, examples.fingerprint, examples.rows[of_text], choice)
+    return Attentions(found, rows, model.name)
+
+
+def _between_units(model: Model, examples: Examples, layers: Sequence[int], attending: Attending) -> Attentions:
+    heads, of_text = attention_heads(model), texts_of(examples)
+    empty = torch.zeros(heads, 0, 0)  # of a text without a word that is whole
+    found = {layer: [empty] * len(of_text) for layer in layers}
+
+    def keep(stack: Stack) -> None:
+        whole = stack.weights[0].cpu()
+        for place, position in enumerate(stack.positions):
+            for layer in layers:
+                found[layer][position] = whole[(layer - 1) * heads : layer * heads, place].clone()
+
+    AttentionStreamer([model], attending).feed(examples, keep)
+    rows = Rows(examples.task, examples.split, examples.fingerprint, examples.rows[of_text], choices_of(examples))
     return Attentions(found, rows, model.name)
 
 
@@ -104,38 +132,12 @@ def attention_batches(
     items = encode(model, examples, Reading(pool="tokens", special=True, max_length=max_length))
     lengths = np.asarray([len(item) for item in items])
     runner = Runner(model, None, Reading())
-    heads = int(model.network.config.num_attention_heads)
+    heads = attention_heads(model)
     waiting = np.argsort(-lengths, kind="stable")
     with eager(model):
         while len(waiting):
             count = max(1, _BUDGET // (heads * int(lengths[waiting[0]]) ** 2))
             chosen, waiting = waiting[:count], waiting[count:]
             batch = [items[i] for i in chosen]
-            with runner.ready():
-                result = model.network.base_model(**runner.inputs(batch), output_attentions=True)
-            weights = _checked(model, result, len(batch), heads)
+            weights = forward(runner, batch)
             yield AttentionBatch({layer: weights[layer - 1] for layer in layers}, batch, chosen)
-
-
-def _checked(model: Model, result: Any, texts: int, heads: int) -> tuple[Tensor, ...]:
-    weights = getattr(result, "attentions", None) or ()
-    if len(weights) != model.depth or any(w is None or w.shape[:2] != (texts, heads) for w in weights):
-        raise ModelError(
-            f"{model.name} ({model.anatomy.family}) does not give attention weights of its {model.depth} blocks."
-        )
-    return tuple(weights)
-
-
-@contextmanager
-def eager(model: Model) -> Iterator[None]:
-    """Plain attention, the only one that shows its weights, until the block ends."""
-    network = model.network
-    before = network.config._attn_implementation
-    if before != "eager":
-        network.set_attn_implementation("eager")
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        if before != "eager":
-            network.set_attn_implementation(before)

@@ -24,6 +24,7 @@ class Item:
     segment: np.ndarray  # (len(take),) the row of this item that each belongs to
     unit: np.ndarray  # (rows,) the word or token number of each row
     truncated: bool
+    special: np.ndarray  # (t,) whether the tokenizer added the token, as a separator or the like
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -101,7 +102,7 @@ def _item(model: Model, batch: Any, i: int, reading: Reading, limit: int, words:
         take = _tokens(model, ids, special, reading)
         segment = np.zeros(len(take), np.int64) if reading.pool == "mean" else np.arange(len(take))
         unit = take if reading.pool == "tokens" else np.zeros(min(len(take), 1), np.int64)
-    return Item(ids, types, take, segment, unit, truncated)
+    return Item(ids, types, take, segment, unit, truncated, special)
 
 
 def _tokens(model: Model, ids: np.ndarray, special: np.ndarray, reading: Reading) -> np.ndarray:

@@ -91,7 +91,7 @@ class Streamer:
     def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Callable[[float], None]) -> Tally:
         """One window of examples. Every batch goes to every consumer."""
         examples, per_model = window
-        tally = self._agree(examples, per_model)
+        tally = agree(self.models, self.reading, examples, per_model)
         rows_of = _RowMaker(self, examples, per_model[0])
         lengths = np.max([[len(item) for item in items] for items in per_model], axis=0)
 
@@ -108,27 +108,25 @@ class Streamer:
             advance(len(chosen) * len(examples) / len(lengths))
         return tally
 
-    def _agree(self, examples: Examples, per_model: list[list[Item]]) -> Tally:
-        """Rows that every model has: a word cut off for one model is left out for all."""
-        tally = Tally(truncated=sum(any(i.truncated for i in items) for items in zip(*per_model, strict=True)))
-        if (
-            self.reading.pool == "tokens"
-            and len({tokenizer_fingerprint(m.require_tokenizer()) for m in self.models}) > 1
-        ):
-            raise InputError(
-                "The pool 'tokens' needs models with one and the same tokenizer; for models with different "
-                "tokenizers use the pool 'words'."
-            )
-        if self.reading.pool == "words":
-            assert examples.words is not None
-            for items, words in zip(zip(*per_model, strict=True), examples.words, strict=True):
-                common = items[0].unit
-                for item in items[1:]:
-                    common = np.intersect1d(common, item.unit)
-                for item in items:
-                    item.keep(common)
-                tally.words_left_out += len(words) - len(common)
-        return tally
+
+def agree(models: Sequence[Model], reading: Reading, examples: Examples, per_model: list[list[Item]]) -> Tally:
+    """Keep the rows that every model has: a word cut off for one model is left out for all."""
+    tally = Tally(truncated=sum(any(i.truncated for i in items) for items in zip(*per_model, strict=True)))
+    if reading.pool == "tokens" and len({tokenizer_fingerprint(m.require_tokenizer()) for m in models}) > 1:
+        raise InputError(
+            "The pool 'tokens' needs models with one and the same tokenizer; for models with different "
+            "tokenizers use the pool 'words'."
+        )
+    if reading.pool == "words":
+        assert examples.words is not None
+        for items, words in zip(zip(*per_model, strict=True), examples.words, strict=True):
+            common = items[0].unit
+            for item in items[1:]:
+                common = np.intersect1d(common, item.unit)
+            for item in items:
+                item.keep(common)
+            tally.words_left_out += len(words) - len(common)
+    return tally
 
 
 def stream(

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 from layerscope.errors import InputError, log
+from layerscope.extract.attending import Attending
 from layerscope.extract.representations import Representations
+from layerscope.measures.attention_work import AttentionWork, compare_attention
 from layerscope.measures.matrix import Cells, from_moments, matrices, needs, takes_dual
 from layerscope.measures.moments import product_bytes
 from layerscope.measures.registry import Measure, measure
@@ -36,6 +38,7 @@ def compare(
     baseline: bool = False,
     seed: int = 0,
     memory: float = MEMORY,
+    keep_special: bool = False,
     **options: Any,
 ) -> Similarity | dict[str, Similarity]:
     """Every layer of `a` against every layer of `b` (of `a` itself if there is no `b`) under one or several measures.
@@ -49,6 +52,9 @@ def compare(
     of each group where those fit and else from rows; `baseline=True` adds what shuffled rows give, which at small n can
     be high. Where rows are needed, models are extracted first. `memory` (GiB) bounds cross products: where those of
     all layers take more, there are several passes over parts of the pairs.
+
+    Measures of attention need models. They compare attention between words (between tokens with `pool="tokens"`), all
+    layers in a pass of their own; `keep_special=True` keeps special tokens, which are else dropped.
     """
     many = [measure] if isinstance(measure, str) else list(measure)
     wanted = _measures(many, options)
@@ -57,21 +63,65 @@ def compare(
     if ci is not None:
         check_level(ci)
     groups = Groups(a, b)
-    reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
-    work: Work
-    if all(isinstance(source, Representations) for source in groups.sources):
-        if task is not None:
-            raise InputError("A task was given together with representations, which have theirs already.")
-        work = Stored(groups, names)
-    else:
-        work = Streamed(groups, names, task, split, limit, reading)
-        if baseline or (ci is not None and not _by_group(wanted, work, options, memory)):
-            work = Stored(groups.of(work.representations()), work.labels)
+    attention = [m for m in wanted if m.needs == "attention"]
+    wanted = [m for m in wanted if m.needs != "attention"]
+    found: dict[str, Similarity] = {}
+    if attention:
+        _check_attention(attention, wanted, pool, ci, baseline)
+        attending = Attending("tokens" if pool == "tokens" else "words", keep_special, max_length)
+        found = compare_attention(attention, AttentionWork(groups, names, task, split, limit, attending), options)
+    elif keep_special:
+        raise InputError("keep_special belongs to measures of attention; pools have special=True in ls.extract.")
+    if wanted:
+        reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
+        work = _work(groups, names, task, split, limit, reading)
+        found |= _compare_states(wanted, work, options, memory, seed, ci, baseline)
+    return found[many[0]] if isinstance(measure, str) else {name: found[name] for name in many}
+
+
+def _check_attention(
+    attention: Sequence[Measure], others: Sequence[Measure], pool: str, ci: float | None, baseline: bool
+) -> None:
+    first = attention[0].name
+    if ci is not None or baseline:
+        raise InputError(f"Intervals and baselines (ci, baseline) are not there for measures of attention, as {first}.")
+    if not others and pool not in ("cls", "words", "tokens"):  # cls: nothing was said
+        raise InputError(f"{first} compares attention between words or tokens; the pool {pool!r} is for hidden states.")
+
+
+def _work(
+    groups: Groups,
+    names: Sequence[str] | None,
+    task: Any,
+    split: str | None,
+    limit: int | None,
+    reading: dict[str, Any],
+) -> Work:
+    if not all(isinstance(source, Representations) for source in groups.sources):
+        return Streamed(groups, names, task, split, limit, reading)
+    if task is not None:
+        raise InputError("A task was given together with representations, which have theirs already.")
+    return Stored(groups, names)
+
+
+def _compare_states(
+    wanted: list[Measure],
+    work: Work,
+    options: dict[str, Any],
+    memory: float,
+    seed: int,
+    ci: float | None,
+    baseline: bool,
+) -> dict[str, Similarity]:
+    """Measures of hidden states."""
+    by_rows = baseline or (ci is not None and not _by_group(wanted, work, options, memory))
+    if isinstance(work, Streamed) and by_rows:
+        work = Stored(work.groups.of(work.representations()), work.labels)
     job = _Job(wanted, work, options, memory, seed)
     found = job.values() if ci is None else job.with_intervals(ci)
     if baseline:
         job.add_baseline(found)
-    return found[many[0]] if isinstance(measure, str) else found
+    return found
 
 
 def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:

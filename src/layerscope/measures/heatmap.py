@@ -31,6 +31,35 @@ def draw(similarity: Similarity, path: str | Path | None, ax: Axes | None) -> Ax
     return ax
 
 
+def draw_heads(similarity: Similarity, row: int, column: int, path: str | Path | None, ax: Axes | None) -> Axes:
+    """The attention heads of two layers: a matrix of values, a ring around each row's match."""
+    matches = similarity.matches[row, column]
+    assert similarity.heads is not None
+    values = similarity.heads[row, column]
+    own = ax is None
+    sides = [min(max(0.25 * count + 2.0, 3.5), 12.0) for count in reversed(values.shape)]
+    ax = blank(sides[0], sides[1] - 0.4) if ax is None else ax
+    low, high = similarity.bounds if np.isfinite(similarity.bounds).all() else (None, 1.0)
+    image = ax.imshow(np.ma.masked_invalid(values), origin="lower", vmin=low, vmax=high, interpolation="nearest")
+    _hatch(ax, values)
+    alive = np.flatnonzero(matches >= 0)
+    ax.scatter(matches[alive], alive, s=28, facecolors="none", edgecolors="tab:red", linewidths=1.2)
+    for side, axis, place, count in (
+        (ax.yaxis, similarity.row_axis, row, values.shape[0]),
+        (ax.xaxis, similarity.column_axis, column, values.shape[1]),
+    ):
+        step = -(-count // _MOST_TICKS)
+        side.set_ticks(range(0, count, step))
+        side.set_label_text(f"attention heads of layer {axis.layers[place]}, {axis.models[place]}", fontsize=8)
+    ax.tick_params(labelsize=7)
+    ax.set_title(f"{similarity.measure}: {similarity.values[row, column]:.3f}", fontsize=10)
+    if own:
+        ax.figure.colorbar(image, ax=ax, shrink=0.9)
+    if path is not None:
+        write(ax.figure, path)
+    return ax
+
+
 def blank(width: float, height: float) -> Axes:
     """Empty axes on a figure of their own, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -62,11 +91,7 @@ def paint(similarity: Similarity, ax: Axes, low: float, high: float) -> Any:
     image = ax.imshow(
         values, origin="lower", vmin=low, vmax=high, cmap="viridis", interpolation="nearest", aspect="equal"
     )
-    for i, j in np.argwhere(np.isnan(similarity.values)):
-        from matplotlib.patches import Rectangle
-
-        cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="////", linewidth=0)
-        ax.add_patch(cell)
+    _hatch(ax, similarity.values)
     for edge in similarity.row_axis.edges:
         ax.axhline(edge - 0.5, color="white", linewidth=1.5)
     for edge in similarity.column_axis.edges:
@@ -77,6 +102,15 @@ def paint(similarity: Similarity, ax: Axes, low: float, high: float) -> Any:
     ax.set_ylabel(_name(similarity.row_axis))
     ax.set_title(f"{similarity.measure}, n = {similarity.n:,}", fontsize=10)
     return image
+
+
+def _hatch(ax: Axes, values: np.ndarray) -> None:
+    """Undefined cells."""
+    from matplotlib.patches import Rectangle
+
+    for i, j in np.argwhere(np.isnan(values)):
+        cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="////", linewidth=0)
+        ax.add_patch(cell)
 
 
 def scale_of(similarities: Sequence[Similarity]) -> tuple[float, float]:

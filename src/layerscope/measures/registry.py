@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
 Needs = Literal["moments", "rows", "attention"]
 CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
-_FILES = ("linear", "minibatch", "kernels", "neighbours")
+_FILES = ("linear", "minibatch", "kernels", "neighbours", "attention")
 _REGISTRY: dict[str, Measure] = {}
 
 
@@ -115,12 +115,13 @@ def register(
     inverts: bool = False,
     estimate: bool = False,
     factor: Callable[..., Any] | None = None,
+    kind: type[Measure] = Measure,
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options."""
 
     def enter(compute: Callable[..., float]) -> Callable[..., float]:
         doc = (compute.__doc__ or "").strip()
-        _REGISTRY[name] = Measure(
+        _REGISTRY[name] = kind(
             name, family, symmetric, *bounds, invariances, needs, source, compute, inverts, estimate, factor, doc
         )
         return compute

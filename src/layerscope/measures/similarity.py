@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError
 
 if TYPE_CHECKING:
     import pandas
@@ -58,6 +58,14 @@ class Similarity:
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     baseline: np.ndarray | None = None
+    heads: dict[tuple[int, int], np.ndarray] | None = None  # of attention, by head: (heads of i, heads of j) a cell
+
+    @property
+    def matches(self) -> dict[tuple[int, int], np.ndarray]:
+        """Of attention: for each head of row layer i the head (from 0) of column layer j most like it; -1 if none."""
+        if self.heads is None:
+            raise InputError(f"{self.measure} does not match attention heads; attention_norm, _pearson and _js do.")
+        return {cell: matched(values) for cell, values in self.heads.items()}
 
     @property
     def rows(self) -> list[str]:
@@ -104,6 +112,9 @@ class Similarity:
             "extras": [name for name in ("low", "high", "baseline") if getattr(self, name) is not None],
         }
         table = pyarrow.Table.from_pandas(self.to_frame(), preserve_index=False)
+        if self.heads is not None:
+            cells = [self.heads[cell].tolist() for cell in np.ndindex(self.values.shape)]
+            table = table.append_column("heads", pyarrow.array(cells))
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}")
@@ -139,6 +150,9 @@ class Similarity:
             tuple(card["bounds"]),
             card["provenance"],
             **{name: frame[name].to_numpy().reshape(rows, columns) for name in card["extras"]},
+            heads={divmod(k, columns): np.stack(list(cell)) for k, cell in enumerate(frame["heads"])}
+            if "heads" in frame
+            else None,
         )
 
     def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
@@ -147,10 +161,32 @@ class Similarity:
 
         return draw(self, path, ax)
 
+    def plot_heads(
+        self, row: int | str, column: int | str, path: str | Path | None = None, ax: Axes | None = None
+    ) -> Axes:
+        """Every attention head of one layer with every head of another, the matches marked; layers by their labels."""
+        from layerscope.measures.heatmap import draw_heads
+
+        return draw_heads(
+            self, self._place(row, self.rows, "row"), self._place(column, self.columns, "column"), path, ax
+        )
+
+    @staticmethod
+    def _place(label: int | str, labels: list[str], side: str) -> int:
+        if str(label) not in labels:
+            raise InputError(f"There is no {side} layer {label!r}; there are {', '.join(labels)}.")
+        return labels.index(str(label))
+
     def __repr__(self) -> str:
         undefined = int(np.isnan(self.values).sum())
         gaps = f", {undefined} undefined" if undefined else ""
         return f"Similarity({self.measure}, {len(self.row_axis)} x {len(self.column_axis)} layers, n = {self.n}{gaps})"
+
+
+def matched(heads: np.ndarray) -> np.ndarray:
+    """(H,) for each head of the first layer (rows) the head of the second that is most like it; -1 if none is."""
+    filled = np.where(np.isnan(heads), -np.inf, heads)
+    return np.where(np.isneginf(filled.max(axis=1)), -1, filled.argmax(axis=1))
 
 
 def panels(similarities: Mapping[str, Similarity] | Sequence[Similarity], path: str | Path) -> None:

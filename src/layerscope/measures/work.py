@@ -122,7 +122,7 @@ class Stored(Work):
         for other in self.reps[1:]:
             self.reps[0].rows.require_same(other.rows)
         found = [str(reps.info.get("model", f"set {k + 1}")) for k, reps in enumerate(self.reps)]
-        self.labels = _named(found, names)
+        self.labels = named(found, names)
         self.layers = [list(zip(reps.layers, reps.names, strict=True)) for reps in self.reps]
         self.widths = [reps.part(layer, 0, 1).shape[1] for reps in self.reps for layer in reps.layers]
         self.n = len(self.reps[0])
@@ -183,7 +183,7 @@ class Streamed(Work):
         self.examples = examples_of(task, split, limit)
         self.reading = reading
         self._task, self._split, self._limit = task, split, limit
-        self.labels = _named(
+        self.labels = named(
             [
                 m.name if not isinstance(s, (str, Path)) else str(s)
                 for m, s in zip(self.models, groups.sources, strict=True)
@@ -246,7 +246,7 @@ class _Feed:
                 self.tiles[g].update([r[here] for r in rows])
 
 
-def _named(found: list[str], names: Sequence[str] | None) -> list[str]:
+def named(found: list[str], names: Sequence[str] | None) -> list[str]:
     """The sources' names, told apart where two are the same."""
     if names is not None:
         if len(names) != len(found):

@@ -13,6 +13,18 @@ from layerscope.errors import ModelError
 
 
 @dataclass(frozen=True)
+class Projections:
+    """Where a block keeps its attention matrices (paths from the block), and how they lie there."""
+
+    query: str
+    key: str
+    value: str
+    output: str
+    fused: Literal["no", "thirds", "heads"] = "no"  # query, key, value in one: one after another, or head by head
+    layout: Literal["linear", "transposed", "by head"] = "linear"  # (out, in), (in, out) or (width, heads, size)
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """Where one family of transformers keeps what layerscope needs. Paths start at the base model."""
 
@@ -35,7 +47,15 @@ class Anatomy:
     feedforward_out: str | None = None  # the same for the feed-forward part
     lora: tuple[str, ...] = ()  # in a block, the projections that LoRA adapts
     prefix: bool = False  # whether peft's prefix tuning works on it
+    projections: Projections | None = None  # the attention matrices of a block
     generic: bool = False  # found by the generic finder, accepted by the self-check
+
+
+def _fused(
+    path: str, output: str, fused: Literal["thirds", "heads"], layout: Literal["linear", "transposed"] = "linear"
+) -> Projections:
+    """Query, key and value in one matrix."""
+    return Projections(path, path, path, output, fused, layout)
 
 
 _BERT = Anatomy(
@@ -46,10 +66,19 @@ _BERT = Anatomy(
     feedforward_out="output.dense",
     lora=("query", "value"),
     prefix=True,
+    projections=Projections(
+        "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"
+    ),
 )
 _ROBERTA = replace(_BERT, family="roberta", position_offset=2)
 _DEBERTA = replace(
-    _BERT, family="deberta", base_head=(), head=("pooler", "classifier"), lora=("in_proj",), prefix=False
+    _BERT,
+    family="deberta",
+    base_head=(),
+    head=("pooler", "classifier"),
+    lora=("in_proj",),
+    prefix=False,
+    projections=_fused("attention.self.in_proj", "attention.output.dense", "heads"),
 )
 _GPT2 = Anatomy(
     "gpt2",
@@ -63,6 +92,7 @@ _GPT2 = Anatomy(
     feedforward_out="mlp.c_proj",
     lora=("c_attn",),
     prefix=True,
+    projections=_fused("attn.c_attn", "attn.c_proj", "thirds", "transposed"),
 )
 _LLAMA = Anatomy(
     "llama",
@@ -74,6 +104,7 @@ _LLAMA = Anatomy(
     feedforward_out="mlp.down_proj",
     lora=("q_proj", "v_proj"),
     prefix=True,
+    projections=Projections("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
 )
 
 _FAMILIES = (
@@ -89,6 +120,12 @@ _FAMILIES = (
         attention_out="albert_layers.0.attention.dense",
         feedforward_out="albert_layers.0.ffn_output",
         lora=("query", "value"),
+        projections=Projections(
+            "albert_layers.0.attention.query",
+            "albert_layers.0.attention.key",
+            "albert_layers.0.attention.value",
+            "albert_layers.0.attention.dense",
+        ),
     ),
     replace(_BERT, family="electra", base_head=()),
     _DEBERTA,
@@ -96,6 +133,12 @@ _FAMILIES = (
         _DEBERTA,
         family="deberta-v2",
         lora=("query_proj", "value_proj"),
+        projections=Projections(
+            "attention.self.query_proj",
+            "attention.self.key_proj",
+            "attention.self.value_proj",
+            "attention.output.dense",
+        ),
         refused_fields=(
             (
                 "conv_kernel_size",
@@ -111,6 +154,7 @@ _FAMILIES = (
         attention_out="attention.out_lin",
         feedforward_out="ffn.lin2",
         lora=("q_lin", "v_lin"),
+        projections=Projections("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),
     ),
     Anatomy(
         "xlnet",
@@ -123,6 +167,7 @@ _FAMILIES = (
         attention_out="rel_attn.layer_norm",  # its output projection is no module; the adapter reads the sum before it
         feedforward_out="ff.layer_2",
         lora=("layer_1", "layer_2"),  # its attention projections are no modules
+        projections=Projections("rel_attn.q", "rel_attn.k", "rel_attn.v", "rel_attn.o", layout="by head"),
     ),
     _GPT2,
     replace(_GPT2, family="openai-gpt", final_norm=None, prefix=False),
@@ -135,6 +180,7 @@ _FAMILIES = (
         attention_out="attn.Wo",
         feedforward_out="mlp.Wo",
         lora=("Wqkv",),
+        projections=_fused("attn.Wqkv", "attn.Wo", "thirds"),
         keeps_first="the first block of a ModernBERT checkpoint has no attention norm, "
         "so another block in its place would lose its own when reopened",
     ),

@@ -1,0 +1,199 @@
+"""Similarity of single attention heads as sums that add up: over stacks of sentences, over processes.
+
+A stack is (heads, sentences, t, t): sentences of equal length, rows that sum to one. For each measure `prepare` turns
+one side of a stack into what its pairs need, once; `update` gives the sums of every pair of heads of two sides; `value`
+turns the sums of all stacks into similarities. Wu et al. 2020, section 3.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerscope.measures.jensen_shannon import entropies, halved, mixture_sums
+from layerscope.measures.registry import CONSTANT, Undefined
+
+_DISTANCES = 1 << 20  # pairs of heads x sentences at a time
+_NEAR = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the summed squares: below, too few digits are left
+_FEW = 0.01  # of the pairs may be near in float32; more, and float64 is faster than to take them one by one
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which rows and entries of a stack count."""
+
+    alive: Tensor  # (sentences, t): rows in which every head of every side attends to something
+    causal: bool = False  # only to the word itself and earlier ones
+
+    @staticmethod
+    def of(sides: Sequence[Tensor], causal: bool = False) -> Mask:
+        found = []
+        for side in sides:
+            ones = torch.ones(side.shape[-1], dtype=side.dtype, device=side.device)
+            total = (side.tril() if causal else side) @ ones  # much faster than a sum over so few
+            found.append(total.gt(0).all(dim=0).to(sides[0].device))
+        return Mask(torch.stack(found).all(dim=0), causal)
+
+    def whole(self, side: Tensor) -> Tensor:
+        """The side with rows that do not count set to 0; causal rows brought back to a sum of one."""
+        if self.causal:
+            side = side.tril()
+            side = side / side.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(side.dtype).tiny)
+        return side if self.complete else side * self.alive[..., None].to(side.dtype)
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether every row counts."""
+        return bool(self.alive.all())
+
+    def inside(self, side: Tensor) -> Tensor:
+        """(t, t): 1 where a word may be attended to."""
+        ones = torch.ones(side.shape[-2:], dtype=side.dtype, device=side.device)
+        return ones.tril() if self.causal else ones
+
+    def counted(self, side: Tensor) -> Tensor:
+        """(sentences, t, t): 1 where an entry counts."""
+        return self.inside(side) * self.alive[..., None].to(side.dtype)
+
+    def entries(self, side: Tensor) -> Tensor:
+        """(heads, entries that count), side by side."""
+        whole = self.whole(side)
+        if self.complete and not self.causal:
+            return whole.flatten(1)
+        return whole[:, self.counted(side).bool()]
+
+    @cached_property
+    def count(self) -> int:
+        """How many rows count."""
+        return int(self.alive.sum())
+
+
+@dataclass(frozen=True)
+class HeadMeasure:
+    """How one measure of two heads adds up. Sums are (2, N, M): what is averaged, and over how many."""
+
+    prepare: Callable[[Tensor, Mask], Any]
+    update: Callable[[Any, Any], Tensor]
+    value: Callable[[Tensor], Tensor]  # of the mean
+    nothing: str  # why a pair has no value
+
+    def of(self, sums: Tensor) -> Tensor:
+        """(N, M) similarities; NaN where there is nothing to average."""
+        return torch.where(sums[1] > 0, self.value(sums[0] / sums[1].clamp_min(1.0)), torch.nan)
+
+
+def prepare_norm(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
+    """(sentences, heads, t^2) less uniform attention, and how many sentences have a row that counts.
+
+    Distances do not see what is taken from all heads; what is left is about as large as the distances are.
+    """
+    whole = mask.whole(side)
+    moved = whole - mask.inside(whole) / mask.inside(whole).sum(dim=-1, keepdim=True)
+    if mask.causal or not mask.complete:
+        moved *= mask.counted(moved)
+    return moved.transpose(0, 1).flatten(2), mask.alive.any(dim=1).sum().double()
+
+
+def update_norm(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
+    """Sums of |A - B|_F."""
+    total = _distances(a[0], b[0].to(a[0].device), b is a)
+    if b is a:
+        total.fill_diagonal_(0.0)
+    return torch.stack([total, a[1].expand_as(total)])
+
+
+def _distances(left: Tensor, right: Tensor, own: bool) -> Tensor:
+    """(N, M) float64: sums over sentences of |A - B|, from |A|^2 + |B|^2 - 2 <A, B> where that has enough digits.
+
+    `own`: head i is the same in both, which nobody needs to know.
+    """
+    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64, device=left.device)
+    size = max(1, _DISTANCES // total.numel())
+    for pair in zip(left.split(size), right.split(size), strict=True):
+        one, two = pair
+        squares, near = _squares(one, two, own)
+        if one.dtype == torch.float32 and len(near) > _FEW * squares.numel():
+            one, two = one.double(), two.double()
+            squares, near = _squares(one, two, own)
+        for place in near.split(_DISTANCES // one.shape[2] + 1):
+            sentence, i, j = place.unbind(dim=1)
+            squares[sentence, i, j] = (one[sentence, i] - two[sentence, j]).pow_(2).sum(dim=-1)
+        total += squares.sqrt_().sum(dim=0)
+    return total
+
+
+def _squares(one: Tensor, two: Tensor, own: bool) -> tuple[Tensor, Tensor]:
+    """(sentences, N, M) squared distances, and the places of those that are near 0."""
+    square_a, square_b = (torch.linalg.vecdot(side, side) for side in (one, two))
+    scale = square_a[:, :, None] + square_b[:, None, :]
+    squares = torch.baddbmm(scale, one, two.transpose(1, 2), alpha=-2.0)
+    if own:
+        squares.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    near = _NEAR[one.dtype]
+    if bool(squares.amin() > near * (square_a.amax() + square_b.amax())):  # as a rule, and quickly seen
+        return squares, torch.empty(0, 3, dtype=torch.int64, device=one.device)
+    return squares, (squares <= scale.mul_(near)).nonzero()
+
+
+def prepare_pearson(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
+    """(heads, entries) rows less their means, at unit length, 0 if they do not vary; (heads, rows) whether they do."""
+    whole = mask.whole(side)
+    inside = mask.inside(whole)
+    centred = whole - whole.sum(dim=-1, keepdim=True) / inside.sum(dim=-1, keepdim=True)
+    if mask.causal:
+        centred *= inside
+    spread = torch.linalg.vecdot(centred, centred)[..., None]
+    varies = spread > CONSTANT * torch.linalg.vecdot(whole, whole)[..., None]
+    centred *= torch.where(varies, spread, torch.inf).rsqrt()
+    return centred.flatten(1), varies.flatten(1).to(whole.dtype)
+
+
+def update_pearson(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
+    """Sums of the correlations of rows, and how many rows vary in both heads."""
+    return torch.stack([left @ right.to(left.device).T for left, right in zip(a, b, strict=True)]).double()
+
+
+def prepare_js(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor, int]:
+    """Halves (heads, entries), sums of p log p, and how many rows there are."""
+    half = halved(mask.entries(side))
+    return half, entropies(half), mask.count
+
+
+def update_js(a: tuple[Tensor, Tensor, int], b: tuple[Tensor, Tensor, int]) -> Tensor:
+    """Sums of the Jensen-Shannon divergence: sum p log p / 2 + sum q log q / 2 - sum m log m."""
+    half_a, own_a, count = a
+    half_b, own_b = (half_a, own_a) if b is a else (part.to(half_a.device) for part in b[:2])
+    total = (own_a[:, None] + own_b[None, :]) / 2 - mixture_sums(half_a, half_b)
+    if b is a:
+        total.fill_diagonal_(0.0)
+    return torch.stack([total.clamp_min_(0.0), torch.full_like(total, count)])
+
+
+_EMPTY = "no word attends to another one in these sentences"
+MEASURES = {
+    "attention_norm": HeadMeasure(prepare_norm, update_norm, lambda mean: 1 - mean, _EMPTY),
+    "attention_pearson": HeadMeasure(
+        prepare_pearson,
+        update_pearson,
+        lambda mean: mean.clamp(-1.0, 1.0),
+        "no attention head has a word's row that varies in both layers",
+    ),
+    "attention_js": HeadMeasure(prepare_js, update_js, lambda mean: 1 - mean, _EMPTY),
+}
+
+
+def best(heads: Tensor, nothing: str) -> float:
+    """A layer's value: the max over the second layer's heads (columns), the mean over the first's (rows).
+
+    Heads without any value (a uniform head has no correlation) are left out.
+    """
+    known = torch.where(heads.isnan(), -torch.inf, heads).amax(dim=1)
+    known = known[known > -torch.inf]
+    if not len(known):
+        raise Undefined(nothing)
+    return float(known.mean())
