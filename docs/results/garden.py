@@ -23,9 +23,10 @@ import layerscope as ls  # noqa: E402
 MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
 TASK = "sst2"
 NEAR = 0.02  # what a cut may cost
+CHANGED = 0.05  # how much less CKA with the untuned model counts as changed by tuning
 
 
-def top_block(blocks: ls.Blocks, depth: int) -> tuple[int, float, float]:
+def top_block(blocks: ls.Blocks) -> tuple[int, float, float]:
     """The first layer of the last block of layers, mean CKA within that block, and between it and the layers below."""
     first = int(blocks.boundaries[-1])
     layers = [int(name) for name in blocks.similarity.row_axis.layers]
@@ -44,26 +45,27 @@ def cuttable(curve: Any) -> int:
     return (kept.index(False) if False in kept else len(kept)) - 1
 
 
-def sentences(name: str, blocks: ls.Blocks, across: Any, curve: Any) -> list[str]:
+def sentences(blocks: ls.Blocks, across: Any, curve: Any) -> list[str]:
     """Whether the papers' pattern shows, from the numbers."""
     depth = int(curve["layer"].max())
-    first, within, between = top_block(blocks, depth)
+    first, within, between = top_block(blocks)
     shown = blocks.p_value < 0.05 and within > between
     values = np.asarray(across.values)
     layers = [int(layer) for layer in across.row_axis.layers]
     top, low = [i for i, k in enumerate(layers) if k >= first], [i for i, k in enumerate(layers) if 1 <= k < first]
     low_same, top_same = (float(np.nanmean([values[i, i] for i in part])) for part in (low, top))
-    cut = cuttable(curve)
+    cut, learned = cuttable(curve), float(curve["score"].max()) >= float(curve["majority"].iloc[0]) + 5 * NEAR
     scored = dict(zip(curve["layer"], curve["score"], strict=True))
     return [
         f"Blocks: {'yes' if shown else 'no'}. The layers split at {', '.join(blocks.boundaries)} (strength "
         f"{blocks.strength:.2f}, p = {blocks.p_value:.3g}); layers {first}..{depth} have a mean CKA of {within:.2f} "
         f"with one another and of {between:.2f} with those below.",
-        f"Tuning changes the top: {'yes' if top_same < low_same else 'no'}. A tuned layer and the same layer untuned "
-        f"have a mean CKA of {top_same:.2f} in layers {first}..{depth} and of {low_same:.2f} in layers 1..{first - 1}.",
-        f"Top blocks can go: {'yes' if cut > 0 else 'no'}. The whole model scores {scored[depth]:.3f}; {cut} of "
-        f"{depth} blocks can be cut from the top without training within {100 * NEAR:.0f} points "
-        f"({scored[depth - cut]:.3f}).",
+        f"Tuning changes the top: {'yes' if low_same - top_same >= CHANGED else 'no'}. A tuned layer and the same "
+        f"layer untuned have a mean CKA of {top_same:.2f} in layers {first}..{depth} and of {low_same:.2f} in layers "
+        f"1..{first - 1}.",
+        f"Top blocks can go: {'yes' if cut > 0 and learned else 'no'}. The whole model scores {scored[depth]:.3f}; "
+        f"{cut} of {depth} blocks can be cut from the top without training within {100 * NEAR:.0f} points "
+        f"({scored[depth - cut]:.3f})." + ("" if learned else " It has not learned the task, so that says nothing."),
     ]
 
 
@@ -80,7 +82,7 @@ def measured(name: str, limit: int | None, train_limit: int | None) -> tuple[lis
     picture = HERE / f"garden-{name}.png"
     ls.panels([same, across], picture)
     section = [f"## {name}", "", f"![CKA of {name}]({picture.name})", ""]
-    section += [f"- {sentence}" for sentence in sentences(name, blocks, across, curve)]
+    section += [f"- {sentence}" for sentence in sentences(blocks, across, curve)]
     return [*section, ""], curve
 
 

@@ -11,7 +11,7 @@ from layerscope.errors import InputError
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples:  `layerscope models demo:minilm`  `layerscope models --garden`")(models)
+    app.command(epilog="Example:  `layerscope models demo:minilm`; `layerscope models --garden`")(models)
 
 
 def models(

@@ -29,7 +29,9 @@ class Run:
     """Which model, on how much data, where."""
 
     model = typer.Argument(help="A classifier checkpoint: a folder, a hub id or id@revision.")
-    any_model = typer.Argument(help="A checkpoint: a folder, a hub id, id@revision or random:<id or folder>.")
+    any_model = typer.Argument(
+        help="A checkpoint: a folder, a hub id, id@revision, garden:<name> or random:<any of these>."
+    )
     limit = typer.Option(None, "--limit", help="Only the first so many examples.")
     max_length = typer.Option(None, "--max-length", help="Longest text in tokens; the model's limit, at most 512.")
     device = typer.Option(None, "--device", help="cpu, cuda or cuda:1; the first GPU where there is one.")
