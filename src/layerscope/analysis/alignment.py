@@ -53,8 +53,9 @@ def alignment_study(
     """Fit every method from each model to another, on `train` texts, and score it on those and on `test` others.
 
     `pairs` of models are drawn. `against="every"` maps every layer to every other, as within one model (figure 3).
-    `of="attention"` aligns attention weights: a row is a pair of words, a column an attention head. `options` are a
-    method's own, such as {"inn": {"start": "linear"}}. A row of the table is a pair, layers, a method and a split.
+    `of="attention"` aligns attention weights: a row is a pair of words (of tokens where the task has no words), a
+    column an attention head. `options` are a method's own, such as {"inn": {"start": "linear"}}. A row of the table is
+    a pair, its layers, a method and a split.
     """
     import pandas
 
@@ -158,10 +159,10 @@ class _Rows:
         return {layer: reps[layer] for layer in reps.layers}
 
     def _attention(self, model: Model, split: str, count: int) -> dict[int, Tensor]:
-        """(pairs of words, attention heads) of some pairs, the same for every model."""
-        found = attentions(
-            model, self.task, split=split, layers=self.layers, limit=count, max_length=self.max_length, pool="words"
-        )
+        """(pairs of words or tokens, attention heads) of some pairs, the same for every model."""
+        units = "words" if self.task.split(split).words is not None else "tokens"
+        options: dict[str, Any] = {"layers": self.layers, "limit": count, "max_length": self.max_length}
+        found = attentions(model, self.task, split=split, pool=units, **options)
         sizes = [weights.shape[-1] ** 2 for weights in found[found.layers[0]]]
         generator = np.random.default_rng(self.seed)
         some = generator.permutation(sum(sizes))[:_ROWS]
