@@ -25,13 +25,14 @@ def written(frame: pandas.DataFrame, command: str, n: int, width: int) -> str:
     lines = [
         "# Which methods find a map that is there?",
         "",
-        f"Written by `{command}`: X are the mean-pooled states of the last layer of MiniLM over {n} sentences of `pydocs`",
-        f"(width {width}, standardised), Y = f(X) for a random f, half of the rows to learn from. Relative error",
+        f"Written by `{command}`:",
+        f"X are the mean-pooled states of the last layer of MiniLM over {n} sentences of `pydocs` (width {width},",
+        "standardised), Y = f(X) for a random f, half of the rows to learn from. Relative error",
         "|Y - g(X)|^2 / |Y - mean Y|^2 on the other half, mean and standard deviation over repeats. `inn` is a random",
         "invertible network of one coupling block on the features' own halves, as in the paper; `rotated inn` the same",
-        "in other coordinates. With noise of 0.1 no map can come below 0.0099. The last column is table 3 of Ren et al.",
-        "(2023), a mean squared error on other data, so only the order of its rows compares. (PWCCA gives no map; the",
-        "paper's figure for it is that of CCA.)",
+        "in other coordinates. With noise of 0.1 no map can come below 0.0099. The last column is table 3 of Ren et",
+        "al. (2023), a mean squared error on other data, so only the order of its rows compares. (PWCCA gives no map;",
+        "the paper's figure for it is that of CCA.)",
         "",
         "| " + " | ".join(head) + " |",
         "| " + " | ".join("---" for _ in head) + " |",
@@ -50,8 +51,8 @@ def _sentences(mean: pandas.Series) -> list[str]:
         best, second = errors.index[:2]
         linear = mean[truth, 0.0, "linear"]
         found.append(
-            f"- Truth `{truth}`: {best} is best ({errors.iloc[0]:.4f}), then {second} ({errors.iloc[1]:.4f}); solved in "
-            f"closed form with a ridge, linear regression reaches {linear:.4f}."
+            f"- Truth `{truth}`: {best} is best ({errors.iloc[0]:.4f}), then {second} ({errors.iloc[1]:.4f}); linear "
+            f"regression, solved in closed form with a ridge, reaches {linear:.4f}."
         )
     wins = mean["inn", 0.0].drop(["identity", "mean"]).idxmin() == "inn"
     still = mean["rotated inn", 0.0].drop(["identity", "mean"]).idxmin() == "inn"

@@ -45,6 +45,8 @@ COMMANDS = [
     ["skip"],
     ["advise"],
     ["specialty"],
+    ["align"],
+    ["inject"],
     ["tune"],
     ["strategies"],
     ["report"],

@@ -86,6 +86,32 @@ def test_a_command_leaves_a_run_folder_that_can_be_shown(kind, model, words, run
     assert len(done.stdout.splitlines()) == len(found.figures)
 
 
+def test_alignment_and_injection(model, words, run, tmp_path):
+    """Two models, so two weights in the run; every method a line; the floors beside them."""
+    other = zoo.save(tmp_path / "other", "bert", labels=2, seed=1)
+    out = tmp_path / "out"
+    done = run("align", model, other, "--task", words, "--method", "linear,cca,pwcca", "-o", out)
+    assert done.exit_code == 0, done.output
+    found = ls.read_run(out / "align-run")
+    assert [m["weights"] for m in found.models] == [fingerprint(ls.load(m)) for m in (model, other)]
+    curves, table = found.figures
+    assert [one.name for one in curves.series] == ["linear", "cca"]
+    assert table.table["method"] == ["linear", "cca", "pwcca"]
+    done = run("align", model, "--task", words, "--against", "every", "--method", "linear", "-o", out)
+    assert ls.read_run(out / "align-run").figures[0].values.shape == (5, 5)
+    done = run("inject", model, other, "--task", words, "--layer", "all", "--method", "identity,linear", "-o", out)
+    assert done.exit_code == 0, done.output
+    assert "of the most frequent class" in done.output
+    curves, _ = ls.read_run(out / "inject-run").figures
+    assert [one.name for one in curves.series] == ["identity", "linear", "random embedding", "random label"]
+    assert {p.name for p in out.iterdir()} == {
+        *("align-run", "alignment.csv", "alignment.png", "inject-run", "injection.csv", "injection.png")
+    }
+    assert run("report", out, "-o", tmp_path / "report.html").exit_code == 0
+    with pytest.raises(ls.LayerscopeError, match="no alignment method 'pls'"):
+        run("align", model, other, "--task", words, "--method", "pls")
+
+
 def test_the_values_in_the_folder_are_the_command_s(model, words, run, tmp_path):
     done = run("truncate", model, "--task", words, "--curve", "--format", "json", "-o", tmp_path)
     scores = [row["score"] for row in json.loads(done.stdout)]

@@ -183,6 +183,8 @@ def _opened(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Model]:
 
 def _pairs(names: Sequence[str], count: int, against: str, seed: int) -> list[tuple[str, str]]:
     """At most so many ordered pairs of different models, drawn; a model with itself where it is alone."""
+    if count < 1:
+        raise InputError(f"pairs is {count}; it must be at least 1.")
     if len(names) == 1:
         if against == "same":
             raise InputError(
@@ -190,6 +192,8 @@ def _pairs(names: Sequence[str], count: int, against: str, seed: int) -> list[tu
                 "(--against every) between the layers of one."
             )
         return [(names[0], names[0])]
+    if count == 1:
+        return [(names[0], names[1])]  # as they were given
     everything = list(permutations(names, 2))
     some = np.random.default_rng(seed).permutation(len(everything))[:count]
     return [everything[k] for k in sorted(some)]

@@ -23,7 +23,8 @@ def alignment(frame: pandas.DataFrame, table: pandas.DataFrame) -> list[Figure]:
         drawn += [_grid(method, rows) for method, rows in part.groupby("method", sort=False)]
     elif part["layer"].nunique() > 1:
         drawn.append(_curves(part))
-        drawn += [_boxes(method, rows) for method, rows in part.groupby("method", sort=False) if len(rows) > 1]
+        if len(part[["source", "target"]].drop_duplicates()) > 1:
+            drawn += [_boxes(method, rows) for method, rows in part.groupby("method", sort=False)]
     said = "How far every method is from the other model, as mean squared error per entry and relative to its spread."
     return [*drawn, numbers("All methods", said, table.to_dict("records"))]
 
