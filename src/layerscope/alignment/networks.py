@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Self
 
 import torch
@@ -106,16 +106,16 @@ class Network(Aligner):
     def _enter(self, x: Tensor) -> Tensor:
         return x @ self.tensors_["first"] if "first" in self.tensors_ else x
 
-    def _fitted(self) -> nn.Module:
-        """The network without weights of its own; they are in `tensors_`."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            return self._network().to(self.tensors_["x_mean"].device)
+    @cached_property
+    def _frame(self) -> nn.Module:
+        """The network's code; its weights, and what is fixed in it, are in `tensors_`."""
+        with torch.device("meta"):
+            return self._network()
 
     def _run(self, rows: Tensor, **options: Any) -> Tensor:
         start = len("network.")
         own = {name[start:]: p for name, p in self.tensors_.items() if name.startswith("network.")}
-        return functional_call(self._fitted(), own, (rows,), options)
+        return functional_call(self._frame, own, (rows,), options)
 
     def _map(self, x: Tensor) -> Tensor:
         return self._restored(self._run(self._enter(self._standard(x, "x"))), "y")

@@ -31,7 +31,7 @@ class Schedule:
 
 @dataclass
 class Trained:
-    """What came out for one pair of sides: the best weights, and how it went."""
+    """What came out for one pair of sides: the best weights with what is fixed, and how it went."""
 
     parameters: Parameters
     report: dict[str, Any]
@@ -95,7 +95,7 @@ def train(
                 break
     return [
         Trained(
-            {name: p[k].clone() for name, p in best.items()},
+            {**{name: p[k].clone() for name, p in best.items()}, **buffers},
             {"steps": int(reached[k]), "held_out": float(least[k]), "held_out_rows": count},
         )
         for k in range(pairs)
