@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave
 
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@with_columns
 def advise(
     model: str = Run.model,
     task: str = Data.task,
@@ -37,12 +38,7 @@ def advise(
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
     """Which blocks a tuned model can lose within a tolerance: chosen on half of the rows, scored on the other half."""
@@ -52,7 +48,7 @@ def advise(
 
     if save is not None:
         check_free(save, RECORD)  # before the work, not after it
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     found = ls.advise(
         ls.load(model, device=device),
         data,

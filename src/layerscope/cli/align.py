@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, integers, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, listed
 
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     )(align)
 
 
+@with_columns
 def align(
     models: list[str] = typer.Argument(help="Two models or more; one with --against every."),
     task: str = Data.task,
@@ -37,12 +38,7 @@ def align(
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
@@ -51,7 +47,7 @@ def align(
     from layerscope.analysis.alignment import STUDIED
     from layerscope.extract.run import examples_of
 
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = [ls.load(name, device=device) for name in models]
     chosen = method.split(",") if method else list(STUDIED if study else ("linear", "inn"))
     options: dict[str, Any] = {name: {"start": start} for name in ("inn", "mlp") if start != "plain"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import Data, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, listed
 from layerscope.errors import InputError
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     )(compare)
 
 
+@with_columns
 def compare(
     models: list[str] = typer.Argument(help="One model (its layers among themselves), two, or more (all pairs)."),
     task: str = Data.task,
@@ -44,12 +45,8 @@ def compare(
         None, "--heads", help="With --out, measures by attention head: draw those of two layers as well, such as 3,5."
     ),
     memory: float = typer.Option(4.0, help="GiB for cross products; where all need more, there are several passes."),
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    device: str | None = Run.device,
+    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
@@ -61,8 +58,8 @@ def compare(
         raise InputError(f"--blocks splits the layers of one model, and {len(models)} models were given.")
     if heads is not None and (out is None or heads.count(",") != 1):
         raise InputError("--heads takes two layers, such as 3,5, and needs --out, a folder for the figure.")
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
-    opened = [ls.load(model) for model in models]
+    data = columns.open(task)
+    opened = [ls.load(model, device=device) for model in models]
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
     names = [name.strip() for name in measure.split(",") if name.strip()]
     options: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave
 
@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope evaluate path/to/classifier --task sst2`")(evaluate)
 
 
+@with_columns
 def evaluate(
     model: str = Run.model,
     task: str = Data.task,
@@ -22,12 +23,7 @@ def evaluate(
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
@@ -35,7 +31,7 @@ def evaluate(
     import layerscope as ls
     from layerscope.extract.exam import exam
 
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     found = exam(ls.load(model, device=device), data, split=split, limit=limit, max_length=max_length)
     row = {
         "model": model,

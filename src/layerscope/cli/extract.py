@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import Data, integers, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import leave
 
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     )(extract)
 
 
+@with_columns
 def extract(
     model: str = typer.Argument(
         help="A folder, a hub id, id@revision, random:ID (the same untrained), or demo:minilm."
@@ -37,12 +38,7 @@ def extract(
     dtype: str = typer.Option("float32", help="The float type to open the weights in."),
     device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, ...; the first GPU if not given."),
     seed: int = typer.Option(0, help="Decides the weights of random: models."),
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = typer.Option(
         None, "--out", "-o", help="Save the representations and a run folder (`layerscope report`) here."
     ),
@@ -56,7 +52,7 @@ def extract(
 
     if out is not None:
         check_free(out, CARD)  # before the work, not after it
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = ls.load(model, dtype=dtype, device=device, seed=seed)
     reps = ls.extract(
         opened,

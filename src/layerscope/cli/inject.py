@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, integers, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave
 
@@ -16,6 +16,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope inject path/to/a path/to/b --task sst2 --layer all -o out`")(inject)
 
 
+@with_columns
 def inject(
     source: str = typer.Argument(help="The classifier whose states are mapped."),
     target: str = typer.Argument(help="The classifier that goes on with them; it has the same tokenizer."),
@@ -29,12 +30,7 @@ def inject(
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
@@ -43,7 +39,7 @@ def inject(
     from layerscope.analysis.injection import INJECTED
     from layerscope.extract.run import examples_of
 
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     one, two = (ls.load(name, device=device) for name in (source, target))
     chosen: Any = layer if layer in (None, "all") else integers(str(layer))
     frame = ls.injection_study(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
@@ -17,12 +21,70 @@ class Data:
 
     task = typer.Option(..., "--task", help="A task of the registry (layerscope tasks), a file, a folder or a hub id.")
     split = typer.Option(None, "--split", help="validation if there is one, else the only split.")
-    text = typer.Option(None, "--text", help="The column with the text.")
-    text_pair = typer.Option(None, "--text-pair", help="The column with the second text.")
-    label = typer.Option(None, "--label", help="The column with the label.")
-    choices = typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas.")
-    config = typer.Option(None, "--config", help="The configuration of a hub data set.")
-    skip_bad = typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping.")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a data set keeps what: the options that `with_columns` gives a command."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    choices: str | None = None
+    config: str | None = None
+    skip_bad: bool = False
+
+    def open(self, source: str) -> Task:
+        """The task that `--task` and these options name."""
+        import layerscope as ls
+
+        choices: Any = self.choices
+        if choices is not None and "," in choices:
+            choices = choices.split(",")
+        return ls.task(
+            source,
+            text=self.text,
+            text_pair=self.text_pair,
+            label=self.label,
+            choices=choices,
+            config=self.config,
+            skip_bad=self.skip_bad,
+        )
+
+
+COLUMNS = Columns()
+_OPTIONS = {
+    "text": typer.Option(None, "--text", help="The column with the text."),
+    "text_pair": typer.Option(None, "--text-pair", help="The column with the second text."),
+    "label": typer.Option(None, "--label", help="The column with the label."),
+    "choices": typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas."),
+    "config": typer.Option(None, "--config", help="The configuration of a hub data set."),
+    "skip_bad": typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping."),
+}
+
+
+def with_columns(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of `Columns`, in the place of its parameter `columns`."""
+    signature, hints = inspect.signature(command), get_type_hints(command)
+    types = get_type_hints(Columns)
+    parameters = []
+    for name, parameter in signature.parameters.items():
+        if name == "columns":
+            parameters += [
+                inspect.Parameter(field, parameter.kind, default=option, annotation=types[field])
+                for field, option in _OPTIONS.items()
+            ]
+        else:
+            parameters.append(parameter.replace(annotation=hints[name]))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        columns = Columns(**{field: given.pop(field) for field in _OPTIONS})
+        command(columns=columns, **given)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 class Run:
@@ -36,24 +98,6 @@ class Run:
     max_length = typer.Option(None, "--max-length", help="Longest text in tokens; the model's limit, at most 512.")
     device = typer.Option(None, "--device", help="cpu, cuda or cuda:1; the first GPU where there is one.")
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
-
-
-def open_task(
-    source: str,
-    text: str | None,
-    text_pair: str | None,
-    label: str | None,
-    choices: str | None,
-    config: str | None,
-    skip_bad: bool,
-) -> Task:
-    """The task that the options of `Data` name."""
-    import layerscope as ls
-
-    columns = choices.split(",") if choices and "," in choices else choices
-    return ls.task(
-        source, text=text, text_pair=text_pair, label=label, choices=columns, config=config, skip_bad=skip_bad
-    )
 
 
 def shares(text: str) -> list[float]:

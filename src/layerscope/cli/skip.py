@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, integers, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, cut_and_save, show
 from layerscope.cli.record import OUT, leave
 from layerscope.errors import InputError
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     )(skip)
 
 
+@with_columns
 def skip(
     model: str = Run.model,
     task: str = Data.task,
@@ -32,12 +33,7 @@ def skip(
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
     """Leave blocks out of a tuned model and evaluate what is left: some blocks, or the map of all spans."""
@@ -47,7 +43,7 @@ def skip(
         raise InputError("Give either --blocks 3-5, to leave those out, or --map, to see what every span costs.")
     if save is not None and map:
         raise InputError("--save needs --blocks: which of the map's models is to be saved?")
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = ls.load(model, device=device)
     options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
     if not map:

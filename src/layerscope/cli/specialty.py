@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, integers, open_task, shares
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, shares, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave
 
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope specialty demo:minilm --task pydocs --limit 500 -o out`")(specialty)
 
 
+@with_columns
 def specialty(
     model: str = Run.any_model,
     task: str = Data.task,
@@ -33,19 +34,14 @@ def specialty(
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides the subsamples."),
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
     import layerscope as ls
 
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = ls.load(model, device=device)
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
     found = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import Data, open_task
+from layerscope.cli.options import COLUMNS, Columns, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 
 
@@ -14,14 +14,10 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope tasks pydocs`")(tasks)
 
 
+@with_columns
 def tasks(
     name: str | None = typer.Argument(None, help="A task, a file, a folder or a hub id, to see its splits."),
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
     """The tasks that are known by name; or the splits of one data set, with its labels."""
@@ -30,7 +26,7 @@ def tasks(
     if name is None:
         show(ls.tasks().to_dict("records"), format)
         return
-    task = open_task(name, text, text_pair, label, choices, config, skip_bad)
+    task = columns.open(name)
     rows: list[dict[str, Any]] = []
     for split in task.splits:
         if not task.is_here(split):

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, cut_and_save, show
 from layerscope.cli.record import OUT, leave
 from layerscope.errors import InputError
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     )(truncate)
 
 
+@with_columns
 def truncate(
     model: str = Run.model,
     task: str = Data.task,
@@ -31,12 +32,7 @@ def truncate(
     limit: int | None = Run.limit,
     max_length: int | None = Run.max_length,
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
     """Cut the top blocks off a tuned model and evaluate what is left: one depth, or the curve of all."""
@@ -46,7 +42,7 @@ def truncate(
         raise InputError("Give either --keep K, to cut there, or --curve, to see what every cut costs.")
     if save is not None and curve:
         raise InputError("--save needs --keep K: which of the curve's models is to be saved?")
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = ls.load(model, device=device)
     options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
     if not curve:

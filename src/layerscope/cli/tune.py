@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import Data, Run, open_task
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, writable
 from layerscope.errors import InputError
@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope strategies demo:minilm --task pydocs --best 4`")(strategies)
 
 
+@with_columns
 def tune(
     model: str = Run.any_model,
     task: str = Data.task,
@@ -54,12 +55,7 @@ def tune(
     validation_limit: int | None = typer.Option(None, help="Only the first so many validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
     device: str | None = Run.device,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
@@ -83,7 +79,7 @@ def tune(
         "validation_limit": validation_limit,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = ls.load(model, device=device)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
@@ -147,24 +143,20 @@ def tune(
             print(f"Saved in {out}.")
 
 
+@with_columns
 def strategies(
     model: str = Run.any_model,
     task: str = Data.task,
     best: int | None = _BEST,
     method: str = _METHOD,
-    text: str | None = Data.text,
-    text_pair: str | None = Data.text_pair,
-    label: str | None = Data.label,
-    choices: str | None = Data.choices,
-    config: str | None = Data.config,
-    skip_bad: bool = Data.skip_bad,
+    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """The papers' strategies for a model: what each would train and cost, before anything is trained."""
     import layerscope as ls
 
-    data = open_task(task, text, text_pair, label, choices, config, skip_bad)
+    data = columns.open(task)
     opened = ls.load(model)
     frame = ls.strategies(opened, data, best=best, method=method)
     show(frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are a token's")
