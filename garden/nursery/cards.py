@@ -86,6 +86,8 @@ def _scores(scores: dict[str, Any]) -> list[str]:
         "| --- | --- | --- | --- | --- |",
     ]
     for task, found in scores.items():
+        if not found["seeds"]:
+            continue  # only the twin is there yet
         each = ", ".join(f"{score:.3f}" for score in found["seeds"].values())
         twin = "" if found.get("random") is None else f"{found['random']:.3f}"
         mean = sum(found["seeds"].values()) / len(found["seeds"])
