@@ -15,6 +15,8 @@ import layerscope as ls
 # Ren et al. 2023, table 3: L2 distance (their mean squared error per entry) after recovering a random INN.
 PAPER = {"linear": "1.0882", "cca": "0.3060", "svcca": "0.1396", "pwcca": "0.3060", "inn": "0.0059"}
 
+STARTED = "inn, started from linear"
+
 
 def written(frame: pandas.DataFrame, command: str, n: int, width: int) -> str:
     """The page."""
@@ -77,6 +79,10 @@ def main() -> None:
     options = parser.parse_args()
     reps = ls.extract(options.model, "pydocs", split="train", pool="mean", limit=options.limit)
     frame = ls.synthetic_study(reps, repeats=options.repeats)
+    started = ls.synthetic_study(
+        reps, repeats=options.repeats, methods=["inn"], options={"inn": {"start": "linear"}}
+    ).assign(method=STARTED)
+    frame = pandas.concat([frame, started], ignore_index=True)
     command = f"python docs/results/alignment.py --limit {options.limit} --repeats {options.repeats}"
     page = written(frame, command, len(reps), reps.width)
     Path(__file__).with_suffix(".md").write_text(page, encoding="utf-8")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TRUTHS = ("linear", "inn", "rotated inn")
 TRIED = ("identity", "mean", "procrustes", "linear", "cca", "svcca", "inn", "mlp")
 _HIDDEN = 128
+_APART = 1_000_003  # added to the seeds of truths, so that no learner draws the same numbers
 
 
 def synthetic_study(
@@ -54,9 +55,9 @@ def synthetic_study(
     rows = []
     for truth in truths:
         for repeat in range(repeats):
-            y = mapped(truth, x, seed + repeat)
+            y = mapped(truth, x, _APART + seed + repeat)
             for share in noise:
-                generator = torch.Generator().manual_seed(seed + repeat)
+                generator = torch.Generator().manual_seed(_APART + seed + repeat)
                 noisy = y + share * y.std() * torch.randn(y.shape, generator=generator)
                 for method in methods:
                     extra = (options or {}).get(method, {})

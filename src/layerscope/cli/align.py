@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, listed
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def register(app: typer.Typer) -> None:
@@ -72,20 +75,7 @@ def align(
         show(frame.to_dict("records"), format)
     else:
         if not study:
-            kept = [
-                "source",
-                "target",
-                "layer",
-                "target_layer",
-                "method",
-                "split",
-                "n",
-                "mse",
-                "relative",
-                "similarity",
-            ]
-            rows = frame[[name for name in kept if name in frame]]
-            show(rows[rows["split"] == "test"].to_dict("records"), format, title)
+            show(_short(frame).to_dict("records"), format, title)
         show(table.to_dict("records"), format, f"{title}, mean over layers and pairs")
     if out is not None:
         from layerscope.report import pictures
@@ -107,3 +97,14 @@ def align(
             max_length=max_length,
             seed=seed,
         )
+
+
+def _short(frame: DataFrame) -> DataFrame:
+    """The errors on test rows, without what is the same in every row."""
+    rows = frame[frame["split"] == "test"]
+    names = ["layer", "method", "n", *(name for name in ("mse", "relative", "similarity") if name in frame)]
+    if (rows["layer"] != rows["target_layer"]).any():
+        names.insert(1, "target_layer")
+    if rows["source"].nunique() > 1:
+        names = ["source", "target", *names]
+    return rows[names]
