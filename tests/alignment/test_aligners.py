@@ -151,6 +151,25 @@ def test_a_linear_start_is_the_linear_solution_before_training(spaces):
 
 
 @pytest.mark.parametrize("method", ["inn", "mlp"])
+def test_a_linear_start_does_not_overfit_what_stops_it(method):
+    """Rows of noise, hardly more than features: the start has learned nothing, and no held-out row says otherwise."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(100, 80)), generator.normal(size=(100, 80))
+    new = generator.normal(size=(300, 80)), generator.normal(size=(300, 80))
+    aligner = ls.align(x, y, method=method, start="linear", steps=100)
+    assert aligner.error(*new)["relative"] < 1.2
+    assert aligner.report_["held_out"] > 0.7
+
+
+def test_a_network_that_does_not_learn_says_so():
+    x, y = noisy_pair(n=60)
+    with pytest.raises(InputError, match="lower the learning rate"):
+        ls.align(x, y, method="mlp", learning_rate=1e30, steps=30)
+    again = ls.align(x, y, method="inn", steps=5).fit(x[:, :4], y[:, :4])  # another width, the same aligner
+    assert again(x[:, :4]).shape == (60, 4)
+
+
+@pytest.mark.parametrize("method", ["inn", "mlp"])
 def test_side_by_side_is_one_after_another(method):
     x, y = noisy_pair(n=120)
     sides = [(x, y), (x + 1, 2 * y[:, ::-1].copy()), (x**2, y)]
@@ -275,6 +294,10 @@ def test_mistakes_are_sentences(tmp_path):
         ls.align(x, y)(x[:, :5])
     with pytest.raises(InputError, match="strength is 'high'"):
         ls.align(x, y, strength="high")
+    with pytest.raises(InputError, match="strength is nan"):
+        ls.align(x, y, strength=math.nan)
+    with pytest.raises(InputError, match="learning_rate is -1"):
+        ls.align(x, y, method="inn", learning_rate=-1)
     with pytest.raises(InputError, match="start is 'cca'"):
         ls.align(x, y, method="inn", start="cca")
     with pytest.raises(InputError, match="features into two halves"):

@@ -132,6 +132,53 @@ def test_injection_of_another_seed_beats_the_floors(seeds, data, tmp_path):
     assert "random embedding" in (tmp_path / "injection.svg").read_text()
 
 
+def test_one_split_is_cut_in_two(seeds, data):
+    """Labels that nobody can learn score at chance on rows that were not learned from."""
+    part = data.split("train")
+    only = ls.task(pandas.DataFrame({"text": part.texts, "label": np.random.default_rng(3).integers(0, 2, len(part))}))
+    found = ls.injection_study(*seeds, data, split="train", methods=["identity"], train=100)
+    assert found["n"].iloc[0] == 140
+    choice = ls.choose(seeds[0], only)
+    assert abs(choice.probe.values.mean() - 0.5) < 0.1
+
+
+def test_rows_that_do_not_correspond_are_refused(seeds, data):
+    other = zoo.network("xlnet", "encoder")
+    models = [seeds[0], ls.load(other, tokenizer=zoo.tokenizer("xlnet"))]
+    with pytest.raises(InputError, match="do not correspond"):
+        ls.alignment_study(models, data, of="attention", methods=["linear"], pairs=1, train=40, test=40)
+    frame = ls.alignment_study(models, data, methods=["linear"], pairs=1, train=40, test=40)  # whole texts do
+    assert frame["relative"].notna().all()
+
+
+def test_widths_that_differ_leave_methods_out(seeds, data):
+    narrow = zoo.network("bert", labels=2, hidden_size=16)
+    narrow.config.id2label = seeds[0].network.config.id2label
+    narrow = ls.load(narrow, tokenizer=zoo.tokenizer())
+    frame = ls.alignment_study([seeds[0], narrow], data, pairs=1, layers=[4], train=60, test=40, options=QUICK)
+    assert set(frame["method"]) == {"mean", "linear", "cca", "svcca", "pwcca", "mlp"}
+    found = ls.injection_study(seeds[0], narrow, data, train=60, options=QUICK)
+    assert "procrustes" not in set(found["method"])
+
+
+def test_a_source_in_training_mode_is_evaluated_all_the_same(seeds, data):
+    options = {"methods": ["linear"], "limit": 40, "train": 60}
+    expected = ls.injection_study(*seeds, data, **options)["score"]
+    seeds[0].network.train()
+    try:
+        found = [ls.injection_study(*seeds, data, **options)["score"] for _ in range(2)]
+    finally:
+        seeds[0].network.eval()
+    for scores in found:
+        pandas.testing.assert_series_equal(scores, expected)
+
+
+def test_nothing_to_draw_is_a_sentence(seeds, data):
+    frame = ls.alignment_study(seeds, data, methods=["linear"], pairs=1, layers=[0], pool="cls", train=40, test=40)
+    with pytest.raises(InputError, match="nothing to draw"):
+        ls.plot_alignment(frame)
+
+
 def test_what_a_head_reads(seeds):
     assert reads_summary(seeds[0])
     mean = zoo.network("modernbert", labels=2, classifier_pooling="mean")
@@ -140,5 +187,6 @@ def test_what_a_head_reads(seeds):
 
 def test_random_labels():
     labels = np.repeat([0, 1, 2], 200)
-    assert random_labels(labels, "accuracy", 0) == pytest.approx(1 / 3, abs=0.03)
-    assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0)) < 0.1
+    assert random_labels(labels, "accuracy", 0, 3) == pytest.approx(1 / 3, abs=0.03)
+    assert random_labels(labels[:400], "accuracy", 0, 3) == pytest.approx(1 / 3, abs=0.03)  # class 2 has no rows
+    assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)) < 0.1

@@ -90,6 +90,29 @@ def test_label_cca_takes_numbers(planted):
         ls.label_cca(planted.select(rows=slice(30)))
 
 
+def test_names_of_classes_do_not_matter(planted):
+    other = planted.with_labels(np.asarray([7, 0, 3])[planted.labels])
+    for name in ("label_cca", "mutual_information", "numerical_rank"):
+        np.testing.assert_allclose(getattr(ls, name)(other).values, getattr(ls, name)(planted).values, atol=1e-6)
+
+
+def test_what_does_not_vary_has_no_value(planted):
+    constant = ls.Representations.from_arrays([planted[2], np.ones((300, 4))], planted.labels)
+    one = planted.with_labels(np.zeros(300, int))
+    for name in ("label_cca", "mutual_information"):
+        values = getattr(ls, name)(constant).values
+        assert not np.isnan(values[0])
+        assert np.isnan(values[1])
+        with pytest.raises(InputError, match="1 class only"):
+            getattr(ls, name)(one)
+        with pytest.raises(InputError, match="at least 100 rows for 10 folds and intervals"):
+            getattr(ls, name)(planted.select(rows=slice(60)), ci=0.9)
+        with pytest.raises(InputError, match="folds is 2"):
+            getattr(ls, name)(planted, folds=2)
+        with pytest.raises(InputError, match="subsamples is 0"):
+            getattr(ls, name)(planted, ci=0.9, subsamples=0)
+
+
 def test_a_ridge_is_that_of_the_textbook(planted):
     import torch
 
@@ -183,6 +206,12 @@ def test_mistakes_are_sentences(planted):
     train, validation = halves(planted)
     with pytest.raises(InputError, match="no kind of probe 'tree'"):
         ls.probe(train, validation, kind="tree")
+    with pytest.raises(InputError, match="no metric 'auc'"):
+        ls.probe(train, validation, metric="auc")
+    with pytest.raises(InputError, match="1 class only"):
+        ls.probe(train.with_labels(np.zeros(200, int)), validation)
+    with pytest.raises(InputError, match="the other numbers"):
+        ls.probe(train, validation.with_labels(np.linspace(0, 1, 100)))
     with pytest.raises(InputError, match="layers differ"):
         ls.probe(train, validation.select(layers=[1, 2]))
     with pytest.raises(InputError, match="has none"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -401,6 +402,16 @@ def test_specialty_on_the_command_line(model, labelled, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Next: layerscope tune" in done.stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png", "specialty-run"}
+
+
+def test_the_recommended_command_can_be_run_as_it_stands(model, tmp_path):
+    rows = [f"the {'file' if i % 2 else 'list'} is {i},{'file' if i % 2 else 'list'}" for i in range(60)]
+    (tmp_path / "data.csv").write_text("words,kind\n" + "\n".join(rows) + "\n")
+    given = ["--task", tmp_path / "data.csv", "--text", "words", "--label", "kind"]
+    done = run("specialty", model, *given, "--no-probe")
+    assert done.returncode == 0, done.stderr
+    expected = shlex.join(map(str, ["layerscope", "tune", model, *given]))
+    assert expected in done.stdout
 
 
 def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):

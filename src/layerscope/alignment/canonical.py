@@ -7,6 +7,7 @@ and has no map of its own; `ls.measure("pwcca")` gives its similarity.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class CCA(Affine):
 
     def __init__(self, ridge: float | str = "auto", *, seed: int = 0, pad: bool = False) -> None:
         super().__init__(seed=seed, pad=pad)
-        if ridge != "auto" and (isinstance(ridge, str) or ridge < 0):
+        if ridge != "auto" and (isinstance(ridge, str) or not 0 <= ridge < math.inf):
             raise InputError(f"ridge is {ridge!r}; it must be 'auto' or a number from 0 on.")
         self.ridge = ridge
 

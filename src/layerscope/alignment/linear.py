@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -39,25 +40,15 @@ class Linear(Affine):
 
     def __init__(self, strength: float | str = "cv", *, seed: int = 0, pad: bool = False) -> None:
         super().__init__(seed=seed, pad=pad)
-        if strength != "cv" and (isinstance(strength, str) or strength < 0):
+        if strength != "cv" and (isinstance(strength, str) or not 0 <= strength < math.inf):
             raise InputError(f"strength is {strength!r}; it must be 'cv' or a number from 0 on.")
         self.strength = strength
 
     def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
-        strength = self._choose(x, y) if self.strength == "cv" else float(self.strength)
+        strength = strength_of(x, y, self.seed) if self.strength == "cv" else float(self.strength)
         weight = Ridge(x, y).weight(strength)
         self._keep(x, y, weight, torch.linalg.pinv(weight, rtol=1e-7))
         return {"strength": strength}
-
-    def _choose(self, x: Tensor, y: Tensor) -> float:
-        """The strength with the least error over folds; the strongest of equals."""
-        order = np.random.default_rng(self.seed).permutation(len(x))
-        parts = [torch.from_numpy(part).to(x.device) for part in np.array_split(order, min(_FOLDS, len(x)))]
-        errors = torch.zeros(len(STRENGTHS), dtype=x.dtype)
-        for k, held in enumerate(parts):
-            rest = torch.cat([part for j, part in enumerate(parts) if j != k])
-            errors += Ridge(x[rest], y[rest]).errors(x[held], y[held])
-        return STRENGTHS[len(STRENGTHS) - 1 - int(errors.flip(0).argmin())]
 
 
 class Ridge:
@@ -81,6 +72,17 @@ class Ridge:
 
     def _shrunk(self, strength: float) -> Tensor:
         return self.s / (self.s.square() + strength * self.scale).clamp_min(1e-300)
+
+
+def strength_of(x: Tensor, y: Tensor, seed: int) -> float:
+    """The ridge strength with the least error over folds; the strongest of equals."""
+    order = np.random.default_rng(seed).permutation(len(x))
+    parts = [torch.from_numpy(part).to(x.device) for part in np.array_split(order, min(_FOLDS, len(x)))]
+    errors = torch.zeros(len(STRENGTHS), dtype=x.dtype)
+    for k, held in enumerate(parts):
+        rest = torch.cat([part for j, part in enumerate(parts) if j != k])
+        errors += Ridge(x[rest], y[rest]).errors(x[held], y[held])
+    return STRENGTHS[len(STRENGTHS) - 1 - int(errors.flip(0).argmin())]
 
 
 class Procrustes(Affine):

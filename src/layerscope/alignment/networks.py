@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,12 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from layerscope.alignment.aligner import Aligner
-from layerscope.alignment.linear import Ridge
-from layerscope.alignment.training import Schedule, Trained, train
+from layerscope.alignment.linear import Ridge, strength_of
+from layerscope.alignment.training import Schedule, Trained, held_out, train
 from layerscope.errors import InputError
 
 STARTS = ("plain", "linear")
-_STRENGTH = 1e-3  # ridge of the linear start, a share of the mean variance
 
 
 class Network(Aligner):
@@ -46,6 +46,10 @@ class Network(Aligner):
         for name, value in (("steps", steps), ("batch", batch), ("patience", patience), ("hidden", hidden or 1)):
             if value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1.")
+        if not (0 < learning_rate < math.inf and 0 <= weight_decay < math.inf):
+            raise InputError(
+                f"learning_rate is {learning_rate} and weight_decay {weight_decay}; they cannot be negative."
+            )
         if start not in STARTS:
             raise InputError(f"start is {start!r}; allowed: {', '.join(STARTS)}.")
         self.hidden, self.steps, self.batch = hidden, steps, batch
@@ -89,13 +93,18 @@ class Network(Aligner):
             self.tensors_[f"{name}_mean"] = side.mean(dim=0)
             self.tensors_[f"{name}_scale"] = torch.where(spread > 1e-6 * spread.max().clamp_min(1e-30), spread, 1.0)
         one, two = self._standard(x, "x"), self._standard(y, "y")
-        self._prepare(one, two)
+        learned = held_out(len(x), self.seed)[1].to(x.device)  # what stops the network has no say in its start either
+        self._prepare(one[learned].double(), two[learned].double())
         return self._enter(one), two
 
     def _prepare(self, x: Tensor, y: Tensor) -> None:
         """Learn what stands before the network."""
         if self.start == "linear":
-            self.tensors_["first"] = Ridge(x.double(), y.double()).weight(_STRENGTH).float()
+            self.tensors_["first"] = Ridge(x, y).weight(strength_of(x, y, self.seed)).float()
+
+    def _start(self, x: Tensor, y: Tensor) -> None:
+        super()._start(x, y)
+        self.__dict__.pop("_frame", None)  # of an earlier fit, perhaps on other widths
 
     def _standard(self, rows: Tensor, side: str) -> Tensor:
         return (rows - self.tensors_[f"{side}_mean"]) / self.tensors_[f"{side}_scale"]
@@ -158,7 +167,7 @@ class INN(Network):
             raise InputError("inn splits the features into two halves; these have one. Use linear or mlp.")
 
     def _prepare(self, x: Tensor, y: Tensor) -> None:
-        linear = Ridge(x.double(), y.double()).weight(_STRENGTH)
+        linear = Ridge(x, y).weight(strength_of(x, y, self.seed))
         mirror = torch.ones(x.shape[1], device=x.device)
         if float(torch.linalg.slogdet(linear)[0]) < 0:
             mirror[0] = -1.0

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from layerscope.errors import InputError
 from layerscope.progress import progress
 
 Parameters = dict[str, Tensor]
 _LOOK = 25  # steps between two looks at the held-out rows
 _CLIP = 1.0
+_HELD = 0.1
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,6 @@ class Schedule:
     learning_rate: float
     weight_decay: float
     patience: int  # looks without a better one
-    held: float = 0.1  # of the rows
 
 
 @dataclass
@@ -60,17 +61,20 @@ def train(
         return run({name: p[0] for name, p in parameters.items()}, rows[0])[None]
 
     forward = vmap(run) if pairs > 1 else alone
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(n, generator=generator)
-    count = max(1, round(schedule.held * n)) if n >= 10 else 0
-    held, rest = order[:count].to(x.device), order[count:]
-    watched = held if count else rest.to(x.device)  # with so few rows all are learned from, and watched
+    held, rest = held_out(n, seed)
+    watched = (held if len(held) else rest).to(x.device)  # with so few rows all are learned from, and watched
+    generator = torch.Generator().manual_seed(seed + 1)
     optimizer = torch.optim.AdamW(
         list(stacked.values()), schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
     )
     plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, schedule.learning_rate, schedule.steps, pct_start=0.1)
     best = {name: p.detach().clone() for name, p in stacked.items()}
-    least = torch.full((pairs,), torch.inf, device=x.device)
+
+    def watch() -> Tensor:
+        with torch.no_grad():
+            return (forward(stacked, x[:, watched]) - y[:, watched]).square().mean(dim=(1, 2))
+
+    least = watch()  # of the start, which may be the best there is
     waited, reached = torch.zeros(pairs, device=x.device), torch.zeros(pairs, device=x.device)
     with progress(title, schedule.steps, "steps") as advance:
         for step in range(1, schedule.steps + 1):
@@ -84,8 +88,7 @@ def train(
             advance(1)
             if step % _LOOK and step < schedule.steps:
                 continue
-            with torch.no_grad():
-                seen = (forward(stacked, x[:, watched]) - y[:, watched]).square().mean(dim=(1, 2))
+            seen = watch()
             better = (seen < least) & (waited < schedule.patience)
             least, reached = torch.where(better, seen, least), torch.where(better, float(step), reached)
             waited = torch.where(better, 0.0, waited + 1)
@@ -93,13 +96,22 @@ def train(
                 best[name] = torch.where(better.view(-1, *[1] * (p.ndim - 1)), p.detach(), best[name])
             if bool((waited >= schedule.patience).all()):
                 break
+    if not bool(seen.isfinite().all()):
+        raise InputError(f"The loss of {title} is not a finite number; lower the learning rate.")
     return [
         Trained(
             {**{name: p[k].clone() for name, p in best.items()}, **buffers},
-            {"steps": int(reached[k]), "held_out": float(least[k]), "held_out_rows": count},
+            {"steps": int(reached[k]), "held_out": float(least[k]), "held_out_rows": len(held)},
         )
         for k in range(pairs)
     ]
+
+
+def held_out(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """A tenth of the rows, drawn, that say when to stop, and the others; all are others where there are under ten."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    count = max(1, round(_HELD * n)) if n >= 10 else 0
+    return order[:count], order[count:]
 
 
 def _clip(parameters: Parameters) -> None:

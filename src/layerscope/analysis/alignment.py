@@ -16,17 +16,18 @@ from torch import Tensor
 
 from layerscope.alignment import METHODS, Aligner, align_all, load_aligner
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, choose
+from layerscope.errors import InputError, choose, log
 from layerscope.extract import attentions, extract
 from layerscope.measures import measure
 from layerscope.models import Model, load
+from layerscope.models.identity import tokenizer_fingerprint
 from layerscope.progress import progress
 from layerscope.store import Store, digest
 
 if TYPE_CHECKING:
     import pandas
 
-VERSION = 1  # of what an aligner learns: a change makes other artifacts
+VERSION = 2  # of what an aligner learns: a change makes other artifacts
 SIMILARITY = "pwcca"  # it weights correlations and gives no map, so the tables show its similarity
 STUDIED = ("mean", "procrustes", "linear", "cca", "svcca", SIMILARITY, "inn", "mlp")
 WHAT = ("states", "attention")
@@ -39,7 +40,7 @@ def alignment_study(
     task: Any,
     *,
     layers: Sequence[int] | None = None,
-    methods: Sequence[str] = STUDIED,
+    methods: Sequence[str] | None = None,
     pairs: int = 8,
     of: str = "states",
     against: str = "same",
@@ -59,22 +60,23 @@ def alignment_study(
     """
     import pandas
 
-    for method in methods:
-        if method != SIMILARITY:
-            choose("alignment method", method, tuple(METHODS))
+    for method in methods or ():
+        choose("alignment method", method, (*METHODS, SIMILARITY))
     choose("of", of, WHAT)
     choose("against", against, AGAINST)
     opened = _opened(models)
     rows = _Rows(open_task(task), layers, of, pool, train, test, max_length, seed)
     found = []
     chosen = _pairs(list(opened), pairs, against, seed)
-    with progress("alignment", len(chosen) * len(methods), "fits") as advance:
+    with progress("alignment", len(chosen), "pairs") as advance:
         for one, two in chosen:
             sides = [rows.of(opened[name]) for name in (one, two)]
             places = _places(sides[0], sides[1], against)
-            for method in methods:
-                found += _scored(one, two, places, sides, method, seed, (options or {}).get(method, {}))
-                advance(1)
+            widths = [next(iter(side[0].values())).shape[1] for side in sides]
+            for method in usable(STUDIED, *widths) if methods is None else methods:
+                own = (options or {}).get(method, {})
+                found += _scored(one, two, places, sides, method, seed, own, opened[two].device)
+            advance(1)
     return pandas.DataFrame(found)
 
 
@@ -89,6 +91,7 @@ def _scored(
     method: str,
     seed: int,
     options: Mapping[str, Any],
+    device: torch.device,
 ) -> list[dict[str, Any]]:
     """A row for each pair of layers and each split."""
     splits = {"train": 0, "test": 1}
@@ -99,7 +102,7 @@ def _scored(
             about = {"source": one, "target": two, "layer": a, "target_layer": b, "method": method, "split": name}
             rows.append({**about, "n": len(x), "similarity": measure(method)(x, y)})
         return rows
-    fitted = align_stored([(sides[0][0][a], sides[1][0][b]) for a, b in places], method, seed, options)
+    fitted = align_stored([(sides[0][0][a], sides[1][0][b]) for a, b in places], method, seed, options, device)
     for (a, b), aligner in zip(places, fitted, strict=True):
         for name, k in splits.items():
             x, y = sides[0][k][a], sides[1][k][b]
@@ -108,13 +111,27 @@ def _scored(
     return rows
 
 
+def usable(methods: Sequence[str], one: int, two: int) -> list[str]:
+    """Those of the methods that map between these widths."""
+    kept = [m for m in methods if one == two or m == SIMILARITY or not METHODS[m].same_width]
+    if len(kept) < len(methods):
+        gone = ", ".join(method for method in methods if method not in kept)
+        log.info("Without %s, which need one width on both sides (these have %d and %d).", gone, one, two)
+    return kept
+
+
 def align_stored(
-    sides: Sequence[tuple[Tensor, Tensor]], method: str, seed: int, options: Mapping[str, Any]
+    sides: Sequence[tuple[Tensor, Tensor]],
+    method: str,
+    seed: int,
+    options: Mapping[str, Any],
+    device: torch.device | str = "cpu",
 ) -> list[Aligner]:
-    """`align_all`, kept in the store under what it learns from."""
+    """`align_all` on a device, kept in the store under what it learns from."""
 
     def build(folder: Path) -> None:
-        for k, aligner in enumerate(align_all(sides, method=method, seed=seed, **options)):
+        moved = [(x.to(device), y.to(device)) for x, y in sides]
+        for k, aligner in enumerate(align_all(moved, method=method, seed=seed, **options)):
             aligner.save(folder / f"{k:04}.safetensors")
 
     content = [
@@ -143,6 +160,7 @@ class _Rows:
         self.task, self.layers, self.pool, self.max_length, self.seed = task, layers, pool, max_length, seed
         self.counts = train, test
         self._read = self._attention if of == "attention" else self._states
+        self._identities: dict[str, Any] = {}  # of the first model's rows, by split
 
     def of(self, model: Model) -> Sides:
         if self.splits[0] != self.splits[1]:
@@ -150,12 +168,14 @@ class _Rows:
             return one, two
         whole = self._read(model, self.splits[0], sum(self.counts))
         n = len(next(iter(whole.values())))
+        order = torch.from_numpy(np.random.default_rng(self.seed).permutation(n))
         cut = round(n * self.counts[0] / sum(self.counts))  # one split serves for both, its rows do not
-        return {k: rows[:cut] for k, rows in whole.items()}, {k: rows[cut:] for k, rows in whole.items()}
+        return {k: rows[order[:cut]] for k, rows in whole.items()}, {k: rows[order[cut:]] for k, rows in whole.items()}
 
     def _states(self, model: Model, split: str, count: int) -> dict[int, Tensor]:
         options: dict[str, Any] = {"layers": self.layers, "limit": count, "max_length": self.max_length}
         reps = extract(model, self.task, split=split, pool=self.pool, **options)
+        self._same(model, split, [reps.rows.units, *(part.tolist() for part in reps.rows.arrays().values())])
         return {layer: reps[layer] for layer in reps.layers}
 
     def _attention(self, model: Model, split: str, count: int) -> dict[int, Tensor]:
@@ -164,10 +184,21 @@ class _Rows:
         options: dict[str, Any] = {"layers": self.layers, "limit": count, "max_length": self.max_length}
         found = attentions(model, self.task, split=split, pool=units, **options)
         sizes = [weights.shape[-1] ** 2 for weights in found[found.layers[0]]]
+        self._same(model, split, [units if units == "words" else tokenizer_fingerprint(model.tokenizer), sizes])
         generator = np.random.default_rng(self.seed)
         some = generator.permutation(sum(sizes))[:_ROWS]
         at = torch.from_numpy(np.sort(some))
         return {layer: torch.cat([w.flatten(1).T for w in found[layer]])[at] for layer in found.layers}
+
+    def _same(self, model: Model, split: str, identity: Any) -> None:
+        """Raise a sentence unless the rows are those of the first model."""
+        first = self._identities.setdefault(split, (model.name, identity))
+        if first[1] != identity:
+            raise InputError(
+                f"{first[0]} and {model.name} read different words or tokens of the same texts, so their rows do not "
+                "correspond: their tokenizers differ, or texts are cut off at max_length. Use a pool of whole texts "
+                "(mean), or a larger max_length."
+            )
 
 
 def _opened(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Model]:
@@ -192,7 +223,7 @@ def _pairs(names: Sequence[str], count: int, against: str, seed: int) -> list[tu
                 "(--against every) between the layers of one."
             )
         return [(names[0], names[0])]
-    if count == 1:
+    if count == 1 and len(names) == 2:
         return [(names[0], names[1])]  # as they were given
     everything = list(permutations(names, 2))
     some = np.random.default_rng(seed).permutation(len(everything))[:count]

@@ -20,6 +20,8 @@ def plot_alignment(
     if value not in frame:
         raise InputError(f"The study has no {value!r}; it has {', '.join(map(str, frame.columns))}.")
     part = frame[(frame["split"] == split) & frame[value].notna()]
+    if not len(part):
+        raise InputError(f"The study has no {value} on {split} rows that is defined; there is nothing to draw.")
     if (part["layer"] != part["target_layer"]).any():
         return _grid(part, path, value)
     methods, layers = list(part["method"].unique()), sorted(part["layer"].unique())

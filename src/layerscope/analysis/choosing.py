@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.analysis.curves import Curve
-from layerscope.analysis.probes import agreement, probe
+from layerscope.analysis.labelled import halves
+from layerscope.analysis.probes import correlation, probe
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.tuning import costs
 from layerscope.data import task as open_task
@@ -81,12 +83,15 @@ def choose(
     if data.regression:
         raise InputError(f"{data.name} has numbers as labels; nu is defined for classes. Look at ls.label_cca instead.")
     options: dict[str, Any] = {"pool": "mean", "limit": limit, "max_length": max_length}
-    train = extract(opened, data, split=data.resolve(None, learning=True), **options)
+    splits = data.resolve(None, learning=True), data.resolve(None)
+    train = extract(opened, data, split=splits[0], **options)
     nu = specialty(train, ci=0.95, seed=seed)
     zeta = smoothness(nu)
     found = None
     if probes:
-        found = probe(train, extract(opened, data, split=data.resolve(None), **options))
+        apart = splits[0] != splits[1]
+        pair = (train, extract(opened, data, split=splits[1], **options)) if apart else halves(train, seed)
+        found = probe(*pair, metric=data.metric)
     best, reason = _decide(nu, found, zeta, opened.depth)
     text = f"({best + 1}, L, L)" if best < opened.depth else f"({max(best - 2, 1)}, {best}, L)"
     rows = []
@@ -115,10 +120,8 @@ def _decide(nu: Curve, found: Curve | None, zeta: float, depth: int) -> tuple[in
     rough = not np.isnan(zeta) and zeta > ROUGH * max(depth - 2, 1)
     if not rough and near >= CLEAR:
         said = f"nu is least at layer {nu.best} (it or a neighbour in {near:.0%} of subsamples)"
-        if found is not None and depth >= 3:
-            said += (
-                f", and its correlation with the probes' scores is {agreement(nu, found, rounds=200)['pearson']:.2f}"
-            )
+        if found is not None and not math.isnan(rho := correlation(nu, found)):
+            said += f", and its correlation with the probes' scores is {rho:.2f}"
         if nu.best == depth:
             return nu.best, f"{said}, the top layer: tune it and the two blocks below, and keep the rest as it is."
         return nu.best, f"{said}: tune what is above it and keep the rest as it is."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.alignment import METHODS
-from layerscope.analysis.alignment import align_stored
-from layerscope.data import metrics
+from layerscope.alignment import METHODS, Aligner
+from layerscope.analysis.alignment import align_stored, usable
+from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, ModelError, choose
+from layerscope.errors import InputError, ModelError, choose, log
 from layerscope.extract import extract
-from layerscope.extract.exam import Exam
+from layerscope.extract.exam import LONGEST, Exam
 from layerscope.models import Model, Replay, load
+from layerscope.models.anatomy import evaluating
+from layerscope.store import digest
 from layerscope.surgery.injection import check, logits, mapped
 from layerscope.tuning.layer_heads import LayerHeads
 
@@ -27,6 +30,8 @@ INJECTED = ("identity", "mean", "procrustes", "linear", "cca", "svcca", "mlp", "
 RANDOM_EMBEDDING, RANDOM_LABEL = "random embedding", "random label"
 _DRAWS = 20  # of random labels
 _ROWS = 20_000  # token states that an aligner learns from, at most
+_TEXTS = 400  # whose tokens they are
+Act = Callable[[Tensor, Replay, Mapping[str, Tensor]], Tensor]  # the source's states -> states for the target
 
 
 def injection_study(
@@ -35,7 +40,7 @@ def injection_study(
     task: Any,
     *,
     layers: Sequence[int] | str | None = None,
-    methods: Sequence[str] = INJECTED,
+    methods: Sequence[str] | None = None,
     split: str | None = None,
     limit: int | None = None,
     train: int = 1600,
@@ -47,36 +52,39 @@ def injection_study(
 
     `layers` are the target's (None: the last; "all": 0..L); the source's layer of the same number is taken, its last
     for the target's last. Aligners learn from `train` texts of the train split: from summary tokens where the head
-    reads nothing else (the last layer), from all real tokens below it. Floors: states drawn from a normal
+    reads nothing else (the last layer), from all real tokens (of at most 400 of the texts) below it. Where that is the
+    split to score on, its first half is learned from and the rest is scored. Floors: states drawn from a normal
     distribution with the target's means and deviations, and labels drawn at random.
     """
     import pandas
 
-    for method in methods:
-        choose("alignment method", method, tuple(METHODS))
     one, two, data = load(source), load(target), open_task(task)
+    for method in methods or ():
+        choose("alignment method", method, tuple(METHODS))
+    chosen = usable(INJECTED, one.width, two.width) if methods is None else methods
     places = _places(one, two, layers)
     check(one, two, places)
-    examples = data.split(split)
-    examples = examples if limit is None else examples.take(slice(limit))
-    exam = Exam(two, data, examples, max_length)
+    examples, train = _scored_on(data, split, limit, train)
+    _same_inputs(one, two, examples)
+    exam = Exam(two, data, examples, _shorter(one, two, max_length))
     learned = _Learned(one, two, data, train, exam.reading.max_length, seed)
-    variants: list[tuple[int, int, str, Callable[[Tensor], Tensor]]] = []
-    for chosen, theirs in places:
-        sides = learned.sides(chosen, theirs)
-        for method in methods:
-            (aligner,) = align_stored([sides], method, seed, (options or {}).get(method, {}))
-            variants.append((chosen, theirs, method, aligner))
-        variants.append((chosen, theirs, RANDOM_EMBEDDING, _Noise(sides[1], seed)))
+    variants: list[tuple[int, int, str, Act]] = []
+    for at, taken in places:
+        sides = learned.sides(at, taken)
+        for method in chosen:
+            (aligner,) = align_stored([sides], method, seed, (options or {}).get(method, {}), two.device)
+            variants.append((at, taken, method, _Mapped(aligner)))
+        variants.append((at, taken, RANDOM_EMBEDDING, _Noise(sides[1], seed)))
 
     def act(inputs: dict[str, Tensor]) -> Tensor:
-        given, into = Replay(one, inputs), Replay(two, inputs)
-        found = [logits(into, at, mapped(fit, given.states[taken], into)) for at, taken, _, fit in variants]
+        with evaluating(one.network):
+            given = Replay(one, {name: value.to(one.device) for name, value in inputs.items()})
+        into = Replay(two, inputs)
+        found = [logits(into, at, fit(given.states[taken], into, inputs)) for at, taken, _, fit in variants]
         return torch.stack(found)
 
-    title = f"{one.name} into {two.name} on {examples.task} ({examples.split})"
-    answers = exam.logits(act, title=title)
-    source_exam = Exam(one, data, examples, max_length)
+    answers = exam.logits(act, title=f"{one.name} into {two.name} on {examples.task} ({examples.split})")
+    source_exam = Exam(one, data, examples, exam.reading.max_length)
     own = {
         "source_score": source_exam.score(source_exam.logits()),
         "target_score": exam.score(exam.logits()),
@@ -85,15 +93,37 @@ def injection_study(
         "n": len(examples),
     }
     rows = [
-        {"layer": chosen, "source_layer": theirs, "method": name, "score": exam.score(found), **own}
-        for (chosen, theirs, name, _), found in zip(variants, answers, strict=True)
+        {"layer": at, "source_layer": taken, "method": name, "score": exam.score(found), **own}
+        for (at, taken, name, _), found in zip(variants, answers, strict=True)
     ]
-    guessed = random_labels(exam.labels, data.metric, seed)
+    guessed = random_labels(exam.labels, data.metric, seed, answers.shape[-1])
     rows += [
-        {"layer": chosen, "source_layer": theirs, "method": RANDOM_LABEL, "score": guessed, **own}
-        for chosen, theirs in places
+        {"layer": at, "source_layer": taken, "method": RANDOM_LABEL, "score": guessed, **own} for at, taken in places
     ]
     return pandas.DataFrame(rows)
+
+
+def _scored_on(data: Any, split: str | None, limit: int | None, train: int) -> tuple[Examples, int]:
+    """The examples to score on, and how many texts of the train split may be learned from."""
+    examples = data.split(split)
+    if data.resolve(split) == data.resolve(None, learning=True):
+        train = min(train, len(examples) // 2)
+        log.info("%s is learned from too: its first %d texts are not scored.", examples.split, train)
+        examples = examples.take(slice(train, None))
+    return examples if limit is None else examples.take(slice(limit)), train
+
+
+def _same_inputs(one: Model, two: Model, examples: Examples) -> None:
+    """Raise a sentence where one model tells the texts of a pair apart by token types and the other has none."""
+    kinds = ["token_type_ids" in inspect.signature(m.network.base_model.forward).parameters for m in (one, two)]
+    if examples.pairs is not None and kinds[0] != kinds[1]:
+        raise ModelError(f"Of {one.name} and {two.name} only one reads token types, so pairs are not the same input.")
+
+
+def _shorter(one: Model, two: Model, max_length: int | None) -> int | None:
+    """The longest text that both models can read, where nothing else is asked for."""
+    known = [model.positions for model in (one, two) if model.positions]
+    return max_length if max_length is not None or not known else min(*known, LONGEST)
 
 
 class _Learned:
@@ -103,39 +133,52 @@ class _Learned:
         self.models, self.task, self.train = (source, target), task, train
         self.max_length, self.seed = max_length, seed
         self.split = task.resolve(None, learning=True)
+        self._summary = reads_summary(target)
 
     def sides(self, layer: int, source_layer: int) -> tuple[Tensor, Tensor]:
         source, target = self.models
-        summary = layer == target.depth and reads_summary(target)
-        found = []
-        for model, chosen in ((source, source_layer), (target, layer)):
-            reps = extract(
-                model,
-                self.task,
-                split=self.split,
-                pool="cls" if summary else "tokens",
-                layers=[chosen],
-                limit=self.train,
-                max_length=self.max_length,
-                special=not summary,
-            )
-            rows = np.random.default_rng(self.seed).permutation(len(reps))[:_ROWS]
-            found.append(reps[chosen][torch.from_numpy(np.sort(rows))])
-        if len(found[0]) != len(found[1]):
+        summary = layer == target.depth and self._summary
+        options: dict[str, Any] = {"split": self.split, "max_length": self.max_length}
+        options |= {"pool": "cls", "limit": self.train} if summary else {"pool": "tokens", "special": True}
+        options.setdefault("limit", min(self.train, _TEXTS))
+        whole = [
+            extract(model, self.task, layers=[chosen], **options)
+            for model, chosen in ((source, source_layer), (target, layer))
+        ]
+        if len(whole[0]) != len(whole[1]):
             raise InputError("The two models read different tokens of the same texts, so no row has its counterpart.")
-        return found[0], found[1]
+        some = np.random.default_rng(self.seed).permutation(len(whole[0]))[:_ROWS]
+        rows = torch.from_numpy(np.sort(some))
+        return whole[0][source_layer][rows], whole[1][layer][rows]
+
+
+class _Mapped:
+    """The source's states through an aligner."""
+
+    def __init__(self, aligner: Aligner) -> None:
+        self._aligner = aligner
+
+    def __call__(self, state: Tensor, replay: Replay, inputs: Mapping[str, Tensor]) -> Tensor:
+        return mapped(self._aligner, state, replay)
 
 
 class _Noise:
-    """States without anything of the text: normal, with each feature's mean and deviation."""
+    """States without anything of the text: normal, with each feature's mean and deviation.
+
+    A text's tokens decide what is drawn for it, so that batches do not.
+    """
 
     def __init__(self, rows: Tensor, seed: int) -> None:
-        self._mean, self._spread = rows.mean(dim=0), rows.std(dim=0)
-        self._generator = torch.Generator().manual_seed(seed)
+        self._mean, self._spread, self._seed = rows.mean(dim=0), rows.std(dim=0), seed
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        noise = torch.randn(len(rows), len(self._mean), generator=self._generator)
-        return (self._mean + self._spread * noise).to(rows)
+    def __call__(self, state: Tensor, replay: Replay, inputs: Mapping[str, Tensor]) -> Tensor:
+        mask, like = inputs["attention_mask"].flatten(0, -2).bool().cpu(), replay.states[-1]
+        found = torch.zeros(*state.shape[:-1], len(self._mean))
+        for k, ids in enumerate(inputs["input_ids"].flatten(0, -2).cpu()):
+            own = int(digest(str(self._seed), str(ids[mask[k]].tolist()))[:12], 16)
+            drawn = torch.randn(int(mask[k].sum()), len(self._mean), generator=torch.Generator().manual_seed(own))
+            found[k, mask[k]] = self._mean + self._spread * drawn
+        return found.to(like)
 
 
 def reads_summary(model: Model) -> bool:
@@ -147,15 +190,13 @@ def reads_summary(model: Model) -> bool:
     return True
 
 
-def random_labels(labels: np.ndarray, metric: str, seed: int) -> float:
+def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int) -> float:
     """The mean score of guesses drawn at random: classes uniformly, numbers from the labels themselves."""
     generator = np.random.default_rng(seed)
     scores = []
     for _ in range(_DRAWS):
-        if labels.dtype.kind == "f":
-            guesses = generator.permutation(labels)
-        else:
-            guesses = generator.integers(0, int(labels.max()) + 1, len(labels))
+        numbers = labels.dtype.kind == "f"
+        guesses = generator.permutation(labels) if numbers else generator.integers(0, classes, len(labels))
         scores.append(metrics.score(metric, labels, guesses))
     return float(np.mean(scores))
 

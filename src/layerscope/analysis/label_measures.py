@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from layerscope.analysis.curves import Curve
-from layerscope.analysis.labelled import Values, classes_of, curve_of
+from layerscope.analysis.labelled import Values, classes_of, curve_of, several_classes
 from layerscope.errors import InputError
 from layerscope.extract.representations import Representations
 
@@ -60,11 +60,13 @@ def mutual_information(
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score
 
-    count = clusters or len(np.unique(classes_of(reps.labels, "Mutual information")))
-    _enough(reps, folds, "Mutual information")
+    count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
+    _enough(reps, folds, ci, "Mutual information", count)
 
     def value(x: Tensor, labels: np.ndarray) -> float:
         rows, scores = x.numpy(), []
+        if np.ptp(rows, axis=0).max() == 0:
+            return math.nan  # nothing varies: there are no clusters
         order = np.random.default_rng(seed).permutation(len(labels))
         for part in np.array_split(order, folds):
             rest = np.setdiff1d(order, part)
@@ -85,11 +87,16 @@ def label_cca(
     """
     if reps.labels is None:
         raise InputError("Label CCA needs labels, and there are none.")
-    _enough(reps, folds, "Label CCA")
-    width = 0 if np.asarray(reps.labels).dtype.kind == "f" else int(np.max(reps.labels)) + 1
+    numbers = np.asarray(reps.labels).dtype.kind == "f"
+    if not numbers:
+        several_classes(reps.labels, "Label CCA")
+    _enough(reps, folds, ci, "Label CCA")
 
     def value(x: Tensor, labels: np.ndarray) -> float:
-        y = torch.from_numpy(np.eye(width)[labels] if width else labels[:, None].astype(float))
+        if np.ptp(x.numpy(), axis=0).max() == 0:
+            return math.nan  # nothing varies: there is nothing to correlate
+        values = labels if numbers else np.unique(labels, return_inverse=True)[1]
+        y = torch.from_numpy(values[:, None].astype(float) if numbers else np.eye(int(values.max()) + 1)[values])
         parts = np.array_split(np.random.default_rng(seed).permutation(len(labels)), folds)
         scores = []
         for k in range(folds):
@@ -147,6 +154,11 @@ def _by_layer(value: Callable[[Tensor, np.ndarray], float]) -> Values:
     return values
 
 
-def _enough(reps: Representations, folds: int, measure: str) -> None:
-    if len(reps) < 5 * folds:
-        raise InputError(f"{measure} needs at least {5 * folds} rows for {folds} folds; there are {len(reps)}.")
+def _enough(reps: Representations, folds: int, ci: float | None, measure: str, clusters: int = 1) -> None:
+    """Raise a sentence unless every fold has rows enough, in halves of the rows too where there are to be intervals."""
+    if folds < 3:
+        raise InputError(f"folds is {folds}; there must be at least 3.")
+    least = max(5 * folds, 2 * clusters) * (1 if ci is None else 2)
+    if len(reps) < least:
+        said = "" if ci is None else " and intervals"
+        raise InputError(f"{measure} needs at least {least} rows for {folds} folds{said}; there are {len(reps)}.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.analysis.curves import Curve
-from layerscope.errors import InputError
+from layerscope.errors import InputError, log
 from layerscope.extract.representations import Representations
 from layerscope.progress import progress
 
@@ -21,12 +21,30 @@ def classes_of(labels: Any, measure: str) -> np.ndarray:
     if labels is None:
         raise InputError(f"{measure} needs labels, and there are none.")
     values = np.asarray(labels)
+    if values.dtype.kind in "iu" and values.size and values.min() < 0:
+        raise InputError(f"{measure} needs labels from 0 on; the least is {values.min()}.")
     if values.dtype.kind == "f":
         raise InputError(
             f"{measure} is defined for classes, and these labels are numbers; ls.label_cca, the CCA of states with "
             "labels, takes those."
         )
     return values
+
+
+def several_classes(labels: Any, measure: str) -> np.ndarray:
+    """The labels as class numbers 0.. without gaps; a single class is refused."""
+    present, values = np.unique(classes_of(labels, measure), return_inverse=True)
+    if len(present) < 2:
+        raise InputError(f"{measure} compares classes, and the rows are of {len(present)} class only.")
+    return values
+
+
+def halves(reps: Representations, seed: int = 0) -> tuple[Representations, Representations]:
+    """Two halves of the rows, drawn: where one split must serve for learning and for scoring."""
+    log.info("There is one split: half of its %d rows is learned from and the other half is scored.", len(reps))
+    order = np.random.default_rng(seed).permutation(len(reps))
+    one, two = (np.sort(order[k::2]) for k in (0, 1))
+    return reps.select(rows=one), reps.select(rows=two)
 
 
 def curve_of(
@@ -44,6 +62,8 @@ def curve_of(
     `ci=0.95` adds intervals and wins over `subsamples` halves of each part's rows.
     """
     level(ci)
+    if ci is not None and subsamples < 2:
+        raise InputError(f"subsamples is {subsamples}; an interval needs at least 2.")
     first = parts[0]
     found = values(*parts)
     model = str(first.info.get("model", "representations"))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from layerscope.analysis.curves import Curve
-from layerscope.analysis.labelled import Values, curve_of
+from layerscope.analysis.labelled import Values, curve_of, several_classes
 from layerscope.data import metrics, task
 from layerscope.data.registry import registry
 from layerscope.errors import InputError, choose
@@ -53,8 +53,13 @@ def probe(
         raise InputError(f"The layers differ: {train.layers} are trained on and {validation.layers} are to be scored.")
     name = (train.rows.task or "").split("@")[0]
     numbers = np.asarray(train.labels).dtype.kind == "f"
+    if numbers != (np.asarray(validation.labels).dtype.kind == "f"):
+        raise InputError("One of the representations has classes as labels and the other numbers.")
+    if not numbers:
+        several_classes(train.labels, "A probe")
     default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
     chosen = metric or default
+    choose("metric", chosen, metrics.METRICS)
     if kind == "linear":
         values: Values = partial(_linear, metric=chosen, numbers=numbers)
     else:
@@ -65,6 +70,7 @@ def probe(
 
 
 def _linear(train: Representations, validation: Representations, metric: str, numbers: bool) -> np.ndarray:
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV, RidgeCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -81,6 +87,7 @@ def _linear(train: Representations, validation: Representations, metric: str, nu
             learner = RidgeCV(np.logspace(-2, 4, 7)) if numbers else LogisticRegressionCV(Cs=6, cv=3, max_iter=300)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # about defaults that later versions will change
+                warnings.simplefilter("ignore", ConvergenceWarning)  # of the weakest strengths, which are not chosen
                 fitted = make_pipeline(StandardScaler(), learner).fit(x, train.labels)
             found.append(metrics.score(metric, np.asarray(validation.labels), fitted.predict(y)))
             advance(1)
@@ -123,6 +130,8 @@ def _heads(
 def agreement(curve: Curve, other: Curve, *, level: float = 0.95, rounds: int = 2000, seed: int = 0) -> dict[str, Any]:
     """Pearson and Spearman correlation of two curves over layers 1..L, slope and R^2 of regressing the second on the
     first, each with an interval (layers drawn with replacement) under `intervals`."""
+    if not 0 < level < 1:
+        raise InputError(f"level is {level}; it must be between 0 and 1, such as 0.95.")
     common = [layer for layer in curve.layers if layer in other.layers and int(layer) >= 1]
     pairs = np.asarray([[c.values[c.layers.index(layer)] for c in (curve, other)] for layer in common])
     pairs = pairs[~np.isnan(pairs).any(axis=1)] if len(pairs) else pairs
@@ -137,6 +146,14 @@ def agreement(curve: Curve, other: Curve, *, level: float = 0.95, rounds: int = 
         name: tuple(float(v) for v in np.quantile([d[name] for d in defined], [edge, 1 - edge])) for name in found
     }
     return {**found, "n": len(pairs), "intervals": intervals}
+
+
+def correlation(curve: Curve, other: Curve, value: str = "pearson") -> float:
+    """One figure of `agreement`, without its interval; NaN with fewer than 3 common layers."""
+    try:
+        return float(agreement(curve, other, rounds=1)[value])
+    except InputError:
+        return math.nan
 
 
 def _agreement(pairs: np.ndarray) -> dict[str, float]:

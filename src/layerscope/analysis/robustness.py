@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.analysis.curves import Curve
-from layerscope.analysis.labelled import classes_of
-from layerscope.analysis.probes import agreement
+from layerscope.analysis.labelled import halves, several_classes
+from layerscope.analysis.probes import correlation
 from layerscope.analysis.probes import probe as probe_layers
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.data import task as open_task
@@ -41,6 +41,8 @@ def imbalance(
     """
     labels, classes = _labels(reps)
     counts = np.bincount(labels, minlength=classes)
+    if not shares:
+        raise InputError("No shares were given; say which share of the rows class 0 has, such as 0.5 and 0.1.")
     for share in shares:
         if not 0 < share < 1:
             raise InputError(f"A share is {share}; it must be between 0 and 1.")
@@ -81,13 +83,16 @@ def specialty_study(
     for name, model in models.items():
         opened = load(model)
         for pool in pools:
-            train, validation = (
-                extract(opened, data, split=split, pool=pool, limit=limit, max_length=max_length) for split in splits
-            )
+            options: dict[str, Any] = {"pool": pool, "limit": limit, "max_length": max_length}
+            train = extract(opened, data, split=splits[0], **options)
+            if splits[0] == splits[1]:
+                train, validation = halves(train)
+            else:
+                validation = extract(opened, data, split=splits[1], **options)
             found = probe_layers(train, validation, metric=data.metric)
             frame = _setting(f"{name}, {pool}", train, None)
-            fit = agreement(specialty(train), found, rounds=50)
-            frames.append(frame.assign(score=found.values, rho=fit["pearson"], slope=fit["slope"], r2=fit["r2"]))
+            rho, slope = correlation(specialty(train), found), correlation(specialty(train), found, "slope")
+            frames.append(frame.assign(score=found.values, rho=rho, slope=slope, r2=rho**2))
     return pandas.concat(frames, ignore_index=True)
 
 
@@ -105,7 +110,7 @@ def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Re
 
 
 def _labels(reps: Representations) -> tuple[np.ndarray, int]:
-    labels = classes_of(reps.labels, "Resampling by class")
+    labels = several_classes(reps.labels, "Resampling by class")
     return labels, int(labels.max()) + 1
 
 
@@ -123,7 +128,7 @@ def _setting(name: str, reps: Representations, probe: Curve | None) -> pandas.Da
     import pandas
 
     curve, plain = specialty(reps), specialty(reps, weighting="rows")
-    rho = abs(agreement(curve, probe, rounds=50)["pearson"]) if probe is not None else math.nan
+    rho = abs(correlation(curve, probe)) if probe is not None else math.nan
     columns = {"setting": name, "n": len(reps), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
     return pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho})
 

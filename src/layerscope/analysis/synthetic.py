@@ -57,7 +57,7 @@ def synthetic_study(
         for repeat in range(repeats):
             y = mapped(truth, x, _APART + seed + repeat)
             for share in noise:
-                generator = torch.Generator().manual_seed(_APART + seed + repeat)
+                generator = torch.Generator().manual_seed(2 * _APART + seed + repeat)
                 noisy = y + share * y.std() * torch.randn(y.shape, generator=generator)
                 for method in methods:
                     extra = (options or {}).get(method, {})

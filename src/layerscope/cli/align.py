@@ -10,6 +10,7 @@ import typer
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, listed
+from layerscope.errors import InputError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -38,6 +39,7 @@ def align(
     train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
     test: int = typer.Option(1600, help="Texts of the other split that they are scored on."),
     start: str = typer.Option("plain", help="Of inn and mlp: plain, or linear to start from the ridge solution."),
+    pad: bool = typer.Option(False, "--pad", help="Pad the narrower model with zeros where a method needs one width."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
     device: str | None = Run.device,
@@ -47,13 +49,18 @@ def align(
 ) -> None:
     """Are two models the same up to a map? Maps fitted on some texts and scored on others, layer by layer."""
     import layerscope as ls
-    from layerscope.analysis.alignment import STUDIED
     from layerscope.extract.run import examples_of
 
+    if len(models) > 2 and not study:
+        raise InputError(
+            f"{len(models)} models were given; without --study one is mapped to another. Give two, or --study."
+        )
     data = columns.open(task)
     opened = [ls.load(name, device=device) for name in models]
-    chosen = method.split(",") if method else list(STUDIED if study else ("linear", "inn"))
-    options: dict[str, Any] = {name: {"start": start} for name in ("inn", "mlp") if start != "plain"}
+    chosen = method.split(",") if method else None if study else ["linear", "inn"]
+    options: dict[str, dict[str, Any]] = {name: {"start": start} for name in ("inn", "mlp") if start != "plain"}
+    if pad:
+        options |= {name: {**options.get(name, {}), "pad": True} for name in ("identity", "procrustes", "inn")}
     frame = ls.alignment_study(
         opened,
         data,
@@ -82,7 +89,7 @@ def align(
 
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "alignment.csv", index=False)
-        if "relative" in frame:
+        if "relative" in frame and frame[frame["split"] == "test"]["relative"].notna().any():
             ls.plot_alignment(frame, out / "alignment.png")
         leave(
             out,
@@ -91,7 +98,8 @@ def align(
             pictures.alignment(frame, table),
             models=opened,
             examples=examples_of(data, None, test),
-            pool=pool if of == "states" else "words",
+            pool=pool if of == "states" else None,
+            of=of,
             train=train,
             start=start,
             max_length=max_length,

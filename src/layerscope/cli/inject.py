@@ -36,7 +36,6 @@ def inject(
 ) -> None:
     """Does one model work on another's states? A layer of TARGET is replaced by SOURCE's, mapped, and evaluated."""
     import layerscope as ls
-    from layerscope.analysis.injection import INJECTED
     from layerscope.extract.run import examples_of
 
     data = columns.open(task)
@@ -47,7 +46,7 @@ def inject(
         two,
         data,
         layers=chosen,
-        methods=method.split(",") if method else INJECTED,
+        methods=method.split(",") if method else None,
         split=split,
         limit=limit,
         train=train,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -33,6 +33,14 @@ class Columns:
     choices: str | None = None
     config: str | None = None
     skip_bad: bool = False
+
+    def words(self) -> list[str]:
+        """What was given of these, as it is written on a command line."""
+        found = []
+        for name, value in asdict(self).items():
+            option = f"--{name.replace('_', '-')}"
+            found += [option] if value is True else [option, str(value)] if value else []
+        return found
 
     def open(self, source: str) -> Task:
         """The task that `--task` and these options name."""

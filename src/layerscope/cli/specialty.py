@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,8 @@ def specialty(
     opened = ls.load(model, device=device)
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
     found = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
+    command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", found.strategy]
+    found = replace(found, command=shlex.join(command))
     frame = found.nu.to_frame().drop(columns="model")
     if found.probe is not None:
         frame["probe"] = found.probe.values

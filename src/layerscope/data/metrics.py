@@ -57,6 +57,7 @@ def _matthews(counts: np.ndarray) -> np.ndarray:
 
 
 _OF_COUNTS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
+METRICS = (*_OF_COUNTS, "pearson_spearman")
 
 
 def majority(metric: str, labels: np.ndarray) -> float:

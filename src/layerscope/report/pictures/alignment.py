@@ -30,15 +30,16 @@ def alignment(frame: pandas.DataFrame, table: pandas.DataFrame) -> list[Figure]:
 
 
 def _curves(part: pandas.DataFrame) -> CurveFigure:
-    series = []
+    series, pairs = [], len(part[["source", "target"]].drop_duplicates())
+    band = "bands are 95% intervals over rows" if pairs == 1 else f"the mean over {pairs} pairs of models"
     for method, rows in part.groupby("method", sort=False):
         each = rows.groupby("layer")[["relative", "relative_low", "relative_high"]].mean()
         layers = tuple(float(layer) for layer in each.index)
-        bounds = (tuple(map(float, each[name])) for name in ("relative", "relative_low", "relative_high"))
-        series.append(Series(str(method), layers, *bounds))
+        names = ["relative", "relative_low", "relative_high"] if pairs == 1 else ["relative"]
+        series.append(Series(str(method), layers, *(tuple(map(float, each[name])) for name in names)))
     return CurveFigure(
         title="Relative error of every method over the layers",
-        shows=f"{_SHOWS}, the mean over pairs of models; bands are 95% intervals over rows.",
+        shows=f"{_SHOWS}; {band}.",
         reading="0 is a perfect map, 1 is no better than the mean.",
         caveat=caveat(
             "An invertible network and a linear map differ in more than what they can express.", _least(part)
@@ -64,7 +65,9 @@ def _boxes(method: object, rows: pandas.DataFrame) -> BoxFigure:
 def _grid(method: object, rows: pandas.DataFrame) -> HeatmapFigure:
     table = rows.pivot_table(index="layer", columns="target_layer", values="relative")
     names = tuple(str(layer) for layer in table.index), tuple(str(layer) for layer in table.columns)
-    models = str(rows["source"].iloc[0]), str(rows["target"].iloc[0])
+    models = [
+        str(rows[side].iloc[0]) if rows[side].nunique() == 1 else "several models" for side in ("source", "target")
+    ]
     return HeatmapFigure(
         title=f"Every layer mapped to every other: {method}",
         shows=f"{_SHOWS}, from the row's layer to the column's.",
