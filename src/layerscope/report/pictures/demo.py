@@ -1,0 +1,58 @@
+"""What the demo draws otherwise than single commands do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from layerscope.report.pictures.common import caveat, numbers
+from layerscope.report.values import BarsFigure, Figure
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.analysis import Runs
+
+
+def tuned(runs: Runs, rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
+    """The score of every seed, beside the most frequent class: two runs make no box."""
+    first = runs.runs[0]
+    metric, n = str(first.result["metric"]), len(first.job.validation)
+    bars = BarsFigure(
+        title="Score of each seed",
+        shows=f"{metric} on {n:,} validation texts of runs that differ in their seed alone.",
+        reading="A tuned model should stand well above the dashed line, and seeds near one another.",
+        caveat=caveat("A few hundred steps: a longer training would score higher.", n),
+        names=tuple(f"seed {run.job.seed}" for run in runs.runs),
+        values=tuple(run.score for run in runs.runs),
+        y_name=metric,
+        references=(("most frequent class", float(first.result["majority"])),),
+        n=n,
+    )
+    return [bars, numbers("Runs", "Every run with its score and its time.", rows)]
+
+
+def injection(frame: pandas.DataFrame) -> list[Figure]:
+    """One layer replaced: a bar a method."""
+    first, n = frame.iloc[0], int(frame["n"].iloc[0])
+    metric = str(first["metric"])
+    bars = BarsFigure(
+        title=f"One model's head on the other's layer {first['layer']}",
+        shows=f"{metric} of one tuned model when its layer {first['layer']} is replaced by the other's, mapped by each "
+        "method. Random embedding is noise in its place, random label a guess.",
+        reading="Near the target's own score the map keeps what the head uses; near noise it keeps nothing.",
+        caveat=caveat("A head may score well on a map with a large error: it reads few directions.", n),
+        names=tuple(map(str, frame["method"])),
+        values=tuple(map(float, frame["score"])),
+        y_name=metric,
+        references=(("target alone", float(first["target_score"])), ("most frequent class", float(first["majority"]))),
+        n=n,
+    )
+    return [bars]
+
+
+def smaller(sizes: Sequence[Mapping[str, Any]]) -> Figure:
+    """The saved model beside the whole one."""
+    return numbers(
+        "The smaller model beside the whole one", "Both opened from their checkpoints and measured here.", sizes
+    )
