@@ -36,7 +36,7 @@ class Settings:
     steps: int = 200
     batch: int = 16
     learning_rate: float = 2e-4
-    max_length: int = 64  # tokens of a text
+    max_length: int = 128  # tokens of a text
     texts: int = 600  # of the validation split: everything is scored and compared on these
     learned: int = 1200  # training texts for what learns from stored rows: heads, probes, maps
     attended: int = 100  # texts whose attention is compared
@@ -284,9 +284,9 @@ def advise(stage: Stage) -> Found:
     ]
     before, after = sizes
     said = [
-        f"{why} It keeps block{'s' * (len(plan.keep) > 1)} {row['blocks']}: {row['metric']} {row['score']:.3f} ({row['low']:.3f} to "
-        f"{row['high']:.3f}) on the half of the texts that did not choose it, where the whole model has "
-        f"{found.table.iloc[0]['score']:.3f}.",
+        f"{why} It keeps block{'s' * (len(plan.keep) > 1)} {row['blocks']}: {row['metric']} {row['score']:.3f} "
+        f"({row['low']:.3f} to {row['high']:.3f}) on the half of the texts that did not choose it, where the whole "
+        f"model has {found.table.iloc[0]['score']:.3f}.",
         f"Saved in {folder} and reopened: {after['megabytes']:.1f} MB where the whole model has "
         f"{before['megabytes']:.1f}, {after['latency_32'] * 1000:.0f} ms for 32 texts where it takes "
         f"{before['latency_32'] * 1000:.0f} ({after['latency_1'] * 1000:.1f} and {before['latency_1'] * 1000:.1f} for "
