@@ -85,6 +85,7 @@ def test_every_step_says_what_came_out_and_leaves_a_run(played):
         assert each.findings
         assert list(run.findings[:-1]) == each.findings
         assert all(sentence in played.said for sentence in each.findings)
+    assert played.said.count("everything is measured on 40 of its") == 1
     assert played.said.endswith(demo.NEXT[-1])
     assert str(played.out / "report.html") in played.said
     page = (played.out / "report.html").read_text()

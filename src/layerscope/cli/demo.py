@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +15,7 @@ import typer
 
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import recorded, writable
-from layerscope.errors import LayerscopeError
+from layerscope.errors import LayerscopeError, log
 
 if TYPE_CHECKING:
     from layerscope.cli.demo_steps import Found, Settings, Stage, Step
@@ -60,17 +63,17 @@ def play(settings: Settings, out: Path, say: Any = print) -> list[Done]:
 
     started = time.perf_counter()
     stage = Stage(settings, out)
-    say(
-        f"{settings.model}, a model of {stage.base.depth} blocks, on {settings.task}, looked at in {len(STEPS)} steps. "
-        f"To fit a few minutes on two cores it reads {len(stage.texts)} validation texts."
-    )
+    say(stage.about, flush=True)
     done: list[Done] = []
     try:
         for number, step in enumerate(STEPS, 1):
             say(f"\n{number}/{len(STEPS)}  {_title(step, settings)}", flush=True)
-            done.append(_taken(number, step, stage, done))
+            with _few_notes():
+                done.append(_taken(number, step, stage, done))
             for sentence in done[-1].findings:
-                say(f"  {sentence}", flush=True)
+                if sentence != stage.about:  # which the page repeats, as it is read alone
+                    say(f"  {sentence}")
+            say("  (from an earlier run)" if done[-1].state == "kept" else f"  ({done[-1].seconds:.0f} s)", flush=True)
             _report(settings, out, done)
     except KeyboardInterrupt:
         finished = sum(each.run is not None for each in done)
@@ -143,6 +146,18 @@ def _end(done: list[Done], out: Path, seconds: float, say: Any) -> None:
     say("Next, on your own model and data:")
     for command in NEXT:
         say(f"  {command}")
+
+
+@contextmanager
+def _few_notes() -> Iterator[None]:
+    """Without the notes of single commands, such as how many texts are cut off; `--verbose` keeps them."""
+    level = log.level
+    if level != logging.INFO:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

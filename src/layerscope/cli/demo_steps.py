@@ -36,7 +36,7 @@ class Settings:
     steps: int = 200
     batch: int = 16
     learning_rate: float = 2e-4
-    max_length: int = 128  # tokens of a text
+    max_length: int = 24  # tokens that are read of a text; most of pydocs are shorter
     texts: int = 600  # of the validation split: everything is scored and compared on these
     learned: int = 1200  # training texts for what learns from stored rows: heads, probes, maps
     attended: int = 100  # texts whose attention is compared
@@ -84,6 +84,19 @@ class Stage:
             model.name = f"tuned, seed {seed}"
         return found
 
+    @cached_property
+    def about(self) -> str:
+        """What is looked at, and how much of it."""
+        s, data = self.settings, self.task
+        train, validation = (len(data.split(data.resolve(None, learning=learning))) for learning in (True, False))
+        return (
+            f"{s.model} has {self.base.depth} blocks of width {self.base.width}. {s.task} has {train:,} texts to learn "
+            f"from, in {len(data.label_names or ())} classes ({listed(data.label_names or ())}). To fit a few minutes "
+            f"on two cores, everything is measured on {len(self.texts):,} of its {validation:,} validation texts, "
+            f"heads, probes and maps learn from {min(s.learned, train):,} of the others, and {s.max_length} tokens of "
+            "a text are read: more of them give other figures."
+        )
+
     @property
     def scored(self) -> dict[str, Any]:
         """How models are scored and compared: on the first texts of the validation split."""
@@ -114,7 +127,7 @@ def tune(stage: Stage) -> Found:
         f"always the most frequent class would give {first['majority']:.3f}."
     )
     own = "layerscope tune MODEL --task TASK --seeds 2 -o tuned"
-    return Found([said], drawn.tuned(runs, rows), [stage.base], own, {"steps": s.steps, "batch": s.batch})
+    return Found([said, stage.about], drawn.tuned(runs, rows), [stage.base], own, {"steps": s.steps, "batch": s.batch})
 
 
 def compare(stage: Stage) -> Found:
