@@ -39,7 +39,7 @@ class Settings:
     max_length: int = 24  # tokens that are read of a text; most of pydocs are shorter
     texts: int = 600  # of the validation split: everything is scored and compared on these
     learned: int = 1200  # training texts for what learns from stored rows: heads, probes, maps
-    attended: int = 100  # texts whose attention is compared
+    attended: int = 300  # texts whose attention is compared
     map_steps: int = 300  # of the invertible network
     tolerance: float = 0.01  # accuracy that the smaller model may lose
 
@@ -93,7 +93,7 @@ class Stage:
             f"{s.model} has {self.base.depth} blocks of width {self.base.width}. {s.task} has {train:,} texts to learn "
             f"from, in {len(data.label_names or ())} classes ({listed(data.label_names or ())}). To fit a few minutes "
             f"on two cores, everything is measured on {len(self.texts):,} of its {validation:,} validation texts, "
-            f"heads, probes and maps learn from {min(s.learned, train):,} of the others, and {s.max_length} tokens of "
+            f"heads, probes and maps learn from {min(s.learned, train):,} training texts, and {s.max_length} tokens of "
             "a text are read: more of them give other figures."
         )
 
@@ -188,24 +188,21 @@ def truncate(stage: Stage) -> Found:
     untuned = ls.truncation_curve(model, stage.task, **stage.scored)
     tuned = ls.truncation_curve(model, stage.task, mode="tuned", train_limit=s.learned, **stage.scored)
     skips = ls.skip_map(model, stage.task, **stage.scored)
-    said = [_cut_sentence(untuned, tuned, s.learned), _skip_sentence(skips, float(untuned["score"].iloc[-1]))]
+    said = [_cut_sentence(untuned, tuned), _skip_sentence(skips, float(untuned["score"].iloc[-1]))]
     figures = [*pictures.truncation({"UNTUNED": untuned, "TUNED": tuned}), *pictures.skip_map(skips)]
     own = "layerscope truncate CLASSIFIER --task TASK --curve -o out, and layerscope skip CLASSIFIER --task TASK --map"
     return Found(said, figures, [model], own, {"train_limit": s.learned, "max_length": s.max_length})
 
 
-def _cut_sentence(untuned: DataFrame, tuned: DataFrame, learned: int) -> str:
-    metric, whole = untuned["metric"].iloc[0], float(untuned["score"].iloc[-1])
-    lowest, trained = (curve[curve["score"] >= whole - 0.01] for curve in (untuned, tuned))
-    said = (
-        f"The whole tuned model has {metric} {whole:.3f}. With its head put on lower layers and nothing trained "
-        f"(UNTUNED) layer {lowest['layer'].iloc[0]} is the lowest within 0.01 of that ({lowest['score'].iloc[0]:.3f})"
-    )
-    if not len(trained):
-        return f"{said}; heads trained on each layer with {learned} texts (TUNED) nowhere come as near."
+def _cut_sentence(untuned: DataFrame, tuned: DataFrame) -> str:
+    metric, scores, trained = untuned["metric"].iloc[0], untuned["score"].to_numpy(), tuned["score"].to_numpy()
+    depth, whole = len(scores) - 1, float(scores[-1])
+    near = next((layer for layer in range(depth) if trained[layer] >= whole - 0.01), None)
+    lowest = "no lower layer comes" if near is None else f"layer {near} is the lowest that comes"
     return (
-        f"{said}; with the head trained further on each layer (TUNED) it is layer {trained['layer'].iloc[0]} "
-        f"({trained['score'].iloc[0]:.3f})."
+        f"The whole tuned model has {metric} {whole:.3f}. With its head on layer {depth - 1}, and block {depth} gone, "
+        f"it has {scores[depth - 1]:.3f} if nothing is trained (UNTUNED) and {trained[depth - 1]:.3f} if the head is "
+        f"trained further there (TUNED); with trained heads {lowest} within 0.01 of the whole."
     )
 
 
