@@ -69,7 +69,7 @@ def quick(monkeypatch):
 
 def _named(name):
     table = TableFigure.of([{"name": name}], title=name, shows="a name", reading="as it is")
-    return lambda stage: demo_steps.Found([f"This is {name}."], [table], [stage.base], "layerscope")
+    return lambda stage: demo_steps.Found([f"This is {name}."], [table], [stage.base], "layerscope", stage.texts)
 
 
 def numbers(text):

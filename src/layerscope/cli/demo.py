@@ -122,7 +122,7 @@ def _kept(folder: Path, step: Step, stage: Stage) -> list[str] | None:
 
 def _record(step: Step, stage: Stage, result: Found, seconds: float) -> Any:
     said = [*result.said, f"On your own model: {result.own}"]
-    about: dict[str, Any] = {"models": result.models, "examples": stage.texts, "findings": said, "seconds": seconds}
+    about: dict[str, Any] = {"models": result.models, "examples": result.examples, "findings": said, "seconds": seconds}
     return recorded(step.kind, _title(step, stage.settings), result.figures, **about, **result.settings, demo=stage.key)
 
 

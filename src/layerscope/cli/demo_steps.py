@@ -40,7 +40,8 @@ class Settings:
     texts: int = 600  # of the validation split: everything is scored and compared on these
     learned: int = 1200  # training texts for what learns from stored rows: heads, probes, maps
     attended: int = 300  # texts whose attention is compared
-    map_steps: int = 300  # of the invertible network
+    map_steps: int = 150  # of the invertible network, which starts from the linear map
+    map_width: int = 128  # of its hidden layers
     tolerance: float = 0.01  # accuracy that the smaller model may lose
 
 
@@ -111,6 +112,7 @@ class Found:
     figures: Sequence[Figure]
     models: Sequence[ls.Model]
     own: str  # the command that does this to one's own model
+    examples: Examples  # what was measured
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -127,7 +129,14 @@ def tune(stage: Stage) -> Found:
         f"always the most frequent class would give {first['majority']:.3f}."
     )
     own = "layerscope tune MODEL --task TASK --seeds 2 -o tuned"
-    return Found([said, stage.about], drawn.tuned(runs, rows), [stage.base], own, {"steps": s.steps, "batch": s.batch})
+    return Found(
+        [said, stage.about],
+        drawn.tuned(runs, rows),
+        [stage.base],
+        own,
+        stage.texts,
+        {"steps": s.steps, "batch": s.batch},
+    )
 
 
 def compare(stage: Stage) -> Found:
@@ -152,13 +161,10 @@ def compare(stage: Stage) -> Found:
         f"The top two layers have CKA {untuned[top - 1, top]:.2f} before tuning and {own[top - 1, top]:.2f} after it; "
         f"the top layers of two seeds have {seeds[top, top]:.2f} with one another.",
     ]
-    figures = [
-        pictures.similarity(similarity, facets={"pair": name})
-        for name, each in found.items()
-        for similarity in each.values()
-    ]
     command = "layerscope compare BASE TUNED --task TASK --measure cka,cka_debiased -o out"
-    return Found(said, figures, models, command, {"pool": "cls", "max_length": stage.settings.max_length})
+    return Found(
+        said, drawn.pairs(found), models, command, stage.texts, {"pool": "cls", "max_length": stage.settings.max_length}
+    )
 
 
 def _similarity(one: tuple[Any, str], two: tuple[Any, str]) -> dict[str, ls.Similarity]:
@@ -174,13 +180,14 @@ def attention(stage: Stage) -> Found:
     same = found["attention_js"].values.diagonal()
     layers = range(1, len(same) + 1)
     least, most = (int(pick(layers, key=lambda layer: same[layer - 1])) for pick in (min, max))
+    texts = stage.texts.take(slice(s.attended))
     said = (
         f"Between the untuned and the tuned model attention is most alike in layer {most} (1 - Jensen-Shannon "
-        f"divergence {same[most - 1]:.3f}) and least in layer {least} ({same[least - 1]:.3f}), over {s.attended} texts."
+        f"divergence {same[most - 1]:.3f}) and least in layer {least} ({same[least - 1]:.3f}), over {len(texts)} texts."
     )
     figures = [pictures.similarity(each) for each in found.values()]
     own = "layerscope compare BASE TUNED --task TASK --measure attention_js --limit 200 -o out"
-    return Found([said], figures, models, own, {"attended": s.attended, "max_length": s.max_length})
+    return Found([said], figures, models, own, texts, {"pool": "words", "max_length": s.max_length})
 
 
 def truncate(stage: Stage) -> Found:
@@ -189,9 +196,12 @@ def truncate(stage: Stage) -> Found:
     tuned = ls.truncation_curve(model, stage.task, mode="tuned", train_limit=s.learned, **stage.scored)
     skips = ls.skip_map(model, stage.task, **stage.scored)
     said = [_cut_sentence(untuned, tuned), _skip_sentence(skips, float(untuned["score"].iloc[-1]))]
-    figures = [*pictures.truncation({"UNTUNED": untuned, "TUNED": tuned}), *pictures.skip_map(skips)]
+    figures = [
+        *pictures.truncation({"UNTUNED: nothing trained": untuned, "TUNED: head trained there": tuned}),
+        *pictures.skip_map(skips),
+    ]
     own = "layerscope truncate CLASSIFIER --task TASK --curve -o out, and layerscope skip CLASSIFIER --task TASK --map"
-    return Found(said, figures, [model], own, {"train_limit": s.learned, "max_length": s.max_length})
+    return Found(said, figures, [model], own, stage.texts, {"train_limit": s.learned, "max_length": s.max_length})
 
 
 def _cut_sentence(untuned: DataFrame, tuned: DataFrame) -> str:
@@ -224,8 +234,9 @@ def specialty(stage: Stage) -> Found:
         name, best = found.probe.name, found.probe.best
         said.append(f"The probes read most from layer {best}: {name} {max(found.probe.values):.3f}.")
     own = "layerscope specialty MODEL --task TASK -o out"
-    settings = {"pool": "mean", "limit": s.learned, "max_length": s.max_length}
-    return Found(said, pictures.choice(found), [stage.base], own, settings)
+    learned = stage.task.split(stage.task.resolve(None, learning=True)).take(slice(s.learned))
+    settings = {"pool": "mean", "max_length": s.max_length}
+    return Found(said, pictures.choice(found), [stage.base], own, learned, settings)
 
 
 def _trained(row: DataFrame) -> str:
@@ -237,8 +248,8 @@ def _trained(row: DataFrame) -> str:
 
 def align(stage: Stage) -> Found:
     s, (one, two) = stage.settings, stage.tuned[:2]
-    layers = sorted({0, stage.base.depth // 2, stage.base.depth})
-    options = {"inn": {"start": "linear", "steps": s.map_steps}}
+    layers = [stage.base.depth // 2, stage.base.depth]
+    options = {"inn": {"start": "linear", "steps": s.map_steps, "hidden": s.map_width}}
     methods = ("mean", "linear", "inn")
     frame = ls.alignment_study(
         {one.name: one, two.name: two},
@@ -258,7 +269,9 @@ def align(stage: Stage) -> Found:
     said = [_error_sentence(frame, layers[-1]), _injection_sentence(injected, source.name, target.name)]
     figures = [*pictures.alignment(frame, ls.alignment_table(frame)), *drawn.injection(injected)]
     own = "layerscope align A B --task TASK -o out, and layerscope inject A B --task TASK --layer all -o out"
-    return Found(said, figures, [one, two], own, {"train": s.learned, "map_steps": s.map_steps, "start": "linear"})
+    return Found(
+        said, figures, [one, two], own, stage.texts, {"train": s.learned, "map_steps": s.map_steps, "start": "linear"}
+    )
 
 
 def _error_sentence(frame: DataFrame, layer: int) -> str:
@@ -304,7 +317,7 @@ def advise(stage: Stage) -> Found:
     ]
     own = "layerscope advise CLASSIFIER --task TASK --tolerance 0.01 --save smaller -o out"
     settings = {"tolerance": s.tolerance, "max_length": s.max_length}
-    return Found(said, [drawn.smaller(sizes), *pictures.advice(found)], [whole, again], own, settings)
+    return Found(said, [drawn.smaller(sizes), *pictures.advice(found)], [whole, again], own, stage.texts, settings)
 
 
 def _plan(found: ls.Advice, tolerance: float) -> tuple[ls.LayerPlan, Any, str]:

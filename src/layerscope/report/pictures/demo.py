@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from layerscope.report.pictures.common import caveat, numbers
+from layerscope.report.pictures.layers import similarity
 from layerscope.report.values import BarsFigure, Figure
 
 if TYPE_CHECKING:
     import pandas
 
     from layerscope.analysis import Runs
+    from layerscope.measures import Similarity
+
+
+def pairs(found: Mapping[str, Mapping[str, Similarity]]) -> list[Figure]:
+    """All pairs in sight at once, each with its measures to switch between."""
+    return [
+        replace(similarity(one), title=f"{pair}: {one.measure}", group=pair)
+        for pair, measures in found.items()
+        for one in measures.values()
+    ]
 
 
 def tuned(runs: Runs, rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
@@ -22,7 +34,7 @@ def tuned(runs: Runs, rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
         title="Score of each seed",
         shows=f"{metric} on {n:,} validation texts of runs that differ in their seed alone.",
         reading="A tuned model should stand well above the dashed line, and seeds near one another.",
-        caveat=caveat("A few hundred steps: a longer training would score higher.", n),
+        caveat=caveat("A short training with one learning rate, and no intervals.", n),
         names=tuple(f"seed {run.job.seed}" for run in runs.runs),
         values=tuple(run.score for run in runs.runs),
         y_name=metric,
