@@ -38,11 +38,13 @@ class Settings:
     learning_rate: float = 2e-4
     max_length: int = 24  # tokens that are read of a text; most of pydocs are shorter
     texts: int = 600  # of the validation split: everything is scored and compared on these
-    learned: int = 1200  # training texts for what learns from stored rows: heads, probes, maps
+    learned: int = 1000  # training texts for what learns from stored rows: heads, probes, maps
     attended: int = 300  # texts whose attention is compared
     map_steps: int = 150  # of the invertible network, which starts from the linear map
     map_width: int = 128  # of its hidden layers
-    tolerance: float = 0.01  # accuracy that the smaller model may lose
+    longest_span: int = 3  # blocks that advice leaves out in a row
+    searched: int = 12  # further cuts that advice tries
+    tolerance: float = 0.02  # accuracy that the smaller model may lose
 
 
 class Stage:
@@ -82,7 +84,7 @@ class Stage:
         """The tuned classifiers, opened from their checkpoints."""
         found = [ls.load(str(run.path / CHECKPOINT)) for run in self.runs.runs]
         for model, seed in zip(found, self.settings.seeds, strict=True):
-            model.name = f"tuned, seed {seed}"
+            model.name = f"tuned (seed {seed})"
         return found
 
     @cached_property
@@ -267,7 +269,7 @@ def align(stage: Stage) -> Found:
         source, target, stage.task, methods=("identity", *methods), train=s.learned, options=options, **stage.scored
     )
     said = [_error_sentence(frame, layers[-1]), _injection_sentence(injected, source.name, target.name)]
-    figures = [*pictures.alignment(frame, ls.alignment_table(frame)), *drawn.injection(injected)]
+    figures = [*drawn.alignment(frame, ls.alignment_table(frame)), *drawn.injection(injected)]
     own = "layerscope align A B --task TASK -o out, and layerscope inject A B --task TASK --layer all -o out"
     return Found(
         said, figures, [one, two], own, stage.texts, {"train": s.learned, "map_steps": s.map_steps, "start": "linear"}
@@ -294,7 +296,8 @@ def _injection_sentence(frame: DataFrame, source: str, target: str) -> str:
 
 def advise(stage: Stage) -> Found:
     s, whole = stage.settings, stage.tuned[0]
-    found = ls.advise(whole, stage.task, tolerance=s.tolerance, **stage.scored)
+    bounds: dict[str, Any] = {"max_span": s.longest_span, "evaluations": s.searched}
+    found = ls.advise(whole, stage.task, tolerance=s.tolerance, **bounds, **stage.scored)
     plan, row, why = _plan(found, s.tolerance)
     folder = stage.out / SMALLER
     smaller = ls.cut(whole, plan)
@@ -311,12 +314,12 @@ def advise(stage: Stage) -> Found:
         f"({row['low']:.3f} to {row['high']:.3f}) on the half of the texts that did not choose it, where the whole "
         f"model has {found.table.iloc[0]['score']:.3f}.",
         f"Saved in {folder} and reopened: {after['megabytes']:.1f} MB where the whole model has "
-        f"{before['megabytes']:.1f}, {after['latency_32'] * 1000:.0f} ms for 32 texts where it takes "
-        f"{before['latency_32'] * 1000:.0f} ({after['latency_1'] * 1000:.1f} and {before['latency_1'] * 1000:.1f} for "
+        f"{before['megabytes']:.1f}, {after['latency_32'] * 1000:.0f} ms for 32 texts of 128 tokens where it "
+        f"takes {before['latency_32'] * 1000:.0f} ({after['latency_1'] * 1000:.1f} and {before['latency_1'] * 1000:.1f} for "
         f"one); over all {len(stage.texts)} texts {row['metric']} {after['score']:.3f} and {before['score']:.3f}.",
     ]
     own = "layerscope advise CLASSIFIER --task TASK --tolerance 0.01 --save smaller -o out"
-    settings = {"tolerance": s.tolerance, "max_length": s.max_length}
+    settings = {"tolerance": s.tolerance, **bounds, "max_length": s.max_length}
     return Found(said, [drawn.smaller(sizes), *pictures.advice(found)], [whole, again], own, stage.texts, settings)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from layerscope.report.pictures.alignment import alignment as maps
 from layerscope.report.pictures.common import caveat, numbers
 from layerscope.report.pictures.layers import similarity
 from layerscope.report.values import BarsFigure, Figure
@@ -44,6 +45,11 @@ def tuned(runs: Runs, rows: Sequence[Mapping[str, Any]]) -> list[Figure]:
     return [bars, numbers("Runs", "Every run with its score and its time.", rows)]
 
 
+def alignment(frame: pandas.DataFrame, table: pandas.DataFrame) -> list[Figure]:
+    """One pair of models: its boxes would be single points."""
+    return [figure for figure in maps(frame, table) if figure.kind != "box"]
+
+
 def injection(frame: pandas.DataFrame) -> list[Figure]:
     """One layer replaced: a bar a method."""
     first, n = frame.iloc[0], int(frame["n"].iloc[0])
@@ -57,7 +63,7 @@ def injection(frame: pandas.DataFrame) -> list[Figure]:
         names=tuple(map(str, frame["method"])),
         values=tuple(map(float, frame["score"])),
         y_name=metric,
-        references=(("target alone", float(first["target_score"])), ("most frequent class", float(first["majority"]))),
+        references=(("target alone", float(first["target_score"])),),
         n=n,
     )
     return [bars]
