@@ -18,7 +18,8 @@ from layerscope.cli.record import recorded, writable
 from layerscope.errors import LayerscopeError, log
 
 if TYPE_CHECKING:
-    from layerscope.cli.demo_steps import Found, Settings, Stage, Step
+    from layerscope.cli.demo_stage import Settings, Stage
+    from layerscope.cli.demo_steps import Found, Step
 
 REPORT = "report.html"
 NEXT = (
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(out: Path = _OUT, format: Format = FORMAT) -> None:
     """A real small model on real text, offline: tuned with two seeds, looked into, cut, and reported in one page."""
-    from layerscope.cli.demo_steps import Settings
+    from layerscope.cli.demo_stage import Settings
 
     done = play(Settings(), out, say=print if format is Format.table else _nothing)
     if format is Format.json:
@@ -59,7 +60,8 @@ class Done:
 
 def play(settings: Settings, out: Path, say: Any = print) -> list[Done]:
     """All steps in turn; after each one the report shows what there is, so that nothing is lost with a later one."""
-    from layerscope.cli.demo_steps import STEPS, Stage
+    from layerscope.cli.demo_stage import Stage
+    from layerscope.cli.demo_steps import STEPS
 
     started = time.perf_counter()
     stage = Stage(settings, out)
