@@ -186,7 +186,8 @@ def align(stage: Stage) -> Found:
         source, target, stage.task, methods=("identity", *methods), train=s.learned, options=options, **stage.scored
     )
     said = [_error_sentence(frame, layers[-1]), _injection_sentence(injected, source.name, target.name)]
-    figures = [*drawn.alignment(frame, ls.alignment_table(frame)), *drawn.injection(injected)]
+    curves, *table = drawn.alignment(frame, ls.alignment_table(frame))
+    figures = [curves, *drawn.injection(injected), *table]
     own = "layerscope align A B --task TASK -o out, and layerscope inject A B --task TASK --layer all -o out"
     return Found(
         said, figures, [one, two], own, stage.texts, {"train": s.learned, "map_steps": s.map_steps, "start": "linear"}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from layerscope.analysis import Runs
     from layerscope.measures import Similarity
 
+_SHORT = {"random embedding": "noise", "random label": "guess"}
+
 
 def pairs(found: Mapping[str, Mapping[str, Similarity]]) -> list[Figure]:
     """All pairs in sight at once, each with its measures to switch between."""
@@ -57,10 +59,10 @@ def injection(frame: pandas.DataFrame) -> list[Figure]:
     bars = BarsFigure(
         title=f"One model's head on the other's layer {first['layer']}",
         shows=f"{metric} of one tuned model when its layer {first['layer']} is replaced by the other's, mapped by each "
-        "method. Random embedding is noise in its place, random label a guess.",
+        "method. Identity is no map at all, mean a shift; noise is in its place, a guess is a label drawn at random.",
         reading="Near the target's own score the map keeps what the head uses; near noise it keeps nothing.",
         caveat=caveat("A head may score well on a map with a large error: it reads few directions.", n),
-        names=tuple(map(str, frame["method"])),
+        names=tuple(_SHORT.get(method, method) for method in frame["method"]),
         values=tuple(map(float, frame["score"])),
         y_name=metric,
         references=(("target alone", float(first["target_score"])),),
