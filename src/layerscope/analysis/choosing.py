@@ -123,7 +123,7 @@ def _decide(nu: Curve, found: Curve | None, zeta: float, depth: int) -> tuple[in
         if found is not None and not math.isnan(rho := correlation(nu, found)):
             said += f", and its correlation with the probes' scores is {rho:.2f}"
         if nu.best == depth:
-            return nu.best, f"{said}, the top layer: tune it and the two blocks below, and keep the rest as it is."
+            return nu.best, f"{said}. It is the top layer: tune it and the two blocks below, and keep the rest."
         return nu.best, f"{said}: tune what is above it and keep the rest as it is."
     fault = f"too rough (zeta {zeta:.1f})" if rough else f"too flat (layers near l* win {near:.0%} of subsamples)"
     if found is not None and found.best is not None:

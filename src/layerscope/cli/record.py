@@ -19,6 +19,7 @@ from layerscope.errors import InputError
 
 if TYPE_CHECKING:
     from layerscope.data import Examples
+    from layerscope.report.runs import RunRecord
     from layerscope.report.values import Figure
 
 
@@ -52,7 +53,21 @@ def begin() -> None:
 
 
 def leave(
-    out: Path | None,
+    out: Path | None, kind: str, title: str, figures: Sequence[Figure], *, models: Sequence[Any] = (), **about: Any
+) -> None:
+    """Write the run folder `OUT/KIND-run` of what `recorded` takes; nothing without `-o`."""
+    if out is None:
+        return
+
+    from layerscope.report.runs import write_run
+
+    folder = write_run(out / f"{kind}-run", recorded(kind, title, figures, models=models, **about))
+    print(
+        f"The run is kept in {folder}; to look at it: {shlex.join(['layerscope', 'report', str(out)])}", file=sys.stderr
+    )
+
+
+def recorded(
     kind: str,
     title: str,
     figures: Sequence[Figure],
@@ -61,18 +76,16 @@ def leave(
     examples: Examples | None = None,
     n: int | None = None,
     findings: Sequence[str] = (),
+    seconds: float | None = None,
     **settings: Any,
-) -> None:
-    """Write the run folder `OUT/KIND-run`; nothing without `-o`. Settings that were not given are left out."""
-    if out is None:
-        return
-
-    from layerscope.report.runs import RunRecord, write_run
+) -> RunRecord:
+    """What a command computed, with all that it depends on. Settings that were not given are left out."""
+    from layerscope.report.runs import RunRecord
 
     data = {} if examples is None else _data(examples)
     if n is not None:
         data["n"] = n
-    run = RunRecord(
+    return RunRecord(
         kind=kind,
         title=title,
         figures=figures,
@@ -83,11 +96,7 @@ def leave(
         settings={name: value for name, value in settings.items() if value is not None},
         versions=_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(time.perf_counter() - _started, 1),
-    )
-    folder = write_run(out / f"{kind}-run", run)
-    print(
-        f"The run is kept in {folder}; to look at it: {shlex.join(['layerscope', 'report', str(out)])}", file=sys.stderr
+        seconds=round(time.perf_counter() - _started if seconds is None else seconds, 1),
     )
 
 

@@ -43,7 +43,7 @@ def similarity(found: Similarity, cut: Blocks | None = None, facets: Mapping[str
     high = found.bounds[1]
     ends = f"{high:g} is the most it can be" if np.isfinite(high) else "higher is more alike"
     reading = (
-        f"Each cell is one pair of layers: layer 0 (the embeddings) is at the lower left, and {ends}. A bright square "
+        f"Each cell is one pair of layers: {_lowest(found)} is at the lower left, and {ends}. A bright square "
         "along the diagonal is a run of layers that hold the same thing; a dark band is where they part."
     )
     if cut is not None:
@@ -117,6 +117,12 @@ def summary(frame: pandas.DataFrame, model: str) -> list[Figure]:
         for name, (title, reading) in words.items()
     ]
     return [*curves, numbers("Every layer", "What each layer holds, in numbers.", frame.to_dict("records"))]
+
+
+def _lowest(found: Similarity) -> str:
+    """The layer at the lower left; attention has none of the embeddings."""
+    first = found.row_axis.layers[0]
+    return "layer 0 (the embeddings)" if first == "0" else f"layer {first}"
 
 
 def _side(axis: Axis) -> Side:
