@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 PAGE = "reference/cli.md"
+_WORDS = {"int": "number", "float": "number", "Path": "path", "list[Path]": "path"}
 INTRODUCTION = """# Command line
 
 Written from the code while this site is built. `layerscope COMMAND --help` says the same in a terminal.
@@ -60,26 +62,25 @@ def _argument(parameter: Any) -> str:
 
 
 def _options(command: Any) -> Iterator[str]:
-    rows = [row for parameter in command.params if not getattr(parameter, "hidden", False) for row in _row(parameter)]
-    if rows:
+    kinds = {name: str(p.annotation) for name, p in inspect.signature(command.callback).parameters.items()}
+    shown = [p for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
+    if shown:
+        rows = [_row(parameter, kinds.get(parameter.name, "str")) for parameter in shown]
         yield "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
 
 
-def _row(parameter: Any) -> Iterator[str]:
-    if parameter.name == "help":
-        return
-    argument = parameter.param_type_name == "argument"
+def _row(parameter: Any, kind: str) -> str:
+    argument, flag = parameter.param_type_name == "argument", kind == "bool"
     names = _argument(parameter) if argument else ", ".join(sorted(parameter.opts, key=len, reverse=True))
-    flag = getattr(parameter, "is_flag", False)
-    choices = getattr(parameter.type, "choices", None)
-    values = " or ".join(str(getattr(c, "value", c)) for c in choices) if choices else parameter.type.name
-    shown = f"`{names}`" if argument or flag else f"`{names}` *{values}*"
     default = parameter.default
-    default = getattr(default, "value", default)
-    missing = parameter.required or flag or default in (None, (), []) or callable(default)
-    told = "needed" if parameter.required else "" if missing else f"`{default}`"
+    if isinstance(default, Enum):
+        value, default = " or ".join(choice.value for choice in type(default)), default.value
+    else:
+        value = _WORDS.get(kind.removesuffix(" | None"), "text")
+    shown = f"`{names}`" if argument or flag else f"`{names}` *{value}*"
+    told = "needed" if parameter.required else "" if flag or default in (None, (), []) else f"`{default}`"
     meaning = re.sub(r"\s+", " ", parameter.help or "").replace("|", "\\|").replace("<", "&lt;")
-    yield f"| {shown} | {told} | {meaning} |"
+    return f"| {shown} | {told} | {meaning} |"
 
 
 def _example(epilog: str) -> str:
