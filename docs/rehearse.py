@@ -1,7 +1,7 @@
 """Runs the code of a page as it is written, and keeps the outputs that the page shows true.
 
-python docs/rehearse.py docs/tutorials/compare.md           # run it; exit code 1 if an output is no longer like the page's
-python docs/rehearse.py docs/tutorials/*.md --write         # run them and write what came out into the pages
+python docs/rehearse.py docs/tutorials/compare.md       # run it; exit code 1 if an output is no longer like the page's
+python docs/rehearse.py docs/tutorials/*.md --write     # run them and write what came out into the pages
 
 Python blocks of a page share their names, shell blocks run in the same empty folder, in the order of the page. A `text`
 block right after a block is its output. A block after the comment `<!-- not run -->` is left alone.

@@ -12,6 +12,8 @@ from typing import Any
 log = logging.getLogger("mkdocs.hooks.pages")
 ROOT = Path(__file__).parent.parent.parent
 _NAME = re.compile(r"(?<!\[)`ls\.(\w+)([^`\n]*)`(?!\])")
+_ITEM = re.compile(r"^(- |\d+\. )")
+_PARAGRAPH = re.compile(r"^(?!- |\d+\. |#|\||```)\S")
 _FENCE = re.compile(r"^\s*```")
 
 
@@ -28,11 +30,17 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """`ls.compare` in a sentence becomes a link; a name that layerscope does not have is a warning."""
-    lines, fenced = [], False
+    """`ls.compare` in a sentence becomes a link; a name that layerscope does not have is a warning.
+
+    A list that follows its paragraph without a blank line, which GitHub knows and Python-Markdown does not, gets one.
+    """
+    lines: list[str] = []
+    fenced = False
     for line in markdown.splitlines():
         fenced ^= bool(_FENCE.match(line))
-        heading = line.startswith("#") or line.startswith(":::")
+        heading = line.startswith(("#", ":::"))
+        if not fenced and _ITEM.match(line) and lines and _PARAGRAPH.match(lines[-1]):
+            lines.append("")
         lines.append(line if fenced or heading else _NAME.sub(lambda m: _link(m, page), line))
     return "\n".join(lines)
 
