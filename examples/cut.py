@@ -30,9 +30,9 @@ import pandas
 short = {"limit": 300, "max_length": 24}
 untuned = ls.truncation_curve(model, "pydocs", **short)
 tuned = ls.truncation_curve(model, "pydocs", mode="tuned", train_limit=480, epochs=3, **short)
-both = pandas.concat([untuned, tuned])
-ls.plot_truncation(both, "curve.png")
-print(both.pivot(index="layer", columns="mode", values="score").round(3))
+curves = {"UNTUNED": untuned, "TUNED": tuned}
+ls.plot_truncation(curves, "curve.png")
+print(pandas.DataFrame({name: curve["score"] for name, curve in curves.items()}).rename_axis("layer").round(3))
 Image("curve.png", width=480)
 
 # %% [markdown]

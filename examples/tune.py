@@ -34,7 +34,7 @@ options = {
 study = ls.strategy_study(
     "demo:minilm", "pydocs", strategies=["(6, 6, 6)", "(5, 6, 6)", "(3, 4, 4)", "head-only"], seeds=[0, 1], **options
 )
-print(study[["strategy", "seed", "score", "trained"]].to_string(index=False))
+print(study[["strategy", "tuned_layers", "score", "error"]].round(3).to_string(index=False))
 ls.plot_strategies(study, "study.png")
 Image("study.png", width=480)
 

@@ -56,11 +56,16 @@ def reference() -> str:
     parts = [INTRODUCTION]
     for group, names in GROUPS.items():
         parts.append(f"## {group}")
-        for name in names:
-            shown = f"ls.{name}"
-            parts.append(f"[](){{#{shown}}}\n\n::: {homes[name]}\n    options:\n      heading: {shown}")
-            parts[-1] += f"\n      toc_label: {name}"
+        parts += [_entry(name, homes[name]) for name in names]
     return "\n\n".join(parts) + "\n"
+
+
+def _entry(name: str, home: str) -> str:
+    shown = f"ls.{name}"
+    if name == "__version__":  # a string has no docstring
+        return f'<h3 id="{shown}">{shown}</h3>\n\nThe version, as a string.'
+    options = f"    options:\n      heading: {shown}\n      toc_label: {shown}"
+    return f"[](){{#{shown}}}\n\n::: {home}\n{options}"
 
 
 def places() -> dict[str, str]:

@@ -84,7 +84,7 @@ def sections():
     """The text under each `###` heading of the measures page, by the names in the heading."""
     page = (DOCS / "measures.md").read_text(encoding="utf-8")
     found = {}
-    for heading, text in re.findall(r"^### (`.*)\n(.*?)(?=^##)", page, flags=re.DOTALL | re.MULTILINE):
+    for heading, text in re.findall(r"^### (`[^\n]*)\n(.*?)(?=^##)", page, flags=re.DOTALL | re.MULTILINE):
         found |= dict.fromkeys(re.findall(r"`(\w+)`", heading), text)
     return found
 

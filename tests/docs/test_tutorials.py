@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [
-    "start.md",
-    *(f"{p.parent.name}/{p.name}" for d in ("tutorials", "howto") for p in (ROOT / "docs" / d).glob("*.md")),
-]
+FOUND = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+PAGES = ["index.md", "start.md", *(f"{page.parent.name}/{page.name}" for page in FOUND)]
 
 spec = importlib.util.spec_from_file_location("rehearse", ROOT / "docs" / "rehearse.py")
 rehearse = importlib.util.module_from_spec(spec)
