@@ -23,7 +23,7 @@ lint: $(INSTALLED)
 
 # The site, into site/. Strict: a broken link or an unknown name stops it.
 docs: $(DOCUMENTED)
-	PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Runs examples/*.py and the tutorials again and writes what comes out into the notebooks and the pages.
 notebooks: $(DOCUMENTED)

@@ -22,14 +22,14 @@ models = {f"seed {run.job.seed}": run.path / "checkpoint" for run in runs.runs}
 print(runs)
 
 # %% [markdown]
-# **Layer by layer.** `relative` is the squared error over the spread of the target: 1 is no better than its mean.
+# **Layer by layer, both ways.** `relative` is the squared error over the spread of the target; 1 is no better than a mean.
 
 # %%
 study = ls.alignment_study(
-    models, "pydocs", methods=["identity", "procrustes", "linear"], pairs=1, train=800, test=400, max_length=24
+    models, "pydocs", methods=["identity", "procrustes", "linear"], pairs=2, train=800, test=400, max_length=24
 )
 held_out = study[study["split"] == "test"]
-print(held_out.pivot(index="layer", columns="method", values="relative").round(3))
+print(held_out.pivot_table(index="layer", columns="method", values="relative").round(3))
 ls.plot_alignment(study, "alignment.png")
 Image("alignment.png", width=480)
 

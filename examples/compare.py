@@ -27,13 +27,13 @@ print(runs)
 one, two = (run.path / "checkpoint" for run in runs.runs)
 where = {"task": "pydocs", "pool": "cls", "measure": "cka", "limit": 400, "max_length": 24}
 pictures = {
-    "ORIG - ORIG": ls.compare("demo:minilm", **where),
-    "FT - ORIG": ls.compare(one, "demo:minilm", **where),
-    "FT - FT": ls.compare(one, **where),
-    "FT[1] - FT[2]": ls.compare(one, two, **where),
+    "ORIG - ORIG": ls.compare("demo:minilm", names=["ORIG"], **where),
+    "FT - ORIG": ls.compare(one, "demo:minilm", names=["FT", "ORIG"], **where),
+    "FT - FT": ls.compare(one, names=["FT"], **where),
+    "FT[1] - FT[2]": ls.compare(one, two, names=["FT[1]", "FT[2]"], **where),
 }
 ls.panels(pictures, "pictures.png")
-Image("pictures.png", width=640)
+Image("pictures.png", width=800)
 
 # %% [markdown]
 # Hatched cells have no value: at layer 0 the summary token is the same for every text.

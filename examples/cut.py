@@ -29,7 +29,7 @@ import pandas
 
 short = {"limit": 300, "max_length": 24}
 untuned = ls.truncation_curve(model, "pydocs", **short)
-tuned = ls.truncation_curve(model, "pydocs", mode="tuned", train_limit=480, epochs=3, **short)
+tuned = ls.truncation_curve(model, "pydocs", mode="tuned", train_limit=480, epochs=10, learning_rate=3e-3, **short)
 curves = {"UNTUNED": untuned, "TUNED": tuned}
 ls.plot_truncation(curves, "curve.png")
 print(pandas.DataFrame({name: curve["score"] for name, curve in curves.items()}).rename_axis("layer").round(3))
