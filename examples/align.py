@@ -22,7 +22,7 @@ models = {f"seed {run.job.seed}": run.path / "checkpoint" for run in runs.runs}
 print(runs)
 
 # %% [markdown]
-# **Layer by layer, both ways.** `relative` is the squared error over the spread of the target; 1 is no better than a mean.
+# **Layer by layer, both ways.** `relative` is the squared error over the spread of the target. Guessing the mean has 1.
 
 # %%
 study = ls.alignment_study(
