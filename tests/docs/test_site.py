@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -24,12 +25,16 @@ def hook(name):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
+    """The site, built once for all test processes."""
     pytest.importorskip("mkdocs", reason="the docs extra is not installed")
-    folder = tmp_path_factory.mktemp("site")
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "index.html").is_file():
+            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+            assert done.returncode == 0, done.stderr
     return folder
 
 
