@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+DOCUMENTED := .venv/.documented
 
-.PHONY: demo test test-full lint benchmarks clean
+.PHONY: demo test test-full lint docs notebooks benchmarks clean
 
 demo: $(INSTALLED)
 	$(BIN)/layerscope demo
 
-test: $(INSTALLED) lint
+test: $(INSTALLED) lint docs
 	$(BIN)/pytest -n 2
 
 test-full: $(INSTALLED)
@@ -19,6 +20,15 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# The site, into site/. Strict: a broken link or an unknown name stops it.
+docs: $(DOCUMENTED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Runs examples/*.py and the tutorials again and writes what comes out into the notebooks and the pages.
+notebooks: $(DOCUMENTED)
+	$(BIN)/python examples/notebooks.py
+	$(BIN)/python docs/rehearse.py --write docs/index.md docs/start.md docs/tutorials/*.md docs/howto/*.md
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py
@@ -32,5 +42,9 @@ $(INSTALLED): pyproject.toml garden/pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ./garden -e '.[dev,demo,garden]'
 	touch $(INSTALLED)
 
+$(DOCUMENTED): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[docs]'
+	touch $(DOCUMENTED)
+
 clean:
-	rm -rf .venv build dist src/*.egg-info garden/src/*.egg-info garden/build garden/cache
+	rm -rf .venv build dist site src/*.egg-info garden/src/*.egg-info garden/build garden/cache

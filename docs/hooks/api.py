@@ -1,0 +1,92 @@
+"""The Python reference: every name of `layerscope.__all__`, found in its file without importing anything."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+PAGE = "reference/api.md"
+SOURCE = Path(__file__).parent.parent.parent / "src"
+INTRODUCTION = """# Python
+
+`import layerscope as ls` gives these names and nothing else. Each is imported when it is first used.
+Layers are 0..L, blocks 1..L, ranges inclusive: see the [glossary](../glossary.md).
+"""
+# What belongs together, in the order of the four questions. A name that is missing here stops the build.
+GROUPS = {
+    "Models and data": ["load", "Model", "families", "Replay", "task", "tasks", "Task"],
+    "Representations": ["extract", "Representations", "stream", "attentions", "Attentions"],
+    "Compare": [
+        *("compare", "Similarity", "measures", "measure", "Moments", "panels", "compare_weights"),
+        *("localization", "blocks", "Blocks", "Curve"),
+    ],
+    "Cut": [
+        *("evaluate", "truncation_curve", "skip_map", "advise", "Advice", "truncate", "skip", "cut", "LayerPlan"),
+        *("save", "plot_truncation", "plot_skip_map"),
+    ],
+    "Tune": [
+        *("specialty", "probe", "agreement", "smoothness", "choose", "Choice", "label_cca", "mutual_information"),
+        *("numerical_rank", "nuclear_norm", "imbalance", "scarcity", "specialty_study", "plot_robustness"),
+        *("Strategy", "strategies", "training_cost", "tune", "Run", "Runs", "copy_run", "strategy_study"),
+        "plot_strategies",
+    ],
+    "Align": [
+        *("align", "Aligner", "load_aligner", "alignment_study", "alignment_table", "plot_alignment"),
+        *("synthetic_study", "inject", "Injection", "injection_study", "plot_injection"),
+    ],
+    "Report": ["report", "figures", "read_run", "write_run", "RunRecord"],
+    "Errors and version": ["LayerscopeError", "__version__"],
+}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, PAGE, content=reference()))
+    return files
+
+
+def reference() -> str:
+    """The whole page."""
+    homes = places()
+    listed = [name for names in GROUPS.values() for name in names]
+    if wrong := set(listed) ^ set(homes):
+        raise ValueError(f"docs/hooks/api.py and layerscope.__all__ do not agree on {', '.join(sorted(wrong))}")
+    parts = [INTRODUCTION]
+    for group, names in GROUPS.items():
+        parts.append(f"## {group}")
+        parts += [_entry(name, homes[name]) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def _entry(name: str, home: str) -> str:
+    shown = f"ls.{name}"
+    if name == "__version__":  # a string has no docstring
+        return f'<h3 id="{shown}">{shown}</h3>\n\nThe version, as a string.'
+    options = f"    options:\n      heading: {shown}\n      toc_label: {shown}"
+    return f"[](){{#{shown}}}\n\n::: {home}\n{options}"
+
+
+def places() -> dict[str, str]:
+    """Each public name with the path of its definition, such as layerscope.measures.comparing.compare."""
+    tree = ast.parse((SOURCE / "layerscope/__init__.py").read_text(encoding="utf-8"))
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("_HOMES", "__all__")
+    }
+    own = {"LayerscopeError": "errors", "__version__": "version"}
+    return {name: _definition(f"layerscope.{(values['_HOMES'] | own)[name]}", name) for name in values["__all__"]}
+
+
+def _definition(module: str, name: str) -> str:
+    """Follow `from .. import name` down to the file that defines it."""
+    path = SOURCE.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _definition(node.module or "", alias.name)
+    return f"{module}.{name}"

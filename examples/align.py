@@ -1,0 +1,48 @@
+# %% [markdown]
+# # Align: are two seeds the same model?
+#
+# MiniLM tuned twice on `pydocs`. Maps from the layers of one to those of the other, fitted on training texts and scored
+# on others; then one model's states in the other's place.
+
+# %%
+from IPython.display import Image
+
+import layerscope as ls
+
+options = {
+    "learning_rate": 3e-4,
+    "batch": 16,
+    "epochs": 2,
+    "train_limit": 480,
+    "validation_limit": 200,
+    "max_length": 24,
+}
+runs = ls.tune("demo:minilm", "pydocs", strategy="full", seeds=[0, 1], **options)
+models = {f"seed {run.job.seed}": run.path / "checkpoint" for run in runs.runs}
+print(runs)
+
+# %% [markdown]
+# **Layer by layer, both ways.** `relative` is the squared error over the spread of the target. Guessing the mean has 1.
+
+# %%
+study = ls.alignment_study(
+    models, "pydocs", methods=["identity", "procrustes", "linear"], pairs=2, train=800, test=400, max_length=24
+)
+held_out = study[study["split"] == "test"]
+print(held_out.pivot_table(index="layer", columns="method", values="relative").round(3))
+ls.plot_alignment(study, "alignment.png")
+Image("alignment.png", width=480)
+
+# %% [markdown]
+# **In the other's place.** A layer of the second model is replaced by the first one's, mapped. The score that is left:
+
+# %%
+one, two = models.values()
+injected = ls.injection_study(
+    one, two, "pydocs", layers=[2, 4, 6], methods=["identity", "linear"], limit=200, train=300, max_length=24
+)
+print(injected.pivot(index="layer", columns="method", values="score").round(3))
+alone = injected.iloc[0]
+print(f"alone: {alone['source_score']:.3f} and {alone['target_score']:.3f}, majority {alone['majority']:.3f}")
+ls.plot_injection(injected, "injection.png")
+Image("injection.png", width=480)

