@@ -70,7 +70,7 @@ def blank(width: float, height: float) -> Axes:
     return figure.add_subplot()
 
 
-def draw_panels(similarities: Sequence[Similarity], path: str | Path) -> None:
+def draw_panels(similarities: Sequence[Similarity], path: str | Path, titles: Sequence[str] | None = None) -> None:
     """Several heat maps in a row, on one colour scale."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -81,6 +81,8 @@ def draw_panels(similarities: Sequence[Similarity], path: str | Path) -> None:
     axes = [figure.add_subplot(1, len(similarities), k + 1) for k in range(len(similarities))]
     low, high = scale_of(similarities)
     images = [paint(s, ax, low, high) for s, ax in zip(similarities, axes, strict=True)]
+    for ax, title in zip(axes, titles or (), strict=False):
+        ax.set_title(f"{title}: {ax.get_title()}", fontsize=10)
     figure.colorbar(images[-1], ax=axes, shrink=0.9)
     write(figure, path)
 

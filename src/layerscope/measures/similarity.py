@@ -190,7 +190,9 @@ def matched(heads: np.ndarray) -> np.ndarray:
 
 
 def panels(similarities: Mapping[str, Similarity] | Sequence[Similarity], path: str | Path) -> None:
-    """Several heat maps side by side on one colour scale."""
+    """Several heat maps side by side on one colour scale, under the names of a mapping if one is given."""
     from layerscope.measures.heatmap import draw_panels
 
-    draw_panels(list(similarities.values() if isinstance(similarities, Mapping) else similarities), path)
+    named = isinstance(similarities, Mapping)
+    each = list(similarities.values() if isinstance(similarities, Mapping) else similarities)
+    draw_panels(each, path, [str(name) for name in similarities] if named else None)

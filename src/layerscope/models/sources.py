@@ -28,6 +28,7 @@ _CONVERT = (
 )
 DEMO = "demo:minilm"
 GARDEN = "garden:"
+TUNED = "checkpoint"  # where a folder of `layerscope tune` has its model
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def fetch(source: Source) -> Path:
         folder = _in_garden(source)
     elif Path(source.name).is_dir():
         folder = Path(source.name)
+        if not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file():
+            folder = folder / TUNED
     else:
         folder = _from_hub(source)
     if not (folder / "config.json").is_file():
