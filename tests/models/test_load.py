@@ -225,7 +225,7 @@ def test_the_tokenizers_fingerprint_sees_what_decides_the_ids():
 
 def test_the_folder_of_a_tuned_run_is_its_checkpoint(tmp_path):
     zoo.save(tmp_path / "tuned" / "checkpoint", "bert", labels=2)
-    assert ls.load(tmp_path / "tuned").network.config.num_labels == 2
+    assert load(tmp_path / "tuned").network.config.num_labels == 2
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"holds no config\.json"):
-        ls.load(tmp_path / "empty")
+        load(tmp_path / "empty")
