@@ -109,6 +109,7 @@ def test_compare_attention(model, reviews, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "attention_js over words" in done.stdout
     assert {path.name for path in out.iterdir()} == {
+        "compare-run",
         "attention_js.parquet",
         "attention_js.png",
         "attention_js-heads.png",

@@ -201,6 +201,7 @@ def test_where_no_block_can_go_the_least_loss_is_taken_and_said(played):
     assert why.startswith("No block can go")
 
 
+@pytest.mark.slow
 def test_killed_and_started_again_it_goes_on(played, tmp_path):
     code = (
         "from pathlib import Path\n"
