@@ -8,6 +8,7 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of commands too: threads of parallel tests wait for one another
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "garden"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "garden" / "src"))
