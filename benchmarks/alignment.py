@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import layerscope as ls
-from layerscope.alignment import align_all
+from layerscope.alignment.networks import INN
 
 
 def seconds(action: Callable[[], object], device: str = "cpu") -> float:
@@ -58,10 +58,10 @@ def measure_cca(rows: int = 1600, width: int = 128) -> dict[str, float]:
 def measure_networks(rows: int, width: int, layers: int, device: str) -> dict[str, float]:
     pairs = [sides(rows, width, k, device) for k in range(layers)]
     options = {"patience": 10_000, "steps": 200}  # no early stop: the same work on both sides
-    align_all(pairs[:1], method="inn", steps=5)  # what the first call alone pays for
+    ls.align(*pairs[0], method="inn", steps=5)  # what the first call alone pays for
     whole = seconds(lambda: ls.align(*pairs[0], method="inn"), device)
-    together = seconds(lambda: align_all(pairs, method="inn", **options), device)
-    alone = seconds(lambda: [align_all([pair], method="inn", **options) for pair in pairs], device)
+    together = seconds(lambda: INN.fit_many([INN(**options) for _ in pairs], pairs), device)
+    alone = seconds(lambda: [ls.align(*pair, method="inn", **options) for pair in pairs], device)
     return {
         f"INN fit at width {width}, {rows} rows, s": whole,
         f"{layers} layers side by side, 200 steps, s": together,
