@@ -7,6 +7,7 @@ Sequences are full, so that no attention mask is passed. B sequences, T tokens, 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """A network with what it is trained to do. `share` is the share of tokens that are predicted."""
 
     summary_last = False  # sequences are [CLS] .. [SEP], or with this .. [SEP] [CLS]
@@ -67,12 +68,13 @@ class Objective(nn.Module):
         """K: the share of the tokens that are not the sequence's own [CLS] and [SEP]."""
         return max(1, round(self.share * (tokens.shape[1] - 2)))
 
+    @abstractmethod
     def prepare(self, tokens: Tensor, generator: torch.Generator) -> Batch:
-        raise NotImplementedError
+        """Draw what is random; always the same shapes."""
 
+    @abstractmethod
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The losses by name; `loss` is the one to train on."""
-        raise NotImplementedError
 
     @property
     def kept(self) -> Any:

@@ -22,7 +22,7 @@ from layerscope.measures.matrix import Cells, from_moments, needs
 from layerscope.measures.moments import Pair
 from layerscope.measures.registry import Measure, Undefined
 from layerscope.measures.similarity import Similarity
-from layerscope.measures.work import Groups, TextGroups, Tile, Work, named
+from layerscope.measures.work import Groups, Tile, Views, named
 from layerscope.models import Model, load
 from layerscope.team import Team
 from layerscope.version import __version__
@@ -30,7 +30,7 @@ from layerscope.version import __version__
 _NOTHING = "no word attends to a word that both models can attend to"
 
 
-class AttentionWork(Work):
+class AttentionWork(Views):
     """Models over a task: a view is what a block attends to, as wide as it has attention heads."""
 
     def __init__(
@@ -55,7 +55,6 @@ class AttentionWork(Work):
         self.labels = named(found, names)
         self.layers = [[(layer, str(layer)) for layer in range(1, m.depth + 1)] for m in self.models]
         self.widths = [attention_heads(m) for m in self.models for _ in range(m.depth)]
-        self.texts = self.examples.rows
         self.n = 0
         self.streamer = AttentionStreamer(self.models, attending)
         self.provenance = {
@@ -95,15 +94,6 @@ class AttentionWork(Work):
         self.streamer.feed(self.examples.take(slice(team.rank, None, team.size)), update)
         for panel in panels:
             panel.reduce(team)
-
-    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
-        raise NotImplementedError  # panels hold the moments of attention
-
-    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
-        raise NotImplementedError
-
-    def rows(self, view: int) -> Tensor:
-        raise NotImplementedError
 
 
 @dataclass

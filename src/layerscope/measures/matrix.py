@@ -17,7 +17,7 @@ from layerscope.measures.registry import Measure, Undefined
 from layerscope.measures.sides import Side, scaled, side_from
 from layerscope.measures.similarity import Similarity
 from layerscope.measures.tiles import GIB, tiles, views_of
-from layerscope.measures.work import Stored, Tile, Work
+from layerscope.measures.work import Stored, Tile, Views, Work
 from layerscope.version import __version__
 
 Value = Callable[[int, int], float]  # of two views
@@ -26,7 +26,7 @@ Value = Callable[[int, int], float]  # of two views
 class Cells:
     """What is known of one measure's matrix: a value, or the reason why there is none."""
 
-    def __init__(self, measure: Measure, work: Work, options: dict[str, Any]) -> None:
+    def __init__(self, measure: Measure, work: Views, options: dict[str, Any]) -> None:
         self.measure = measure
         self.options = {name: value for name, value in options.items() if name in measure.options()}
         self._work = work

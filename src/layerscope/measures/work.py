@@ -74,14 +74,13 @@ class TextGroups(Protocol):
     def of(self, texts: np.ndarray) -> np.ndarray: ...
 
 
-class Work(ABC):
-    """Views (a layer of a source each), and how to get their moments or their rows."""
+class Views:
+    """What is compared: views (a layer of a source each), and which of them are rows and columns of the result."""
 
     groups: Groups
     labels: list[str]  # a name a source
     layers: list[list[tuple[int, str]]]  # per source its layers and their names
     widths: list[int]  # of every view
-    texts: np.ndarray  # the number of every row's text
     n: int
     provenance: dict[str, Any]
 
@@ -96,6 +95,16 @@ class Work(ABC):
         """Every pair of views that is wanted, the smaller first."""
         return sorted({(min(i, j), max(i, j)) for i in self.row_views for j in self.column_views})
 
+    def axis(self, sources: Iterable[int]) -> Axis:
+        pairs = [(self.labels[s], name) for s in sources for _, name in self.layers[s]]
+        return Axis(tuple(m for m, _ in pairs), tuple(layer for _, layer in pairs))
+
+
+class Work(Views, ABC):
+    """Views, and how to get their moments or their rows."""
+
+    texts: np.ndarray  # the number of every row's text
+
     @abstractmethod
     def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
         """The moments of some pairs of views, by a pass over the rows."""
@@ -107,10 +116,6 @@ class Work(ABC):
     @abstractmethod
     def rows(self, view: int) -> Tensor:
         """(n, width) the rows of a view."""
-
-    def axis(self, sources: Iterable[int]) -> Axis:
-        pairs = [(self.labels[s], name) for s in sources for _, name in self.layers[s]]
-        return Axis(tuple(m for m, _ in pairs), tuple(layer for _, layer in pairs))
 
 
 class Stored(Work):

@@ -7,6 +7,7 @@ kind of figure is a class here, a way to draw it on paper (`paper.py`) and one o
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
@@ -21,7 +22,7 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(ABC):
     """The words of every figure. Figures of one `group` take turns in one place, switched by their `facets`."""
 
     kind: ClassVar[str] = ""
@@ -36,18 +37,18 @@ class Figure:
         """The title and what is said beside the figure."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(Figure)}
 
+    @abstractmethod
     def data(self) -> Columns:
         """The values, one list a column."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         """What is not a column: names of axes, scales, lines."""
         return {}
 
     @classmethod
+    @abstractmethod
     def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
         """The figure of what `words`, `settings` and `data` gave."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
