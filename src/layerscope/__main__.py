@@ -1,6 +1,22 @@
-"""`python -m layerscope`, and so `accelerate launch -m layerscope`."""
+"""The program `layerscope`, `python -m layerscope`, and so `accelerate launch -m layerscope`."""
 
-from layerscope.cli import main
+import sys
+
+_INTERRUPTED = 130  # what a shell expects of a program that Ctrl-C has stopped
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C at any moment, the imports among them, is one sentence."""
+    try:
+        from layerscope.cli import main as run
+
+        run()
+    except (KeyboardInterrupt, SystemExit) as stop:
+        if isinstance(stop, SystemExit) and stop.code != _INTERRUPTED:
+            raise
+        print("Interrupted. What was finished is kept: the same command goes on from there.", file=sys.stderr)
+        sys.exit(_INTERRUPTED)
+
 
 if __name__ == "__main__":
     main()

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import zoo
 
 import layerscope as ls
+from layerscope.__main__ import main
 
 
 def run(*arguments, **environment):
@@ -192,30 +194,33 @@ def test_without_arguments_there_is_help(command):
     assert "Usage: " in done.stdout + done.stderr
 
 
-def test_ctrl_c_says_that_nothing_is_lost(model):
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "layerscope",
-            "extract",
-            model,
-            "--task",
-            "pydocs",
-            "--split",
-            "train",
-            "--pool",
-            "tokens",
-        ],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(4)
+INTERRUPTED = "Interrupted. What was finished is kept: the same command goes on from there."
+
+
+def test_ctrl_c_says_that_nothing_is_lost(model, home):
+    command = [sys.executable, "-m", "layerscope", "extract", model, "--task", "pydocs", "--split", "train"]
+    process = subprocess.Popen([*command, "--pool", "tokens"], stderr=subprocess.PIPE, text=True)
+    while not list(home.glob("unfinished/representations/*")):  # at work
+        assert process.poll() is None, "the run ended before it could be interrupted"
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "What was finished is kept" in said
+    assert said.endswith(INTERRUPTED + "\n")
     assert "Traceback" not in said
+
+
+def test_ctrl_c_while_modules_are_imported_is_the_same_sentence(monkeypatch, capsys):
+    def interrupt(name, *_):
+        if name == "layerscope.cli":
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "layerscope.cli", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(find_spec=interrupt), *sys.meta_path])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == INTERRUPTED + "\n"
 
 
 def test_places_that_cannot_be_written_are_a_sentence(model, reviews, tmp_path):

@@ -75,16 +75,8 @@ def main() -> None:
     except LayerscopeError as error:
         if debug:
             raise
-        sys.exit(_say(f"error: {error}", 2))
-    except SystemExit as stop:
-        if stop.code == 130:  # Ctrl-C
-            _say("Interrupted. What was finished is kept: the same command goes on from there.", 130)
-        raise
-
-
-def _say(sentence: str, code: int) -> int:
-    print(sentence, file=sys.stderr)
-    return code
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _notes_on_stderr(verbose: bool) -> None:
