@@ -46,7 +46,7 @@ def page(card: dict[str, Any]) -> str:
         "",
         "| | |",
         "| --- | --- |",
-        f"| objective | {_OBJECTIVES[card['objective']]} |",
+        f"| objective | {_OBJECTIVES[card['objective']]}{_before(card)} |",
         f"| parameters | {card['parameters']:,}, in half precision |",
         f"| corpus | English Wikipedia articles ({', '.join(corpus['shards'])}): {corpus['train']['tokens']:,} tokens "
         f"of {corpus['train']['articles']:,} articles |",
@@ -78,6 +78,11 @@ def page(card: dict[str, Any]) -> str:
     if card.get("left_out"):
         lines += ["", f"**Not part of the garden**: {card['left_out']}"]
     return "\n".join(lines) + "\n"
+
+
+def _before(card: dict[str, Any]) -> str:
+    share = card.get("masked_first")
+    return f"; before that, for {share:.0%} of the time, masked tokens in the same blocks" if share else ""
 
 
 def _scores(scores: dict[str, Any]) -> list[str]:

@@ -31,6 +31,13 @@ class Length:
     steps: int | None = None
     seconds: float | None = None
 
+    def part(self, share: float) -> Length:
+        """This share of it."""
+        return Length(
+            None if self.steps is None else round(share * self.steps),
+            None if self.seconds is None else share * self.seconds,
+        )
+
     def share(self, step: int, elapsed: float) -> float:
         """How much of the training is behind, 0 to 1."""
         done = step / self.steps if self.steps is not None else elapsed / (self.seconds or math.inf)

@@ -25,6 +25,7 @@ class Recipe:
     config: dict[str, Any]
     tuning: dict[str, Any] = field(default_factory=dict)  # config fields of the saved model (dropout for fine-tuning)
     generator: dict[str, Any] | None = None  # config fields in which the generator differs (replaced tokens only)
+    masked_first: float = 0.0  # this share of the training goes into masked tokens before (replaced tokens only)
     share: float = 0.15  # of the tokens are predicted
     length: int = 128  # tokens of a sequence
     batch: int = 512  # sequences of a step
@@ -35,6 +36,13 @@ class Recipe:
     epsilon: float = 1e-6
     clip: float = 1.0
     compile: bool = True
+
+    @property
+    def first(self) -> Recipe | None:
+        """What the network learns before its own objective: masked tokens, in the same blocks."""
+        if not self.masked_first:
+            return None
+        return dataclasses.replace(self, architecture="ElectraForMaskedLM", objective="masked", generator=None)
 
     @classmethod
     def read(cls, name: str) -> Recipe:

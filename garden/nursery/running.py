@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -29,31 +30,42 @@ def run(options: argparse.Namespace) -> None:
     recipe = Recipe.read(options.recipe)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.set_float32_matmul_precision("high")
-    folder = tokenise(options.shards, options.tokenizer, options.cache, options.workers)
-    corpus = Corpus(folder)
+    corpus = Corpus(tokenise(options.shards, options.tokenizer, options.cache, options.workers))
     tokenizer = _tokenizer(options.tokenizer)
-    objective = build(recipe, tokenizer.get_vocab_size(), options.seed).to(device)
-    out.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(
-        objective,
-        recipe,
-        options.seed,
-        Length(options.steps, None if options.minutes is None else 60 * options.minutes),
-        stream_on(device, corpus.tokens("train")),
-        stream_on(device, corpus.tokens("held")),
-        out,
-        options.batch or recipe.batch,
-        recipe.compile and device.type == "cuda" if options.compile is None else options.compile,
-        options.every,
-    )
+    length = Length(options.steps, None if options.minutes is None else 60 * options.minutes)
+
+    def trainer_of(part: Recipe, share: float, folder: Path) -> Trainer:
+        folder.mkdir(parents=True, exist_ok=True)
+        return Trainer(
+            build(part, tokenizer.get_vocab_size(), options.seed).to(device),
+            part,
+            options.seed,
+            length.part(share),
+            stream_on(device, corpus.tokens("train")),
+            stream_on(device, corpus.tokens("held")),
+            folder,
+            options.batch or part.batch,
+            part.compile and device.type == "cuda" if options.compile is None else options.compile,
+            options.every,
+        )
+
+    trainer = trainer_of(recipe, 1 - recipe.masked_first, out)
+    objective = trainer.objective
     started = time.perf_counter()
+    steps = 0
+    if recipe.first is not None:
+        before = trainer_of(recipe.first, recipe.masked_first, out / "first")
+        before.run()
+        steps = before.step
+        objective.network.base_model.load_state_dict(before.objective.network.base_model.state_dict())
     losses = trainer.run()
     save_model(objective, recipe, tokenizer, out)
-    card = describe(trainer, corpus.meta, losses, options)
+    card = describe(trainer, steps + trainer.step, corpus.meta, losses, options)
     card["seconds"] = round(trainer.elapsed)
     card["seconds_with_compiling"] = round(time.perf_counter() - started)
     cards.write(out, card)
     checkpoints.remove(out / "checkpoint")
+    shutil.rmtree(out / "first", ignore_errors=True)
 
 
 def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) -> None:
@@ -69,7 +81,7 @@ def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) 
 
 
 def describe(
-    trainer: Trainer, meta: dict[str, Any], losses: dict[str, float], options: argparse.Namespace
+    trainer: Trainer, steps: int, meta: dict[str, Any], losses: dict[str, float], options: argparse.Namespace
 ) -> dict[str, Any]:
     """What the card says, as data."""
     recipe, network = trainer.recipe, trainer.objective.kept
@@ -78,6 +90,7 @@ def describe(
         "family": recipe.name,
         "architecture": recipe.architecture,
         "objective": recipe.objective,
+        "masked_first": recipe.masked_first,
         "parameters": sum(p.numel() for p in network.parameters()),
         "seed": trainer.seed,
         "corpus": {name: meta[name] for name in ("shards", "train", "held")},
@@ -85,8 +98,8 @@ def describe(
         "sequence_length": recipe.length,
         "batch": trainer.batch,
         "learning_rate": recipe.learning_rate,
-        "steps": trainer.step,
-        "tokens": trainer.step * trainer.batch * recipe.length,
+        "steps": steps,
+        "tokens": steps * trainer.batch * recipe.length,
         "held_out": losses,
         "history": trainer.losses,
         "command": command(options),

@@ -31,30 +31,53 @@ def test_the_loss_falls_and_the_checkpoint_opens(family, trained):
     assert all(torch.equal(tensor, saved[name]) for name, tensor in body.items())
     assert model.depth == 2
     assert not (folder / "checkpoint").exists()
+    assert not (folder / "first").exists()
 
 
 def _prefix(weights):
     return next(iter(sorted(k.split(".")[0] for k in weights if "embeddings" in k or k.startswith("transformer"))))
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(trained, monkeypatch):
-    whole = trained("bert", "whole", "--steps", "12")
-    advance = Trainer.advance
+@pytest.mark.parametrize(("family", "at"), [("bert", 7), ("electra", 2), ("electra", 9)])
+def test_a_resumed_run_equals_an_uninterrupted_one(family, at, trained, monkeypatch):
+    """Electra learns masked tokens in its first four steps: it is stopped within them, and after them."""
+    whole = trained(family, f"{family}-{at}-whole", "--steps", "12")
+    advance, done = Trainer.advance, []
 
     def stopped(self):
-        if self.step == 7:
+        if len(done) == at:
             self._save()
             raise KeyboardInterrupt
+        done.append(self.recipe.objective)
         return advance(self)
 
     monkeypatch.setattr(Trainer, "advance", stopped)
     with pytest.raises(KeyboardInterrupt):
-        trained("bert", "halves", "--steps", "12")
+        trained(family, f"{family}-{at}-halves", "--steps", "12")
     monkeypatch.setattr(Trainer, "advance", advance)
-    halves = trained("bert", "halves", "--steps", "12")
+    halves = trained(family, f"{family}-{at}-halves", "--steps", "12")
     expected, found = (load_file(folder / "model.safetensors") for folder in (whole, halves))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert cards.read(halves)["held_out"] == cards.read(whole)["held_out"]
+    assert cards.read(halves)["steps"] == 12
+    assert done.count("masked") == {("bert", 7): 7, ("electra", 2): 2, ("electra", 9): 4}[family, at]
+
+
+def test_detection_goes_on_from_what_masked_tokens_taught(trained, monkeypatch):
+    advance, blocks = Trainer.advance, {}
+
+    def watched(self):
+        weight = self.objective.network.electra.encoder.layer[0].output.dense.weight
+        if self.recipe.objective == "replaced":
+            blocks.setdefault("begun", weight.detach().clone())
+            return advance(self)
+        loss = advance(self)
+        blocks["taught"] = weight.detach().clone()
+        return loss
+
+    monkeypatch.setattr(Trainer, "advance", watched)
+    trained("electra", "electra-two", "--steps", "10")
+    assert torch.equal(blocks["begun"], blocks["taught"])
 
 
 def test_seeds_differ_and_the_same_seed_does_not(trained):
