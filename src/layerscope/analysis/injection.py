@@ -15,7 +15,7 @@ from layerscope.analysis.alignment import align_stored, usable
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, ModelError, choose, log
-from layerscope.extract import extract
+from layerscope.extract import Representations, extract
 from layerscope.extract.exam import LONGEST, Exam
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import evaluating
@@ -31,6 +31,7 @@ RANDOM_EMBEDDING, RANDOM_LABEL = "random embedding", "random label"
 _DRAWS = 20  # of random labels
 _ROWS = 20_000  # token states that an aligner learns from, at most
 _TEXTS = 400  # whose tokens they are
+Place = tuple[int, int]  # the target's layer that is replaced, the source's that stands in
 Act = Callable[[Tensor, Replay, Mapping[str, Tensor]], Tensor]  # the source's states -> states for the target
 
 
@@ -67,7 +68,7 @@ def injection_study(
     examples, train = _scored_on(data, split, limit, train)
     _same_inputs(one, two, examples)
     exam = Exam(two, data, examples, _shorter(one, two, max_length))
-    learned = _Learned(one, two, data, train, exam.reading.max_length, seed)
+    learned = _Learned(one, two, places, data, train, exam.reading.max_length, seed)
     variants: list[tuple[int, int, str, Act]] = []
     for at, taken in places:
         sides = learned.sides(at, taken)
@@ -127,29 +128,42 @@ def _shorter(one: Model, two: Model, max_length: int | None) -> int | None:
 
 
 class _Learned:
-    """The rows that aligners learn from."""
+    """The rows that aligners learn from: one pass a model for the summary token, one for all tokens."""
 
-    def __init__(self, source: Model, target: Model, task: Any, train: int, max_length: int, seed: int) -> None:
-        self.models, self.task, self.train = (source, target), task, train
-        self.max_length, self.seed = max_length, seed
+    def __init__(
+        self, source: Model, target: Model, places: Sequence[Place], task: Any, train: int, max_length: int, seed: int
+    ) -> None:
+        self.models, self.places = (source, target), places
+        self.task, self.train, self.max_length, self.seed = task, train, max_length, seed
         self.split = task.resolve(None, learning=True)
         self._summary = reads_summary(target)
+        self._passes: dict[bool, tuple[Representations, Representations]] = {}
 
     def sides(self, layer: int, source_layer: int) -> tuple[Tensor, Tensor]:
-        source, target = self.models
-        summary = layer == target.depth and self._summary
-        options: dict[str, Any] = {"split": self.split, "max_length": self.max_length}
-        options |= {"pool": "cls", "limit": self.train} if summary else {"pool": "tokens", "special": True}
-        options.setdefault("limit", min(self.train, _TEXTS))
-        whole = [
-            extract(model, self.task, layers=[chosen], **options)
-            for model, chosen in ((source, source_layer), (target, layer))
-        ]
-        if len(whole[0]) != len(whole[1]):
-            raise InputError("The two models read different tokens of the same texts, so no row has its counterpart.")
-        some = np.random.default_rng(self.seed).permutation(len(whole[0]))[:_ROWS]
+        one, two = self._pass(self._by_summary(layer))
+        some = np.random.default_rng(self.seed).permutation(len(one))[:_ROWS]
         rows = torch.from_numpy(np.sort(some))
-        return whole[0][source_layer][rows], whole[1][layer][rows]
+        return one[source_layer][rows], two[layer][rows]
+
+    def _by_summary(self, layer: int) -> bool:
+        return layer == self.models[1].depth and self._summary
+
+    def _pass(self, summary: bool) -> tuple[Representations, Representations]:
+        if summary not in self._passes:
+            options: dict[str, Any] = {"split": self.split, "max_length": self.max_length}
+            options |= {"pool": "cls"} if summary else {"pool": "tokens", "special": True}
+            texts = self.train if summary else min(self.train, _TEXTS)
+            chosen = [(theirs, own) for own, theirs in self.places if self._by_summary(own) == summary]
+            one, two = (
+                extract(model, self.task, layers=sorted(set(layers)), limit=texts, **options)
+                for model, layers in zip(self.models, zip(*chosen, strict=True), strict=True)
+            )
+            if len(one) != len(two):
+                raise InputError(
+                    "The two models read different tokens of the same texts, so no row has its counterpart."
+                )
+            self._passes[summary] = one, two
+        return self._passes[summary]
 
 
 class _Mapped:
@@ -201,8 +215,7 @@ def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int) -> f
     return float(np.mean(scores))
 
 
-def _places(source: Model, target: Model, layers: Sequence[int] | str | None) -> list[tuple[int, int]]:
-    """(the target's layer, the source's) for each that is replaced."""
+def _places(source: Model, target: Model, layers: Sequence[int] | str | None) -> list[Place]:
     if isinstance(layers, str) and layers != "all":
         raise InputError(f"layers is {layers!r}; give numbers, 'all', or nothing for the last layer.")
     chosen = [target.depth] if layers is None else range(target.depth + 1) if layers == "all" else layers

@@ -1,0 +1,51 @@
+"""The sentences of docs/results/alignment.md follow from its table, and its table can be had again."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pandas
+import pytest
+
+import layerscope as ls
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "results" / "alignment.py"
+PAGE = SCRIPT.with_suffix(".md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def results():
+    spec = importlib.util.spec_from_file_location("alignment_results", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def figures():
+    """The page's mean errors by truth, noise and method."""
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:2] == "| "]
+    settings = [re.fullmatch(r"(.+), noise ([\d.]+)", name).groups() for name in table[0][1:-1]]
+    return {
+        (truth, float(noise), row[0]): float(cell.split()[0])
+        for row in table[2:]
+        for (truth, noise), cell in zip(settings, row[1:-1], strict=True)
+    }
+
+
+def test_its_sentences_follow_from_its_table(results):
+    found = figures()
+    assert len(found) == 6 * 9
+    mean = pandas.Series(found.values(), pandas.MultiIndex.from_tuples(found)).sort_index()
+    assert PAGE.endswith("\n".join(results._sentences(mean)) + "\n")
+
+
+@pytest.mark.slow
+def test_its_table_can_be_had_again():
+    """By the methods that take seconds; another Python has somewhat other sentences in pydocs."""
+    limit, repeats = map(int, re.search(r"--limit (\d+) --repeats (\d+)", PAGE).groups())
+    reps = ls.extract("demo:minilm", "pydocs", split="train", pool="mean", limit=limit)
+    frame = ls.synthetic_study(reps, methods=["procrustes", "linear", "cca", "svcca"], repeats=repeats)
+    mean, expected = frame.groupby(["truth", "noise", "method"])["relative"].mean(), figures()
+    assert len(mean) == 6 * 4
+    for place, error in mean.items():
+        assert error == pytest.approx(expected[place], abs=0.01), place
