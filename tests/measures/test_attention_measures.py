@@ -91,11 +91,22 @@ def test_a_head_has_distance_0_from_itself_even_if_weights_are_tiny():
     np.testing.assert_allclose(ls.measure("attention_norm").heads(a, near), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", BY_HEAD)
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_one_side_against_itself_is_two_equal_sides(name, count):
+    """Of a side's own pairs fewer are computed."""
+    side = torch.from_numpy(np.stack(layer(count, 3, [5, 5, 5]), axis=1))
+    measure, mask = heads.MEASURES[name], heads.Mask.of([side])
+    one, two = measure.prepare(side, mask), measure.prepare(side.clone(), mask)
+    torch.testing.assert_close(measure.update(one, one), measure.update(one, two), rtol=0, atol=1e-12)
+
+
 def test_stacks_of_any_size_give_the_same(monkeypatch):
     a, b = layer(4), layer(3, 1)
     expected = [ls.measure(name)(a, b) for name in NAMES]
     monkeypatch.setattr(attention, "_STACK", 1)
     monkeypatch.setattr(heads, "_DISTANCES", 1)
+    monkeypatch.setattr(heads, "_GPU_DISTANCES", 1)
     monkeypatch.setattr(jensen_shannon, "_COLUMNS", 5)
     monkeypatch.setattr(jensen_shannon, "_BLOCK", 9)
     monkeypatch.setattr(jensen_shannon, "_GPU_BLOCK", 9)

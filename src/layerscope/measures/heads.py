@@ -7,7 +7,7 @@ turns the sums of all stacks into similarities. Wu et al. 2020, section 3.4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,8 @@ from torch import Tensor
 from layerscope.measures.jensen_shannon import entropies, halved, mixture_sums
 from layerscope.measures.registry import CONSTANT, Undefined
 
-_DISTANCES = 1 << 20  # pairs of heads x sentences at a time
+_DISTANCES, _GPU_DISTANCES = 1 << 17, 1 << 22  # pairs of heads x sentences at a time: what stays in a cache, or fills
+_SLICES = 4  # of a side's heads: of the pairs of heads of one side 5 of 8 are then computed, half of them are needed
 _NEAR = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the summed squares: below, too few digits are left
 _FEW = 0.01  # of the pairs may be near in float32; more, and float64 is faster than to take them one by one
 
@@ -87,8 +88,33 @@ class HeadMeasure:
         return torch.where(sums[1] > 0, self.value(sums[0] / sums[1].clamp_min(1.0)), torch.nan)
 
 
-def prepare_norm(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
-    """(sentences, heads, t^2) less uniform attention, and how many sentences have a row that counts.
+@dataclass(frozen=True)
+class Flat:
+    """Heads as points whose distances are wanted: (sentences, heads, t^2), and the squares of their lengths."""
+
+    points: Tensor
+    squares: Tensor
+
+    @staticmethod
+    def of(points: Tensor) -> Flat:
+        return Flat(points, torch.linalg.vector_norm(points, dim=2).pow_(2))
+
+    def heads(self, chosen: slice) -> Flat:
+        return Flat(self.points[:, chosen], self.squares[:, chosen])
+
+    def split(self, size: int) -> Iterator[Flat]:
+        """So many sentences at a time."""
+        return map(Flat, self.points.split(size), self.squares.split(size))
+
+    def double(self) -> Flat:
+        return Flat.of(self.points.double())
+
+    def to(self, device: torch.device) -> Flat:
+        return Flat(self.points.to(device), self.squares.to(device))
+
+
+def prepare_norm(side: Tensor, mask: Mask) -> tuple[Flat, Tensor]:
+    """Attention less uniform attention, and how many sentences have a row that counts.
 
     Distances do not see what is taken from all heads; what is left is about as large as the distances are.
     """
@@ -96,47 +122,57 @@ def prepare_norm(side: Tensor, mask: Mask) -> tuple[Tensor, Tensor]:
     moved = whole - mask.inside(whole) / mask.inside(whole).sum(dim=-1, keepdim=True)
     if mask.causal or not mask.complete:
         moved *= mask.counted(moved)
-    return moved.transpose(0, 1).flatten(2), mask.alive.any(dim=1).sum().double()
+    return Flat.of(moved.transpose(0, 1).flatten(2)), mask.alive.any(dim=1).sum().double()
 
 
-def update_norm(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
+def update_norm(a: tuple[Flat, Tensor], b: tuple[Flat, Tensor]) -> Tensor:
     """Sums of |A - B|_F."""
-    total = _distances(a[0], b[0].to(a[0].device), b is a)
-    if b is a:
-        total.fill_diagonal_(0.0)
+    total = _own_distances(a[0]) if b is a else _distances(a[0], b[0].to(a[1].device))
     return torch.stack([total, a[1].expand_as(total)])
 
 
-def _distances(left: Tensor, right: Tensor, own: bool) -> Tensor:
+def _own_distances(side: Flat) -> Tensor:
+    """(N, N): the same of the heads of one side, in slices of rows from the diagonal on."""
+    heads = side.squares.shape[1]
+    total = side.squares.new_zeros(heads, heads, dtype=torch.float64)
+    step = -(-heads // _SLICES)
+    for start in range(0, heads, step):
+        rows = slice(start, start + step)
+        total[rows, start:] = _distances(side.heads(rows), side.heads(slice(start, None)), own=True)
+    total.triu_(1)
+    return total + total.T
+
+
+def _distances(left: Flat, right: Flat, own: bool = False) -> Tensor:
     """(N, M) float64: sums over sentences of |A - B|, from |A|^2 + |B|^2 - 2 <A, B> where that has enough digits.
 
     `own`: head i is the same in both, which nobody needs to know.
     """
-    total = torch.zeros(left.shape[1], right.shape[1], dtype=torch.float64, device=left.device)
-    size = max(1, _DISTANCES // total.numel())
+    total = left.squares.new_zeros(left.squares.shape[1], right.squares.shape[1], dtype=torch.float64)
+    most = _DISTANCES if total.device.type == "cpu" else _GPU_DISTANCES
+    size = max(1, most // total.numel())
     for pair in zip(left.split(size), right.split(size), strict=True):
         one, two = pair
         squares, near = _squares(one, two, own)
-        if one.dtype == torch.float32 and len(near) > _FEW * squares.numel():
+        if squares.dtype == torch.float32 and len(near) > _FEW * squares.numel():
             one, two = one.double(), two.double()
             squares, near = _squares(one, two, own)
-        for place in near.split(_DISTANCES // one.shape[2] + 1):
+        for place in near.split(most // one.points.shape[2] + 1) if len(near) else ():
             sentence, i, j = place.unbind(dim=1)
-            squares[sentence, i, j] = (one[sentence, i] - two[sentence, j]).pow_(2).sum(dim=-1)
+            squares[sentence, i, j] = (one.points[sentence, i] - two.points[sentence, j]).pow_(2).sum(dim=-1)
         total += squares.sqrt_().sum(dim=0)
     return total
 
 
-def _squares(one: Tensor, two: Tensor, own: bool) -> tuple[Tensor, Tensor]:
+def _squares(one: Flat, two: Flat, own: bool) -> tuple[Tensor, Tensor]:
     """(sentences, N, M) squared distances, and the places of those that are near 0."""
-    square_a, square_b = (torch.linalg.vecdot(side, side) for side in (one, two))
-    scale = square_a[:, :, None] + square_b[:, None, :]
-    squares = torch.baddbmm(scale, one, two.transpose(1, 2), alpha=-2.0)
+    scale = one.squares[:, :, None] + two.squares[:, None, :]
+    squares = torch.baddbmm(scale, one.points, two.points.transpose(1, 2), alpha=-2.0)
     if own:
         squares.diagonal(dim1=1, dim2=2).fill_(torch.inf)
-    near = _NEAR[one.dtype]
-    if bool(squares.amin() > near * (square_a.amax() + square_b.amax())):  # as a rule, and quickly seen
-        return squares, torch.empty(0, 3, dtype=torch.int64, device=one.device)
+    near = _NEAR[squares.dtype]
+    if bool(squares.amin() > near * (one.squares.amax() + two.squares.amax())):  # as a rule, and quickly seen
+        return squares, torch.empty(0, 3, dtype=torch.int64, device=squares.device)
     return squares, (squares <= scale.mul_(near)).nonzero()
 
 
