@@ -4,7 +4,8 @@ python docs/rehearse.py docs/tutorials/compare.md       # run it; exit code 1 if
 python docs/rehearse.py docs/tutorials/*.md --write     # run them and write what came out into the pages
 
 Python blocks of a page share their names, shell blocks run in the same empty folder, in the order of the page. A `text`
-block right after a block is its output. A block after the comment `<!-- not run -->` is left alone.
+block right after a block is its output. A block after the comment `<!-- not run -->` is left alone. A picture
+`images/compare-cka.png` of the page compare.md is the file cka.png that its blocks have left in the folder.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _BLOCK = re.compile(
     r"(?P<shown>\n\n```text\n(?P<output>.*?)^```$)?",
     re.DOTALL | re.MULTILINE,
 )
+_PICTURE = re.compile(r"!\[[^\]]*\]\((images/[a-z]+-([\w.-]+))\)")
 _ENVIRONMENT = {"COLUMNS": "110", "TERM": "dumb", "NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "MPLBACKEND": "agg"}
 
 
@@ -47,14 +49,15 @@ def blocks(text: str) -> Iterator[Block]:
             yield Block(match["language"], match["code"], match["output"], match.span("output"))
 
 
-def rehearse(text: str) -> list[str]:
-    """What each block of a page prints, run in an empty folder. A block that fails raises."""
+def rehearse(text: str) -> tuple[list[str], dict[str, bytes]]:
+    """What each block of a page prints, run in an empty folder, and its pictures. What fails or is not made raises."""
     names: dict[str, object] = {"__name__": "__main__"}
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            return [_run(block, names) for block in blocks(text)]
+            said = [_run(block, names) for block in blocks(text)]
+            return said, {place: Path(name).read_bytes() for place, name in _PICTURE.findall(text)}
         finally:
             os.chdir(before)
 
@@ -91,7 +94,8 @@ def main() -> int:
     stale = 0
     for page in arguments.pages:
         text = page.read_text(encoding="utf-8")
-        found = list(zip(blocks(text), rehearse(text), strict=True))
+        said, pictures = rehearse(text)
+        found = list(zip(blocks(text), said, strict=True))
         for block, now in reversed(found):
             if block.output is None:
                 continue
@@ -102,6 +106,9 @@ def main() -> int:
                 print(f"{page}: an output is stale ({share:.0%} alike). Now it is:\n{tidy(now)}", file=sys.stderr)
         if arguments.write:
             page.write_text(text, encoding="utf-8")
+            for place, content in pictures.items():
+                (page.parent / place).parent.mkdir(exist_ok=True)
+                (page.parent / place).write_bytes(content)
         print(f"{page}: {len(found)} blocks ran.")
     return int(stale > 0)
 

@@ -44,7 +44,14 @@ pwd > where; ls
 
 
 def test_the_blocks_of_a_page_run_in_order_and_share_names():
-    assert rehearse.rehearse(PAGE) == ["", "42 apples\n", "where\n"]
+    assert rehearse.rehearse(PAGE) == (["", "42 apples\n", "where\n"], {})
+
+
+def test_a_picture_is_what_the_blocks_have_drawn():
+    page = "```sh\nprintf drawn > map.png\n```\n\n![a map](images/compare-map.png)\n"
+    assert rehearse.rehearse(page)[1] == {"images/compare-map.png": b"drawn"}
+    with pytest.raises(FileNotFoundError, match=r"other\.png"):
+        rehearse.rehearse(page.replace("map.png)", "other.png)"))
 
 
 def test_only_a_text_block_right_after_a_block_is_its_output():
