@@ -1,0 +1,36 @@
+"""Photographs a report for the README: python docs/screenshot.py demo-output/report.html (after `make demo`).
+
+Needs Chromium, or the browser that CHROMIUM names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+PICTURE = Path(__file__).resolve().parent / "images" / "report.png"
+SHOWN = "#run-2"  # the run that is in the picture: layers
+
+
+def main(report: str) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": 1200, "height": 860}, color_scheme="light")
+        page.goto(Path(report).resolve().as_uri())
+        page.locator(SHOWN).evaluate("run => run.scrollIntoView({behavior: 'instant'})")
+        for x in (350, 300):  # the first one scrolls there, and what scrolls hides the tip
+            page.locator(f"{SHOWN} svg.map").nth(1).hover(position={"x": x, "y": 90})
+            page.wait_for_timeout(300)
+        PICTURE.parent.mkdir(exist_ok=True)
+        page.screenshot(path=PICTURE)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
