@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from layerscope.team import Team
 
+_TITLE = 36  # characters, so that the counts beside it stay whole in a terminal of 80
+
 
 @contextmanager
 def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[float], None]]:
@@ -26,6 +28,7 @@ def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[
         TextColumn(unit),
         TimeRemainingColumn(),
     )
+    short = title if len(title) <= _TITLE else title[: _TITLE - 1] + "…"
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task(title, total=total)
+        job = bar.add_task(short, total=total)
         yield lambda done: bar.advance(job, done)

@@ -27,6 +27,10 @@ def test_resampled_rows(reps):
     assert len(set(part.rows.row.tolist())) == 430
     with pytest.raises(InputError, match="401 rows of class 2 were asked for; there are 400"):
         resampled(reps, [1, 1, 401])
+    named = ls.task(pandas.DataFrame({"text": ["a", "b", "c"], "label": ["file", "list", "list"]}))
+    rows = ls.extract(ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer()), named, pool="mean")
+    with pytest.raises(InputError, match=r"3 rows of class list were asked for; there are 2. .* take more texts"):
+        resampled(rows, [1, 3])
 
 
 def test_equal_class_weights_hold_up_under_imbalance(reps):

@@ -142,6 +142,29 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     assert "cka" in {r["name"] for r in json.loads(run("measures", "--format", "json").stdout)}
 
 
+def test_compare_prints_what_was_asked_for_beside_the_values(model, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
+    done = run("compare", model, "--task", path, "--pool", "mean", "--ci", "0.9", "--baseline")
+    assert done.returncode == 0, done.stderr
+    for heading in ("the lower end of the 90% interval", "the upper end of the 90% interval", "shuffled rows"):
+        assert f"cka over lines (40 rows): {heading}\n" in done.stdout
+
+
+def test_a_measure_warns_in_one_note(model, tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
+    done = run("compare", model, "--task", path, "--pool", "mean", "--measure", "cca", "--ci", "0.9")
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert sum("for lack of rows" in line for line in lines) == 1
+    assert all(line.startswith("note: ") for line in lines)
+
+
+def test_names_in_angle_brackets_are_not_lost():
+    assert "garden:NAME" in run("specialty", "--help").stdout
+
+
 def test_tasks_and_models(model, reviews):
     names = {r["name"] for r in json.loads(run("tasks", "--format", "json").stdout)}
     assert {"sst2", "pydocs", "ewt-genre"} <= names
@@ -257,6 +280,16 @@ def test_what_was_cut_off_is_said_every_time(model, tmp_path):
         done = run("extract", model, "--task", path, "--pool", "words", "--max-length", "20")
         assert "note: 1 of 1 texts of long are cut off at 20 tokens" in done.stderr
         assert "words are left out" in done.stderr
+
+
+def test_a_note_is_said_once():
+    code = (
+        "from layerscope.cli import _notes_on_stderr, log\n"
+        "_notes_on_stderr(False)\n"
+        "for n in (1, 2, 1, 2): log.warning('%d texts are cut off.', n)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "note: 1 texts are cut off.\nnote: 2 texts are cut off.\n"
 
 
 def test_debug_shows_where_it_came_from():

@@ -97,7 +97,9 @@ def test_alignment_and_injection(model, words, run, tmp_path):
     curves, table = found.figures
     assert [one.name for one in curves.series] == ["linear", "cca"]
     assert table.table["method"] == ["linear", "cca", "pwcca"]
+    assert "in place of" not in done.stderr
     done = run("align", model, "--task", words, "--against", "every", "--method", "linear", "-o", out)
+    assert f"{out / 'align-run'}, in place of the one before;" in done.stderr
     assert ls.read_run(out / "align-run").figures[0].values.shape == (5, 5)
     done = run("inject", model, other, "--task", words, "--layer", "all", "--method", "identity,linear", "-o", out)
     assert done.exit_code == 0, done.output

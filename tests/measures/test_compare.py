@@ -185,7 +185,7 @@ def test_two_processes_add_up_to_one(task, tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("cka over corpus") == 1  # only one of them prints
+    assert done.stdout.count("cka over corpus (495 rows)\n") == 1  # only one of them prints
     for name, alone in expected.items():
         together = ls.Similarity.load(tmp_path / "out" / f"{name}.parquet")
         assert together.n == alone.n

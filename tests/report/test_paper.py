@@ -1,6 +1,7 @@
 """Figures for papers: every format, the asked width, and names that stay names."""
 
 import re
+from dataclasses import replace
 
 import gallery
 import pytest
@@ -8,7 +9,8 @@ from PIL import Image
 
 import layerscope as ls
 from layerscope.errors import InputError
-from layerscope.report.paper import FORMATS, inches_of, slug
+from layerscope.report.paper import _DRAW, FORMATS, inches_of, slug
+from layerscope.report.values import CurveFigure, Series
 
 
 def width_of(path):
@@ -75,3 +77,36 @@ def test_mistakes_are_sentences(tmp_path):
         ls.figures(run, tmp_path / "file")
     assert slug("Überschrift / <b>") == "berschrift-b"
     assert slug("???") == "figure"
+
+
+def test_several_formats_in_one_call(tmp_path):
+    run = gallery.every_kind()
+    files = ls.figures(run, tmp_path, format="svg, png,svg")
+    assert len(files) == len(set(files)) == 2 * len(run.figures) - 1  # a table is a table once
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files)
+
+
+def test_two_runs_of_one_kind_do_not_overwrite_each_other(tmp_path):
+    run = gallery.every_kind()
+    for name in ("one", "two"):
+        ls.write_run(tmp_path / name / "compare-run", run)
+    files = ls.figures(tmp_path, tmp_path / "figures", format="svg")
+    assert len(set(files)) == 2 * len(run.figures)
+
+
+def test_a_facet_that_the_title_says_is_not_said_again(tmp_path):
+    figure = replace(gallery.every_kind().figures[0], title="Similarity: cka", facets={"measure": "cka", "task": "rte"})
+    [path] = ls.figures(ls.RunRecord(kind="compare", title="", figures=[figure]), tmp_path, format="svg")
+    assert path.name == "compare-01-similarity-cka-rte.svg"
+
+
+def test_lines_to_compare_with_can_be_told_apart():
+    from matplotlib.figure import Figure
+
+    lines = (("source alone", 0.5), ("target alone", 0.6), ("most frequent class", 0.3))
+    series = (Series("a", (0.0, 1.0), (0.4, 0.5)),)
+    curve = CurveFigure(title="", shows="", reading="", series=series, x_name="", y_name="", references=lines)
+    ax = Figure().add_subplot()
+    _DRAW[CurveFigure](curve, ax)
+    drawn = {line.get_label(): line for line in ax.lines}
+    assert len({drawn[name].get_linestyle() for name, _ in lines}) == 3

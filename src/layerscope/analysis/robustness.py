@@ -104,7 +104,11 @@ def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Re
     for label, count in enumerate(counts):
         rows = np.flatnonzero(labels == label)
         if not 1 <= count <= len(rows):
-            raise InputError(f"{count} rows of class {label} were asked for; there are {len(rows)}.")
+            name = label if reps.label_names is None else reps.label_names[label]
+            raise InputError(
+                f"{count} rows of class {name} were asked for; there are {len(rows)}. At least 1 is needed: ask for "
+                "another size, or take more texts."
+            )
         chosen.append(generator.choice(rows, size=count, replace=False))
     return reps.select(rows=np.sort(np.concatenate(chosen)))
 

@@ -156,6 +156,7 @@ def plan(
 
 def best_layer(model: Model, task: Task, train: Examples, max_length: int) -> int:
     """l*: the layer of least nu on the training rows."""
+    log.warning("l* is not given (--best, best=): looking for it in %d rows of %s.", len(train), task.name)
     curve = specialty(model, task, limit=len(train), max_length=max_length)
     if curve.best is None:
         raise InputError(f"No layer of {model.name} separates the classes of {task.name}; give l* as best=.")

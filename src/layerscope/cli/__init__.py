@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
+from typing import Any
 
 import typer
 
@@ -26,7 +28,7 @@ from layerscope.cli import (
     truncate,
     tune,
 )
-from layerscope.errors import LayerscopeError, log
+from layerscope.errors import LayerscopeError, LayerscopeWarning, log
 
 app = typer.Typer(
     name="layerscope",
@@ -79,9 +81,35 @@ def main() -> None:
         sys.exit(2)
 
 
+def _as_note(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Our own warnings read as notes; others as Python shows them."""
+    if issubclass(category, LayerscopeWarning):
+        log.warning("%s", message)
+    else:
+        _python_shows(message, category, *place)
+
+
+_python_shows = warnings.showwarning
+
+
+class _Once(logging.Filter):
+    """Lets each note through once: a study of many runs has the same to say of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        new = (said := record.getMessage()) not in self.said
+        self.said.add(said)
+        return new
+
+
 def _notes_on_stderr(verbose: bool) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("note: %(message)s"))
+    handler.addFilter(_Once())
     log.addHandler(handler)
     log.setLevel(logging.INFO if verbose else logging.WARNING)
     log.propagate = False
+    warnings.showwarning = _as_note  # type: ignore[assignment]

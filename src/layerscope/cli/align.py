@@ -83,7 +83,8 @@ def align(
     else:
         if not study:
             show(_short(frame).to_dict("records"), format, title)
-        show(table.to_dict("records"), format, f"{title}, mean over layers and pairs")
+        if study or len(frame) > len(table) * frame["split"].nunique():  # else there is nothing to average
+            show(table.to_dict("records"), format, f"{title}, mean over layers and pairs")
     if out is not None:
         from layerscope.report import pictures
 

@@ -81,11 +81,7 @@ def compare(
             _draw_heads(similarity, heads, out)
         if format is Format.json:
             continue
-        rows = [
-            {"layer": row, **{column: float(v) for column, v in zip(similarity.columns, values, strict=True)}}
-            for row, values in zip(similarity.rows, similarity.values, strict=True)
-        ]
-        show(rows, format, f"{name} over {similarity.provenance['task']} ({similarity.n} rows)")
+        _show_tables(similarity, ci)
         for reason in dict.fromkeys(similarity.reasons.values()):
             print(f"nan: {reason}.")
         if blocks:
@@ -115,6 +111,25 @@ def compare(
         show([r for s in found.values() for r in s.to_frame().to_dict("records")], format)
     elif out is not None:
         print(f"Tables and figures are in {out}.")
+
+
+def _show_tables(similarity: Similarity, ci: float | None) -> None:
+    """Layers by layers: the values, and what was asked for beside them."""
+    title = f"{similarity.measure} over {similarity.provenance['task']} ({similarity.n} rows)"
+    level = f"the {ci:.0%} interval" if ci else ""
+    tables = {
+        title: similarity.values,
+        f"{title}: the lower end of {level}": similarity.low,
+        f"{title}: the upper end of {level}": similarity.high,
+        f"{title}: shuffled rows": similarity.baseline,
+    }
+    for heading, values in tables.items():
+        if values is not None:
+            rows = [
+                {"layer": row, **{column: float(v) for column, v in zip(similarity.columns, line, strict=True)}}
+                for row, line in zip(similarity.rows, values, strict=True)
+            ]
+            show(rows, Format.table, heading)
 
 
 def _draw_heads(similarity: Similarity, layers: str | None, folder: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import leave
 
@@ -21,9 +21,7 @@ def register(app: typer.Typer) -> None:
 
 @with_columns
 def extract(
-    model: str = typer.Argument(
-        help="A folder, a hub id, id@revision, random:ID (the same untrained), or demo:minilm."
-    ),
+    model: str = Run.any_model,
     task: str = Data.task,
     split: str | None = Data.split,
     pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),

@@ -100,7 +100,7 @@ class Run:
 
     model = typer.Argument(help="A classifier checkpoint: a folder, a hub id or id@revision.")
     any_model = typer.Argument(
-        help="A checkpoint: a folder, a hub id, id@revision, garden:<name> or random:<any of these>."
+        help="A checkpoint: a folder, a hub id, id@revision, demo:minilm, garden:NAME, or random: and one of these."
     )
     limit = typer.Option(None, "--limit", help="Only the first so many examples.")
     max_length = typer.Option(None, "--max-length", help="Longest text in tokens; the model's limit, at most 512.")

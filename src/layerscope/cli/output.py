@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Format(StrEnum):
@@ -32,17 +35,68 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD)
-    columns = list(rows[0]) if rows else []
-    for name in columns:
-        numeric = all(isinstance(row[name], (int, float)) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_spell(row[name])) for name in columns))
     console = Console(width=None if sys.stdout.isatty() else 5000)  # a pipe has no width: nothing is folded there
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
-    console.print(table)
+    columns = [Column(str(name).replace("_", " "), [row[name] for row in rows]) for name in (rows[0] if rows else ())]
+    for part in side_by_side(columns, console.width):
+        table = Table(box=box.SIMPLE_HEAD)
+        for column, width in zip(part, widths(part, console.width), strict=True):
+            side: Any = "right" if column.numeric else "left"
+            table.add_column(column.name, justify=side, overflow="fold", width=width)
+        for cells in zip(*(column.cells for column in part), strict=True):
+            table.add_row(*map(Text, cells))
+        console.print(table)
+
+
+_GAP = 3  # characters between two columns
+_LONGEST = 32  # a word of more characters than this may be broken
+
+
+class Column:
+    """A column of a table: its cells as they are printed, and how narrow it can be."""
+
+    def __init__(self, name: str, values: Sequence[Any]) -> None:
+        from rich.cells import cell_len
+
+        self.name, self.cells = name, [_spell(value) for value in values]
+        self.numeric = all(value is None or isinstance(value, (int, float)) for value in values)
+        self.most = max(map(cell_len, (name, *self.cells)))
+        words = [word for text in (name, *self.cells) for word in text.split()]
+        longest = max(map(cell_len, words), default=1)
+        self.least = longest if self.numeric else min(longest, _LONGEST)
+
+
+def side_by_side(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
+    """Columns in groups that fit beside one another without a broken number; each begins with the first column."""
+    part = list(columns[:1])
+    for column in columns[1:]:
+        if len(part) > 1 and sum(one.least + _GAP for one in (*part, column)) >= room:
+            yield part
+            part = [columns[0]]
+        part.append(column)
+    yield part
+
+
+def widths(columns: Sequence[Column], room: int) -> list[int]:
+    """How wide each column is: what it must be, and then the narrowest that is cut gets the next character."""
+    found = [column.least for column in columns]
+    for _ in range(room - 1 - sum(width + _GAP for width in found)):
+        cut = [k for k, column in enumerate(columns) if found[k] < column.most]
+        if not cut:
+            break
+        found[min(cut, key=found.__getitem__)] += 1
+    return found
+
+
+def show_scores(frame: DataFrame, format: Format, title: str) -> None:
+    """Print a score a row; what is the same in every row stands in the title, but in JSON."""
+    rows = frame.to_dict("records")
+    if format is Format.table:
+        task, split, metric, n = (frame[name].iloc[0] for name in ("task", "split", "metric", "n"))
+        title += f"; {metric} on {n} texts of {task} ({split}); macs: multiply-adds of a text of 128 tokens"
+        rows = frame.drop(columns=["task", "split", "metric", "n"]).to_dict("records")
+    show(rows, format, title)
 
 
 def cut_and_save(
@@ -73,7 +127,7 @@ def cut_and_save(
         leave(
             out,
             "cut",
-            f"{model.name} on {task.name} with blocks {plan}",
+            f"{model.name} on {task.name}: {plan}",
             pictures.cut_model(rows),
             models=[model],
             examples=examples_of(task, options["split"], options["limit"]),

@@ -61,10 +61,11 @@ def leave(
 
     from layerscope.report.runs import write_run
 
-    folder = write_run(out / f"{kind}-run", recorded(kind, title, figures, models=models, **about))
-    print(
-        f"The run is kept in {folder}; to look at it: {shlex.join(['layerscope', 'report', str(out)])}", file=sys.stderr
-    )
+    folder = out / f"{kind}-run"
+    replaced = ", in place of the one before" if folder.exists() else ""
+    write_run(folder, recorded(kind, title, figures, models=models, **about))
+    look = shlex.join(["layerscope", "report", str(out)])
+    print(f"The run is kept in {folder}{replaced}; to look at it: {look}", file=sys.stderr)
 
 
 def recorded(

@@ -30,7 +30,7 @@ def report(
 def figures(
     run: Path = typer.Argument(help="A run folder, or a folder that holds some: what commands wrote with -o."),
     out: Path = typer.Option(Path("figures"), "--out", "-o", help="The folder to write into."),
-    format: str = typer.Option("pdf", help="pdf, svg or png."),
+    format: str = typer.Option("pdf", help="pdf, svg or png; several with commas."),
     width: str = typer.Option("6.75in", help="The width of every figure: 6.75in, 8cm, 85mm or 240pt."),
     titles: bool = typer.Option(False, "--titles", help="Write each figure's title above it."),
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
-from layerscope.cli.output import FORMAT, Format, cut_and_save, show
+from layerscope.cli.output import FORMAT, Format, cut_and_save, show_scores
 from layerscope.cli.record import OUT, leave
 from layerscope.errors import InputError
 
@@ -56,7 +56,7 @@ def skip(
         cut_and_save(opened, plan, data, options, save, out, format)
         return
     frame = ls.skip_map(opened, data, max_span=max_span, **options)
-    show(frame.to_dict("records"), format, f"{model} without blocks first..last, nothing trained")
+    show_scores(frame, format, f"{model} without blocks first..last, nothing trained")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "skip-map.csv", index=False)

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
-from layerscope.cli.output import FORMAT, Format, cut_and_save, show
+from layerscope.cli.output import FORMAT, Format, cut_and_save, show_scores
 from layerscope.cli.record import OUT, leave
 from layerscope.errors import InputError
 
@@ -50,7 +50,7 @@ def truncate(
         cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep), data, options, save, out, format)
         return
     frame = ls.truncation_curve(opened, data, **options)
-    show(frame.to_dict("records"), format, f"The head of {model} on every layer, nothing trained")
+    show_scores(frame, format, f"The head of {model} on every layer, nothing trained")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         frame.to_csv(out / "truncation.csv", index=False)

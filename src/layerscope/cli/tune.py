@@ -15,7 +15,9 @@ from layerscope.errors import InputError
 if TYPE_CHECKING:
     from layerscope.data import Examples, Task
 
-_BEST = typer.Option(None, "--best", help="l*, the layer of the task's specialty, where the strategy needs it.")
+_BEST = typer.Option(
+    None, "--best", help="l*, the layer of the task's specialty; else a pass over the training split finds it."
+)
 _METHOD = typer.Option("finetune", help="finetune, adapter, lora or prefix; several with commas for a study.")
 
 _OUT = typer.Option(
@@ -141,6 +143,8 @@ def tune(
         leave(out, "tune", title, figures, models=[opened], examples=found.runs[0].job.train, findings=said, **settings)
         if format is Format.table:
             print(f"Saved in {out}.")
+    elif format is Format.table:
+        print("The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again.")
 
 
 @with_columns

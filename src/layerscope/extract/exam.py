@@ -45,7 +45,7 @@ class Exam:
         if not self.model.has_head:
             raise ModelError(
                 f"{self.model.name} opens as a bare encoder ({type(self.model.network).__name__}): it has no head to "
-                "evaluate. Give a classifier checkpoint, or train a head first."
+                "evaluate. Give a classifier checkpoint, or train a head first (layerscope tune, ls.tune)."
             )
         if self.examples.labels is None:
             raise DataError(

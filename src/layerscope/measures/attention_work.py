@@ -18,7 +18,7 @@ from layerscope.extract.representations import Representations
 from layerscope.extract.run import examples_of
 from layerscope.extract.weights import attention_heads
 from layerscope.measures.heads import MEASURES, Mask, best
-from layerscope.measures.matrix import Cells, from_moments, needs
+from layerscope.measures.matrix import Cells, from_moments, needs, say_warnings
 from layerscope.measures.moments import Pair
 from layerscope.measures.registry import Measure, Undefined
 from layerscope.measures.similarity import Similarity
@@ -218,4 +218,6 @@ def _as_whole(m: Measure, work: AttentionWork, panels: Sequence[Panel], options:
             continue
         work.n = max(work.n, panel.tile.moments.n)
         from_moments([cells], [panel.tile])  # one by one: a layer's factors are not the same on other pairs of words
-    return cells.similarity()
+    found = cells.similarity()
+    say_warnings({m.name: found})
+    return found

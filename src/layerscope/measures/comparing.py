@@ -9,7 +9,7 @@ from layerscope.errors import InputError, log
 from layerscope.extract.attending import Attending
 from layerscope.extract.representations import Representations
 from layerscope.measures.attention_work import AttentionWork, compare_attention
-from layerscope.measures.matrix import Cells, from_moments, matrices, needs, takes_dual
+from layerscope.measures.matrix import Cells, from_moments, matrices, needs, say_warnings, takes_dual
 from layerscope.measures.moments import product_bytes
 from layerscope.measures.registry import Measure, measure
 from layerscope.measures.similarity import Similarity
@@ -119,6 +119,7 @@ def _compare_states(
         work = Stored(work.groups.of(work.representations()), work.labels)
     job = _Job(wanted, work, options, memory, seed)
     found = job.values() if ci is None else job.with_intervals(ci)
+    say_warnings(found)
     if baseline:
         job.add_baseline(found)
     return found

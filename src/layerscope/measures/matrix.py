@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import log
+from layerscope.errors import LayerscopeWarning, log
 from layerscope.measures.dual import dual_is_cheaper, gram_cka, gram_products
 from layerscope.measures.moments import Moments, Pair, product_bytes
 from layerscope.measures.registry import Measure, Undefined
@@ -32,16 +33,31 @@ class Cells:
         self._work = work
         self._wanted = {(i, j) for i in work.row_views for j in work.column_views}
         self._known: dict[Pair, float | str] = {}
+        self._warned: dict[Pair, str] = {}
 
     def fill(self, pairs: Sequence[Pair], value: Value) -> None:
         """The cells of some pairs of views, both ways round where that makes a difference."""
         for i, j in pairs:
             if self.measure.symmetric or (i, j) in self._wanted:
-                self._known[i, j] = _defined(value, i, j)
+                self._known[i, j] = self._defined(value, i, j)
             if self.measure.symmetric:
                 self._known[j, i] = self._known[i, j]
             elif (j, i) in self._wanted and i != j:
-                self._known[j, i] = _defined(value, j, i)
+                self._known[j, i] = self._defined(value, j, i)
+
+    def _defined(self, value: Value, i: int, j: int) -> float | str:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", LayerscopeWarning)
+            try:
+                found: float | str = value(i, j)
+            except Undefined as reason:
+                found = str(reason)
+        for one in said:
+            if issubclass(one.category, LayerscopeWarning):
+                self._warned[i, j] = str(one.message)
+            else:
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        return found
 
     def similarity(self) -> Similarity:
         """The whole matrix with its labels."""
@@ -58,15 +74,18 @@ class Cells:
         if reasons:
             log.info("%s is undefined for %d pairs of layers: %s.", m.name, len(reasons), next(iter(reasons.values())))
         provenance = {**work.provenance, "layerscope": __version__, "torch": torch.__version__}
+        if self._warned:
+            such = next(iter(self._warned.values()))
+            provenance["warning"] = f"{len(self._warned)} pairs of layers, such as one with {such}"
         rows, columns = work.axis(work.groups.row_sources), work.axis(work.groups.column_sources)
         return Similarity(values, rows, columns, m.name, self.options, work.n, reasons, (m.low, m.high), provenance)
 
 
-def _defined(value: Value, i: int, j: int) -> float | str:
-    try:
-        return value(i, j)
-    except Undefined as reason:
-        return str(reason)
+def say_warnings(found: Mapping[str, Similarity]) -> None:
+    """What a measure had to say of single pairs, in one note."""
+    for name, similarity in found.items():
+        if "warning" in similarity.provenance:
+            log.warning("%s, %s", name, similarity.provenance["warning"])
 
 
 def matrices(wanted: Sequence[Measure], work: Work, options: dict[str, Any], memory: float) -> dict[str, Similarity]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 _TEXT_HEIGHT = 9.0  # no figure is taller than a page
 _MOST_LABELS = 40  # points that can have their whiskers and names beside them
 _MARKERS = "osD^vP"
+_DASHES = ("--", "-.", ":")
 _UNDATED = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
 
 
@@ -47,12 +49,14 @@ def figures(
 ) -> list[Path]:
     """Draw every figure of a run (or of the runs in a folder) as a file of that width; tables become CSV files.
 
-    `width` is in inches, or a text with its unit: 6.75in, 8cm, 85mm, 240pt. Returns the files.
+    `format` is pdf, svg or png, or several with commas. `width` is in inches, or a text with its unit: 6.75in, 8cm,
+    85mm, 240pt. Returns the files.
     """
     import matplotlib
     from matplotlib.style import context
 
-    choose("figure format", format, FORMATS)
+    wanted = dict.fromkeys(part.strip() for part in format.split(","))
+    formats = [choose("figure format", part, FORMATS) for part in wanted]
     inches = inches_of(width)
     folder = Path(folder)
     if folder.is_file():
@@ -60,11 +64,21 @@ def figures(
     runs = [run] if isinstance(run, RunRecord) else [read_run(one) for one in find_runs(run)]
     written = []
     with matplotlib.rc_context(), context(str(resources.files("layerscope.report").joinpath("paper.mplstyle"))):
-        for one in runs:
-            for k, figure in enumerate(one.figures):
-                name = f"{one.kind}-{k + 1:02}-{slug(' '.join([figure.title, *figure.facets.values()]))}"
-                written.append(_write(figure, folder, name, format, inches, titles))
+        for name, figure in _named(runs):
+            for one in formats[:1] if isinstance(figure, TableFigure) else formats:
+                written.append(_write(figure, folder, name, one, inches, titles))
     return written
+
+
+def _named(runs: Sequence[RunRecord]) -> Iterator[tuple[str, Figure]]:
+    """Every figure with its file's name, which no other has: a second run of one kind is numbered."""
+    seen: Counter[str] = Counter()
+    for run in runs:
+        seen[run.kind] += 1
+        kind = run.kind if seen[run.kind] == 1 else f"{run.kind}{seen[run.kind]}"
+        for k, figure in enumerate(run.figures):
+            facets = [facet for facet in figure.facets.values() if facet not in figure.title]
+            yield f"{kind}-{k + 1:02}-{slug(' '.join([figure.title, *facets]))}", figure
 
 
 def inches_of(width: str | float) -> float:
@@ -188,8 +202,7 @@ def _curve(figure: CurveFigure, ax: Axes) -> None:
         ax.plot(one.x, one.y, marker=_MARKERS[k % len(_MARKERS)], label=named, color=f"C{k % 7}")
         if one.low is not None and one.high is not None:
             ax.fill_between(one.x, one.low, one.high, color=f"C{k % 7}", alpha=0.2, linewidth=0)
-    for name, value in figure.references:
-        ax.axhline(value, color="0.4", linestyle="--", linewidth=0.8, label=plain(name))
+    _references(figure, ax.axhline)
     for name, value in figure.marks:
         ax.axvline(value, color="0.4", linestyle=":", linewidth=0.8, label=plain(name))
     if all(x == int(x) for one in figure.series for x in one.x):
@@ -222,8 +235,7 @@ def _rows(figure: BarsFigure | BoxFigure, ax: Axes, names: Sequence[str]) -> Non
     ax.set_yticks(range(len(names)), [plain(name) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(False, axis="y")
-    for name, value in figure.references:
-        ax.axvline(value, color="0.4", linestyle="--", linewidth=0.8, label=plain(name))
+    _references(figure, ax.axvline)
     _names(ax, figure.y_name, "")
     if figure.references:
         ax.legend(loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
@@ -243,11 +255,16 @@ def _scatter(figure: ScatterFigure, ax: Axes) -> None:
                 ax.plot([p.x, p.x], [p.low, p.high], color=f"C{k % 7}", linewidth=0.8, alpha=1.0 if large else 0.5)
             if large or every:
                 ax.annotate(plain(p.label), (p.x, p.y), fontsize=6, xytext=(4, -9), textcoords="offset points")
-    for name, value in figure.references:
-        ax.axhline(value, color="0.4", linestyle="--", linewidth=0.8, label=plain(name))
+    _references(figure, ax.axhline)
     _names(ax, figure.x_name, figure.y_name)
     if len(names) > 1 or figure.references:
         ax.legend()
+
+
+def _references(figure: Any, line: Callable[..., Any]) -> None:
+    """Lines to compare with, each of its own dashes."""
+    for k, (name, value) in enumerate(figure.references):
+        line(value, color="0.4", linestyle=_DASHES[k % len(_DASHES)], linewidth=0.8, label=plain(name))
 
 
 def _names(ax: Axes, x: str, y: str) -> None:

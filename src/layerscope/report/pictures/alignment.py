@@ -57,7 +57,7 @@ def _boxes(method: object, rows: pandas.DataFrame) -> BoxFigure:
         reading="The box spans the middle half, its line is the median; every pair is a point.",
         boxes={f"layer {layer}": tuple(map(float, each["relative"])) for layer, each in rows.groupby("layer")},
         y_name=_RELATIVE,
-        group="boxes",
+        group="Spread over pairs of models",
         facets={"method": str(method)},
     )
 
@@ -78,7 +78,7 @@ def _grid(method: object, rows: pandas.DataFrame) -> HeatmapFigure:
         value_name=_RELATIVE,
         scale=(0.0, 1.0),
         n=_least(rows),
-        group="grid",
+        group="Every layer mapped to every other",
         facets={"method": str(method)},
     )
 
