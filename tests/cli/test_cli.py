@@ -384,6 +384,27 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert "no learning rate" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--seeds", "2", "--seed", "5"], "Both --seed 5 and --seeds 2"),
+        (["--study", "--strategy", "top-2"], "leave out --strategy"),
+        (["--method", "lora,adapter"], "give one, or --study"),
+        (["-o", "PHOTOS"], "is not overwritten"),
+    ],
+    ids=" ".join,
+)
+def test_mistakes_in_tuning_are_found_before_the_work(arguments, sentence, model, labelled, tmp_path, home):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "cat.jpg").write_text("meow")
+    done = run("tune", model, "--task", labelled, *[photos if a == "PHOTOS" else a for a in arguments])
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stdout == ""
+    assert not list(home.rglob("run.json"))
+
+
 def test_strategies_on_the_command_line(model, labelled):
     done = run("strategies", model, "--task", labelled, "--best", "2", "--format", "json")
     assert done.returncode == 0, done.stderr

@@ -108,6 +108,14 @@ class Run:
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
 
 
+def names(text: str, kind: str) -> list[str]:
+    """`a,b, c`: names with commas between them, at least one."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise InputError(f"No {kind} was named in {text!r}; write one, or several with commas.")
+    return found
+
+
 def shares(text: str) -> list[float]:
     """`0.5,0.25,0.1`."""
     try:
