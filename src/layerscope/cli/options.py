@@ -116,6 +116,16 @@ def names(text: str, kind: str) -> list[str]:
     return found
 
 
+def network_options(start: str, methods: list[str] | None) -> dict[str, dict[str, Any]]:
+    """The options of alignment methods that `--start` stands for; an error where no method has it."""
+    networks = [name for name in ("inn", "mlp") if methods is None or name in methods]
+    if start == "plain":
+        return {}
+    if not networks:
+        raise InputError(f"--start {start} is for inn and mlp, and neither was asked for.")
+    return {name: {"start": start} for name in networks}
+
+
 def shares(text: str) -> list[float]:
     """`0.5,0.25,0.1`."""
     try:

@@ -18,6 +18,8 @@ import typer
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from layerscope.data import Examples
     from layerscope.report.runs import RunRecord
     from layerscope.report.values import Figure
@@ -65,6 +67,13 @@ def leave(
     print(
         f"The run is kept in {folder}; to look at it: {shlex.join(['layerscope', 'report', str(out)])}", file=sys.stderr
     )
+
+
+def write_table(frame: DataFrame, path: Path) -> None:
+    """A table as CSV, whole or not at all."""
+    from layerscope.store import write_text
+
+    write_text(path, frame.to_csv(index=False))
 
 
 def recorded(

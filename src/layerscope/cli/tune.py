@@ -10,7 +10,7 @@ import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, writable
+from layerscope.cli.record import OUT, leave, writable, write_table
 from layerscope.errors import InputError, check_seed
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _study(
         from layerscope.report import pictures
 
         out.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out / "strategies.csv", index=False)
+        write_table(frame, out / "strategies.csv")
         ls.plot_strategies(frame, out / "strategies.png")
         about = {"methods": methods, **settings, **given}
         leave(out, "study", title, pictures.study(frame), models=[model], examples=_training(data), **about)
