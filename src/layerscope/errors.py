@@ -42,8 +42,16 @@ class LayerscopeWarning(UserWarning):
 
 def near(name: str, allowed: Iterable[str]) -> str:
     """`' Did you mean 'sst2'?'` for a near miss, else an empty string."""
-    close = difflib.get_close_matches(name, list(allowed), n=2, cutoff=0.6)
+    spelled = {each.lower(): each for each in allowed}
+    close = [spelled[c] for c in difflib.get_close_matches(name.lower(), list(spelled), n=2, cutoff=0.6)]
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if numpy and torch can both be seeded with it."""
+    if not 0 <= seed < 1 << 32:
+        raise InputError(f"seed is {seed}; it must be a whole number from 0 to {(1 << 32) - 1}.")
+    return seed
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownNameError:

@@ -85,3 +85,5 @@ def test_mistakes_are_sentences():
         ls.advise(opened, few)
     with pytest.raises(InputError, match="tolerance is -1"):
         ls.advise(opened, few, tolerance=-1)
+    with pytest.raises(InputError, match=r"evaluations is -1; it must be 0 .* or more"):
+        ls.advise(opened, few, evaluations=-1)

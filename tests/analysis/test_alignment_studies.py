@@ -89,7 +89,7 @@ def test_pairs_are_drawn_and_layers_meet(seeds, data, tmp_path):
     assert (tmp_path / "grid.png").stat().st_size > 1000
     with pytest.raises(InputError, match="One model was given"):
         ls.alignment_study([seeds[0]], data)
-    with pytest.raises(InputError, match="no of 'heads'"):
+    with pytest.raises(InputError, match="no alignment of 'heads'"):
         ls.alignment_study(seeds, data, of="heads")
 
 
@@ -177,6 +177,20 @@ def test_nothing_to_draw_is_a_sentence(seeds, data):
     frame = ls.alignment_study(seeds, data, methods=["linear"], pairs=1, layers=[0], pool="cls", train=40, test=40)
     with pytest.raises(InputError, match="nothing to draw"):
         ls.plot_alignment(frame)
+
+
+def test_mistakes_are_sentences(seeds, data):
+    one = pandas.DataFrame({"text": ["the file"], "label": ["file"]})
+    with pytest.raises(InputError, match="seed is -1"):
+        ls.alignment_study(seeds, data, seed=-1)
+    with pytest.raises(InputError, match="seed is -1"):
+        ls.injection_study(*seeds, data, seed=-1)
+    with pytest.raises(InputError, match="table has one row; at least one to learn from and one to score"):
+        ls.alignment_study(seeds, one, methods=["linear"])
+    with pytest.raises(InputError, match="limit is 0"):
+        ls.injection_study(*seeds, data, limit=0)
+    with pytest.raises(InputError, match="no alignment of 'words'; allowed: states, attention"):
+        ls.alignment_study(seeds, data, of="words")
 
 
 def test_what_a_head_reads(seeds):

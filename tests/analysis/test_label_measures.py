@@ -210,6 +210,8 @@ def test_mistakes_are_sentences(planted):
         ls.probe(train, validation, metric="auc")
     with pytest.raises(InputError, match="1 class only"):
         ls.probe(train.with_labels(np.zeros(200, int)), validation)
+    with pytest.raises(InputError, match=r"no class has 3 rows; give more of them, or leave probes out"):
+        ls.probe(train.with_labels(np.arange(200)), validation)
     with pytest.raises(InputError, match="the other numbers"):
         ls.probe(train, validation.with_labels(np.linspace(0, 1, 100)))
     with pytest.raises(InputError, match="layers differ"):

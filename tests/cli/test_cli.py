@@ -1,5 +1,6 @@
 """The command line as a user sees it: in a process of its own."""
 
+import errno
 import json
 import os
 import shlex
@@ -187,6 +188,7 @@ def test_tasks_and_models(model, reviews):
         (["extract", "MODEL", "--task", "pydocs", "--layers", "a-b"], "not a list of numbers"),
         (["cache", "rm"], "Nothing was named to remove"),
         (["cache", "rm", "abc"], "No stored result"),
+        (["cache", "rm", "--all", "--kind", "fun"], "No stored result is of the kind 'fun'"),
     ],
 )
 def test_a_mistake_is_a_sentence_not_a_traceback(arguments, sentence, model, reviews):
@@ -261,6 +263,26 @@ def test_places_that_cannot_be_written_are_a_sentence(model, reviews, tmp_path):
     assert "LAYERSCOPE_HOME" in done.stderr
     done = run("extract", model, "--task", reviews, "--text", "review", "--device", "warp")
     assert "error: The device 'warp' cannot be used here" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "The disk is full"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "The disk is full"),
+        (OSError(errno.EROFS, "Read-only file system", "out/cka.png"), "out/cka.png may not be read or written"),
+    ],
+)
+def test_what_a_disk_refuses_is_a_sentence(error, sentence, monkeypatch, capsys):
+    def refuse(_):
+        raise error
+
+    monkeypatch.setattr("layerscope.cli.app", refuse)
+    monkeypatch.setattr(sys, "argv", ["layerscope", "compare"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith(f"error: {sentence}")
 
 
 def test_an_empty_key_removes_nothing(model, reviews):
@@ -371,6 +393,9 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
         (["skip", "--blocks", "3-9"], "Block 5 was to be left out"),
         (["evaluate"], "column that holds them"),
         (["evaluate", "--label", "stars"], "has 2 classes, and the head"),
+        (["skip", "--blocks", "2", "--max-span", "2"], "--max-span bounds the spans of --map"),
+        (["advise", "--evaluations", "-1"], "evaluations is -1"),
+        (["advise", "--seed", "-1"], "seed is -1"),
     ],
 )
 def test_mistakes_in_cutting_are_sentences(arguments, message, model, reviews):
@@ -379,6 +404,34 @@ def test_mistakes_in_cutting_are_sentences(arguments, message, model, reviews):
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["extract", "--special"], "special=True is for the pools mean and tokens"),
+        (["extract", "--subword", "first"], "subword='first' is for the pool words"),
+        (["compare", "--measure", ","], "No measure was named in ','"),
+        (["compare", "--heads", "1,2", "-o", "out"], "--heads is for measures by attention head"),
+        (["align", "--against", "every", "--pairs", "3"], "leave it out, or give --study"),
+        (
+            ["align", "--against", "every", "--method", "linear", "--start", "linear"],
+            "--start linear is for inn",
+        ),
+        (["align", "--against", "every", "--method", "linear", "--pad"], "--pad is for identity, procrustes and inn"),
+        (["specialty", "--scarcity", "few"], "'few' is not a list of numbers"),
+        (["specialty", "--pools", "mean,max"], "no pool 'max'"),
+        (["specialty", "--label", "stars", "--seed", "-1"], "seed is -1"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_would_be_ignored_are_refused(arguments, message, model, reviews, tmp_path):
+    command, *rest = [str(tmp_path / a) if a == "out" else a for a in arguments]
+    done = run(command, model, "--task", reviews, "--text", "review", *rest)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
 
 
 def test_verbose_says_which_side_is_taken(model, reviews):
@@ -415,6 +468,27 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     done = run("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
     assert "no learning rate" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--seeds", "2", "--seed", "5"], "Both --seed 5 and --seeds 2"),
+        (["--study", "--strategy", "top-2"], "leave out --strategy"),
+        (["--method", "lora,adapter"], "give one, or --study"),
+        (["-o", "PHOTOS"], "is not overwritten"),
+    ],
+    ids=" ".join,
+)
+def test_mistakes_in_tuning_are_found_before_the_work(arguments, sentence, model, labelled, tmp_path, home):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "cat.jpg").write_text("meow")
+    done = run("tune", model, "--task", labelled, *[photos if a == "PHOTOS" else a for a in arguments])
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stdout == ""
+    assert not list(home.rglob("run.json"))
 
 
 def test_strategies_on_the_command_line(model, labelled):

@@ -188,6 +188,11 @@ def test_broken_json_lines_are_placed(tmp_path):
         ("a.csv", b"", "is empty"),
         ("a.csv", b"text,label\n", "holds no rows"),
         ("a.csv", b"text,text\na,b\n", "names a column twice"),
+        ("a.csv", b"text;label\na;b\n", r"one column, 'text;label'.* separated by semicolons and not by commas"),
+        ("a.csv", b"text\tlabel\na\tb\n", r"separated by tabs \(\.tsv\) and not by commas"),
+        ("a.tsv", b"text,label\na,b\n", r"separated by commas \(\.csv\) and not by tabs"),
+        ("a.csv", b"the file is good,1\na list,0\n", "looks like a first row; put a line with names above it"),
+        ("a.jsonl", b'[{"text": "a b"}]', r"no usable row: .*line 1: .*each line must be one"),
         ("a.csv", b"text,label\n\xff\xfe,1\n", "not UTF-8"),
         ("a.csv", b'text,label\n"open,1\n', "line 2: unexpected end of data"),
         ("a.parquet", b"not parquet", "not a Parquet file"),
@@ -202,7 +207,33 @@ def test_files_that_cannot_be_read(name, content, sentence, tmp_path):
         ls.task({"all": path}).split()
 
 
+def test_spaces_around_names_and_labels_are_no_part_of_them(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text, label\nthe file, a\n the list,b\nan object, \n")
+    task = ls.task(path, skip_bad=True)
+    assert task.label_names == ("a", "b")
+    assert list(task.split().texts) == ["the file", " the list"]
+    assert task.split().skipped == 1
+
+
+def test_classes_that_train_lacks_are_said(tmp_path, caplog):
+    task = splits(
+        tmp_path,
+        train={"text": ["a b", "c d"], "label": [0, 1]},
+        validation={"text": ["e f", "g h"], "label": ["positive", "negative"]},
+    )
+    assert task.label_names == ("0", "1", "negative", "positive")
+    assert "2 of the 4 classes of" in caplog.text
+    assert "not in its train split, so nothing can learn them: negative, positive" in caplog.text
+
+
 def test_names_that_lead_nowhere(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"no task 'SST2'. Did you mean 'sst2'"):
+        ls.task("SST2")
+    with pytest.raises(InputError, match="An empty task was given"):
+        ls.task("")
+    with pytest.raises(DataError, match="name the task 'sst2', which is known"):
+        ls.task("glue/sst2").split()
     with pytest.raises(UnknownNameError, match=r"no task 'sst-2'. Did you mean 'sst2'"):
         ls.task("sst-2")
     with pytest.raises(DataError, match=r"There is no file .*absent\.csv"):

@@ -89,6 +89,8 @@ def test_without_mirror_and_hub_the_error_says_both_ways(monkeypatch):
         DataError, match=r"nyu-mll/glue \(sst2\).*network, or set LAYERSCOPE_DATA .*sst2/validation.parquet"
     ):
         ls.task("sst2").split()
+    with pytest.raises(DataError, match=r"a folder that holds sst2/test\.parquet"):
+        ls.task("sst2").split("test")
 
 
 def test_the_hub_is_asked_for_the_right_data_set(monkeypatch):

@@ -115,7 +115,7 @@ def test_mistakes_are_sentences():
         ls.evaluate(model(), table().drop(columns="label"))
     with pytest.raises(InputError, match=r"has 2 classes, and the head of .* has 3 outputs"):
         ls.evaluate(model(), table(2))
-    with pytest.raises(InputError, match="has one text a row"):
+    with pytest.raises(InputError, match="has no choices"):
         ls.evaluate(model(kind="choice"), table())
     with pytest.raises(InputError, match="table has a number as its label"):
         ls.evaluate(model(), table().assign(label=0.5))
@@ -123,6 +123,15 @@ def test_mistakes_are_sentences():
     several.network.config.problem_type = "multi_label_classification"
     with pytest.raises(InputError, match="several labels a text"):
         ls.evaluate(several, table())
+
+
+def test_outputs_that_are_no_numbers_have_no_score():
+    broken = model()
+    with torch.no_grad():
+        broken.network.bert.encoder.layer[2].output.dense.weight[0] = float("nan")
+    for act in (ls.evaluate, ls.truncation_curve, ls.skip_map):
+        with pytest.raises(ModelError, match="are not finite for some texts of table"):
+            act(broken, table())
 
 
 def test_metrics():

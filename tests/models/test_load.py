@@ -5,7 +5,7 @@ import torch
 import zoo
 from safetensors.torch import load_file, save_file
 
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError, ModelError, UnknownNameError
 from layerscope.models import load
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 
@@ -147,13 +147,69 @@ def test_folders_that_are_no_checkpoints(content, sentence, tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"version https://git-lfs.github.com/spec/v1\n", None], ids=["empty", "lfs", "cut"]
+)
+def test_weights_that_cannot_be_read_are_a_sentence(content, tmp_path):
+    zoo.save(tmp_path, "bert")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+    with pytest.raises(ModelError, match=r"The weights of .* cannot be read .* fetch it again"):
+        load(tmp_path)
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    zoo.save(tmp_path, "bert")
+    names = list(load_file(tmp_path / "model.safetensors"))
+    (tmp_path / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
+    shards = {name: f"model-0000{1 + k % 2}-of-00002.safetensors" for k, name in enumerate(names)}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
+    with pytest.raises(ModelError, match=r"cannot be read .*model-00002-of-00002\.safetensors"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [('{"model_type": "bert",', "is not JSON"), ("", "is not JSON"), ("[1]", "not a JSON object")],
+)
+def test_a_broken_config_is_not_taken_for_an_unknown_architecture(content, sentence, tmp_path):
+    zoo.save(tmp_path, "bert")
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ModelError, match=sentence):
+        load(tmp_path)
+
+
+def test_a_folder_of_checkpoints_leads_to_them(tmp_path):
+    zoo.save(tmp_path / "checkpoint-500", "bert")
+    with pytest.raises(ModelError, match="give one of those: checkpoint-500"):
+        load(tmp_path)
+
+
+def test_names_of_the_demo_that_lead_nowhere():
+    for name in ("demo:minillm", "demo:MiniLM", "demo:"):
+        with pytest.raises(UnknownNameError, match="there is one: demo:minilm"):
+            load(name)
+    with pytest.raises(InputError, match="leave @main out"):
+        load("demo:minilm@main")
+
+
+def test_seeds_out_of_range_are_a_sentence(tmp_path):
+    zoo.save(tmp_path, "bert")
+    for seed in (-1, 1 << 32):
+        with pytest.raises(InputError, match="from 0 to 4294967295"):
+            load(tmp_path, seed=seed)
+
+
 def test_names_that_lead_nowhere():
     with pytest.raises(ModelError, match="no folder 'no/such/folder/here'"):
         load("no/such/folder/here")
     with pytest.raises(ModelError, match=r"hub cannot be reached.*hf download org/model"):
         load("org/model")
-    with pytest.raises(InputError, match="names no model"):
-        load("random:")
+    with pytest.raises(ModelError, match=r"HF_HUB_OFFLINE is set.*hf download org/model --revision v2"):
+        load("org/model@v2")
+    for name in ("random:", "@main", " "):
+        with pytest.raises(InputError, match="names no model"):
+            load(name)
     with pytest.raises(InputError, match="a dict was given"):
         load({})
 

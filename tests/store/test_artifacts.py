@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerscope.errors import InputError, StoreError
-from layerscope.store import Store, atomic_folder, digest
+from layerscope.store import Store, atomic_folder, digest, whole_file
 from layerscope.store.keys import key_of
 
 SPEC = {"a": 1, "b": "x"}
@@ -173,3 +173,30 @@ def test_a_folder_is_replaced_only_by_its_like(tmp_path):
         raise RuntimeError
     assert (target / "card.json").read_text() == "2"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "photos"]
+
+
+def test_a_full_disk_is_known_in_another_librarys_words(tmp_path):
+    from safetensors import SafetensorError
+
+    def build(folder: Path) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(StoreError, match="disk is full"):
+        Store(tmp_path).produce("thing", SPEC, build)
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    def fail() -> None:
+        with whole_file(tmp_path / "a.csv") as temporary:
+            temporary.write_text("half of what")
+            raise OSError("full")
+
+    (tmp_path / "a.csv").write_text("old")
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "old"
+    with whole_file(tmp_path / "a.csv") as temporary:
+        temporary.write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
+    assert (tmp_path / "a.csv").read_text() == "new"

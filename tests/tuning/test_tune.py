@@ -259,11 +259,55 @@ def test_near_identity_at_the_start(task):
         ({"method": "adapter", "strategy": "head-only"}, "nothing for adapter to sit in"),
         ({"method": "prefix", "strategy": "(2, 4, 4)"}, "cannot choose blocks"),
         ({"seeds": []}, "seeds is empty"),
+        ({"seed": -1}, "seed is -1; it must be a whole number from 0"),
+        ({"learning_rate": 0}, "A learning rate is 0; it must be above 0"),
+        ({"learning_rate": [1e-3, float("nan")]}, "A learning rate is nan"),
+        ({"epochs": 1, "max_steps": 2}, "Both epochs and max_steps"),
+        ({"size": 8}, "size is 8, and finetune has none"),
+        ({"method": "lora", "size": 0}, "size is 0; the rank of LoRA must be at least 1"),
+        ({"learning_rate": 1e9, "max_steps": 3}, r"diverged.* a learning rate below 1e\+09"),
+        ({"learning_rate": 1e9, "max_steps": 3, "method": "adapter"}, "diverged"),
     ],
 )
 def test_mistakes_are_sentences(options, message, task):
     with pytest.raises(ls.LayerscopeError, match=message):
         ls.tune(model(), task, **options)
+
+
+def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
+    whole = rows(50, 3)
+    job = plan(model(), ls.task(whole), "full", "finetune", None, None, None, {})
+    assert (len(job.train), len(job.validation)) == (40, 10)
+    assert sorted([*job.train.rows, *job.validation.rows]) == list(range(50))
+    assert "10 of its 50 rows are held out and scored" in caplog.text
+    again = plan(model(), ls.task(whole), "full", "finetune", None, None, None, {"train_limit": 5})
+    assert len(again.train) == 5
+    assert again.validation.rows.tolist() == job.validation.rows.tolist()
+    with pytest.raises(InputError, match="Heads are trained on one split and scored on another"):
+        ls.truncation_curve(model(kind="classifier"), ls.task(whole), mode="tuned")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": ["a b", "c d"]}, "no labels, so there is nothing to learn; name the column"),
+        ({"text": ["a b", "c d"], "label": ["x", "x"]}, "of one class, 'x'"),
+        ({"text": ["a b"], "label": [0.5]}, "has one row"),
+    ],
+)
+def test_data_with_nothing_to_learn_is_refused_before_the_work(columns, message):
+    with pytest.raises(InputError, match=message):
+        ls.tune(model(), pandas.DataFrame(columns), **QUICK)
+    assert not list(Store().entries())
+
+
+def test_a_study_is_checked_before_anything_is_trained(task):
+    with pytest.raises(InputError, match=r"l\* is 9; this model has layers 1..4"):
+        ls.strategies(model(), task, best=9)
+    with pytest.raises(InputError, match="no method 'magic'"):
+        ls.strategies(model(), task, best=2, method="magic")
+    with pytest.raises(InputError, match=r"l\* is 9"):
+        ls.strategy_study(model(), task, best=9, **QUICK)
 
 
 def test_what_a_family_cannot_do_is_refused(task):

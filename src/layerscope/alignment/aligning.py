@@ -14,7 +14,7 @@ from layerscope.alignment.canonical import CCA, SVCCA
 from layerscope.alignment.floors import Identity, Mean
 from layerscope.alignment.linear import Linear, Procrustes
 from layerscope.alignment.networks import INN, MLP, Network
-from layerscope.errors import InputError, choose
+from layerscope.errors import InputError, check_seed, choose
 
 METHODS: dict[str, type[Aligner]] = {
     kind.method: kind for kind in (Identity, Mean, Linear, Procrustes, CCA, SVCCA, INN, MLP)
@@ -57,7 +57,7 @@ def _make(method: str, seed: int, options: dict[str, Any]) -> Aligner:
     allowed = [name for name in inspect.signature(kind).parameters if name != "seed"]
     if wrong := sorted(set(options) - set(allowed)):
         raise InputError(f"{method} has no option {', '.join(wrong)}; it has {', '.join(allowed)}.")
-    return kind(seed=seed, **options)
+    return kind(seed=check_seed(seed), **options)
 
 
 def load_aligner(path: str | Path) -> Aligner:

@@ -13,7 +13,7 @@ from layerscope.analysis.cut_figures import plot_front
 from layerscope.analysis.cuts import contiguous, truncations
 from layerscope.analysis.sweep import sweep
 from layerscope.data import metrics
-from layerscope.errors import InputError
+from layerscope.errors import InputError, check_seed
 from layerscope.extract.exam import Exam, exam
 from layerscope.progress import progress
 from layerscope.surgery import LayerPlan
@@ -87,6 +87,9 @@ def advise(
     """
     if not tolerance >= 0:
         raise InputError(f"tolerance is {tolerance}; it must be 0 or more, such as 0.01.")
+    if evaluations < 0:
+        raise InputError(f"evaluations is {evaluations}; it must be 0 (no greedy search) or more.")
+    check_seed(seed)
     found = exam(model, task, split=split, limit=limit, max_length=max_length)
     if len(found.examples) < _LEAST_ROWS:
         raise InputError(

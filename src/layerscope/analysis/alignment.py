@@ -16,7 +16,7 @@ from torch import Tensor
 
 from layerscope.alignment import METHODS, Aligner, align_all, load_aligner
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, choose, log
+from layerscope.errors import InputError, check_seed, choose, log
 from layerscope.extract import attentions, extract
 from layerscope.measures import measure
 from layerscope.models import Model, load
@@ -62,8 +62,9 @@ def alignment_study(
 
     for method in methods or ():
         choose("alignment method", method, (*METHODS, SIMILARITY))
-    choose("of", of, WHAT)
-    choose("against", against, AGAINST)
+    choose("alignment of", of, WHAT)
+    choose("alignment against", against, AGAINST)
+    check_seed(seed)
     opened = _opened(models)
     rows = _Rows(open_task(task), layers, of, pool, train, test, max_length, seed)
     found = []
@@ -168,8 +169,10 @@ class _Rows:
             return one, two
         whole = self._read(model, self.splits[0], sum(self.counts))
         n = len(next(iter(whole.values())))
+        if n < 2:
+            raise InputError(f"{self.task.name} has one row; at least one to learn from and one to score are needed.")
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(n))
-        cut = round(n * self.counts[0] / sum(self.counts))  # one split serves for both, its rows do not
+        cut = min(max(round(n * self.counts[0] / sum(self.counts)), 1), n - 1)  # one split serves both, its rows do not
         return {k: rows[order[:cut]] for k, rows in whole.items()}, {k: rows[order[cut:]] for k, rows in whole.items()}
 
     def _states(self, model: Model, split: str, count: int) -> dict[int, Tensor]:

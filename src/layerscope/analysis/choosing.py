@@ -15,7 +15,7 @@ from layerscope.analysis.probes import correlation, probe
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.tuning import costs
 from layerscope.data import task as open_task
-from layerscope.errors import InputError
+from layerscope.errors import InputError, check_seed
 from layerscope.extract import extract
 from layerscope.measures.heatmap import blank, write
 from layerscope.models import load
@@ -80,6 +80,7 @@ def choose(
     import pandas
 
     opened, data = load(model), open_task(task)
+    check_seed(seed)
     if data.regression:
         raise InputError(f"{data.name} has numbers as labels; nu is defined for classes. Look at ls.label_cca instead.")
     options: dict[str, Any] = {"pool": "mean", "limit": limit, "max_length": max_length}

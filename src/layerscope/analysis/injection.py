@@ -14,9 +14,10 @@ from layerscope.alignment import METHODS, Aligner
 from layerscope.analysis.alignment import align_stored, usable
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, ModelError, choose, log
+from layerscope.errors import InputError, ModelError, check_seed, choose, log
 from layerscope.extract import Representations, extract
 from layerscope.extract.exam import LONGEST, Exam
+from layerscope.extract.run import check_limit
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import evaluating
 from layerscope.store import digest
@@ -59,6 +60,7 @@ def injection_study(
     """
     import pandas
 
+    check_seed(seed)
     one, two, data = load(source), load(target), open_task(task)
     for method in methods or ():
         choose("alignment method", method, tuple(METHODS))
@@ -106,12 +108,15 @@ def injection_study(
 
 def _scored_on(data: Any, split: str | None, limit: int | None, train: int) -> tuple[Examples, int]:
     """The examples to score on, and how many texts of the train split may be learned from."""
+    check_limit(limit)
     examples = data.split(split)
     if data.resolve(split) == data.resolve(None, learning=True):
+        if len(examples) < 2:
+            raise InputError(f"{data.name} has one row; at least one to learn from and one to score are needed.")
         train = min(train, len(examples) // 2)
         log.info("%s is learned from too: its first %d texts are not scored.", examples.split, train)
         examples = examples.take(slice(train, None))
-    return examples if limit is None else examples.take(slice(limit)), train
+    return examples.take(slice(limit)), train
 
 
 def _same_inputs(one: Model, two: Model, examples: Examples) -> None:

@@ -19,7 +19,9 @@ Values = Callable[..., np.ndarray]  # of representations, a number a layer
 def classes_of(labels: Any, measure: str) -> np.ndarray:
     """The labels as class numbers; numbers and missing labels are refused."""
     if labels is None:
-        raise InputError(f"{measure} needs labels, and there are none.")
+        raise InputError(
+            f"{measure} needs labels, and there are none; name the column that holds them (label=, --label)."
+        )
     values = np.asarray(labels)
     if values.dtype.kind in "iu" and values.size and values.min() < 0:
         raise InputError(f"{measure} needs labels from 0 on; the least is {values.min()}.")

@@ -14,13 +14,14 @@ from layerscope.analysis.curves import Curve
 from layerscope.analysis.labelled import Values, curve_of, several_classes
 from layerscope.data import metrics, task
 from layerscope.data.registry import registry
-from layerscope.errors import InputError, choose
+from layerscope.errors import InputError, check_seed, choose
 from layerscope.extract.representations import Representations
 from layerscope.models import load
 from layerscope.progress import progress
 from layerscope.tuning.heads import classifier_of
 from layerscope.tuning.layer_heads import LayerHeads
 
+_FOLDS = 3  # of the cross-validation that chooses a linear probe's strength
 KINDS = ("linear", "head")
 RATES = {"qqp": 3e-4, "sst2": 3e-3}  # Xie et al. 2022, table 3; 1e-3 for the others
 
@@ -55,8 +56,12 @@ def probe(
     numbers = np.asarray(train.labels).dtype.kind == "f"
     if numbers != (np.asarray(validation.labels).dtype.kind == "f"):
         raise InputError("One of the representations has classes as labels and the other numbers.")
-    if not numbers:
-        several_classes(train.labels, "A probe")
+    check_seed(seed)
+    if not numbers and np.bincount(several_classes(train.labels, "A probe")).max() < _FOLDS and kind == "linear":
+        raise InputError(
+            f"A probe chooses its strength over {_FOLDS} parts of the rows, and no class has {_FOLDS} rows; give more "
+            "of them, or leave probes out (probes=False, --no-probe)."
+        )
     default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
     chosen = metric or default
     choose("metric", chosen, metrics.METRICS)
@@ -84,7 +89,7 @@ def _linear(train: Representations, validation: Representations, metric: str, nu
             if np.ptp(x, axis=0).max() == 0:
                 found.append(math.nan)  # nothing varies: there is nothing to read
                 continue
-            learner = RidgeCV(np.logspace(-2, 4, 7)) if numbers else LogisticRegressionCV(Cs=6, cv=3, max_iter=300)
+            learner = RidgeCV(np.logspace(-2, 4, 7)) if numbers else LogisticRegressionCV(Cs=6, cv=_FOLDS, max_iter=300)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # about defaults that later versions will change
                 warnings.simplefilter("ignore", ConvergenceWarning)  # of the weakest strengths, which are not chosen

@@ -13,7 +13,7 @@ from torch import Tensor
 from layerscope.analysis.curves import Curve
 from layerscope.analysis.labelled import classes_of, curve_of, extreme, level
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, choose
+from layerscope.errors import InputError, check_seed, choose
 from layerscope.extract import extract
 from layerscope.extract.reading import Reading
 from layerscope.extract.representations import Representations
@@ -49,6 +49,7 @@ def specialty(
     """
     choose("weighting", weighting, WEIGHTINGS)
     level(ci)
+    check_seed(seed)
     if ci is not None and task is not None:
         source, task = _extracted(source, task, split, pool, limit, max_length), None
     if isinstance(source, Representations):

@@ -15,7 +15,7 @@ from layerscope.extract.run import examples_of
 from layerscope.measures.heatmap import blank, write
 from layerscope.models import load
 from layerscope.tuning.methods import Method
-from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.strategy import Strategy, check_best
 
 if TYPE_CHECKING:
     import pandas
@@ -44,15 +44,16 @@ def strategies(model: Any, task: Any, *, best: int | None = None, method: str = 
     """
     import pandas
 
-    opened, data = load(model), open_task(task)
+    opened, data, chosen = load(model), open_task(task), Method.of(method)
     rows = []
     if best is None:
         best = best_layer(opened, data, examples_of(data, None, None, learning=True), 128)
+    check_best(best, opened.depth)
     for text in dict.fromkeys((*XIE, *WU, "head-only", *middle(opened.depth))):
         parsed = Strategy.parse(text)
         try:
             resolved = parsed.resolve(opened.depth, best)
-            cost = costs(opened, data, resolved, Method.of(method))
+            cost = costs(opened, data, resolved, chosen)
         except InputError as error:
             log.info("%s is left out: %s", text, error)
             continue
@@ -82,6 +83,9 @@ def strategy_study(
     if best is None and any(Strategy.parse(text).needs_best for text in wanted):
         data = open_task(task)
         best = best_layer(opened, data, examples_of(data, None, options.get("train_limit"), learning=True), 128)
+    check_best(best, opened.depth)
+    for method in methods:
+        Method.of(method)
     found: list[tuple[str, str, Runs]] = []
     for text in wanted:
         for method in methods:

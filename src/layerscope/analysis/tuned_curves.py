@@ -38,6 +38,11 @@ def trained_heads(
 ) -> np.ndarray:
     """The validation score of a head on every layer 0..L, all trained side by side on one stored pass."""
     train = examples_of(task, None, train_limit, learning=True)
+    if len(task.splits) == 1:
+        raise InputError(
+            f"Heads are trained on one split and scored on another, and {task.name} has one ({train.split}); give a "
+            "task with the splits train and validation."
+        )
     spec = {
         "version": VERSION,
         "model": fingerprint(model),

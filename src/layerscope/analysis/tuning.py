@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,7 +14,7 @@ import numpy as np
 from layerscope.analysis.specialty import specialty
 from layerscope.data import Examples, Task
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, check_seed, log
 from layerscope.extract.run import examples_of
 from layerscope.models import Model, load
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pandas
 
 VERSION = 1
+_HELD_OUT = 5  # of a single split one row in so many is scored
 
 
 @dataclass
@@ -116,16 +118,21 @@ def tune(
     runs. Every run is kept in the store, and `out` gets a copy.
     """
     job = plan(model, task, strategy, method, preset, best, size, options)
-    chosen = [seed] if seeds is None else list(seeds)
+    chosen = [check_seed(each) for each in ([seed] if seeds is None else seeds)]
     if not chosen:
         raise InputError("seeds is empty; at least one is needed.")
     if out is not None:
         check_free(Path(out), RESULT)
-    runs = [_swept(job, s) for s in chosen]
+    found = run(job, chosen)
     if out is not None and Team.current().is_main:
-        for run in runs:
-            copy_run(run, Path(out) if seeds is None else Path(out) / f"seed-{run.job.seed}")
-    return runs[0] if seeds is None else Runs(runs)
+        for one in found.runs:
+            copy_run(one, Path(out) if seeds is None else Path(out) / f"seed-{one.job.seed}")
+    return found.runs[0] if seeds is None else found
+
+
+def run(job: Job, seeds: Sequence[int]) -> Runs:
+    """A planned job with every seed."""
+    return Runs([_swept(job, seed) for seed in seeds])
 
 
 def plan(
@@ -142,16 +149,43 @@ def plan(
     opened, data = load(model), open_task(task)
     parsed = Strategy.parse(strategy)
     chosen = training(preset, parsed, method, **options)
-    train = examples_of(data, None, chosen.train_limit, learning=True)
-    validation = examples_of(data, None, chosen.validation_limit)
-    if train.labels is None or validation.labels is None:
-        raise InputError(f"{data.name} has no labels, so there is nothing to learn.")
+    train, validation = _parts(data, chosen)
     if parsed.needs_best and best is None:
         best = best_layer(opened, data, train, chosen.max_length)
     resolved = parsed.resolve(opened.depth, best)
     job = Job(opened, data, train, validation, resolved, Method.of(method, size), chosen, 0)
     check(opened, resolved, job.method)
     return job
+
+
+def _parts(task: Task, chosen: Training) -> tuple[Examples, Examples]:
+    """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
+    train, validation = task.split(learning=True), task.split()
+    if train.labels is None or validation.labels is None:
+        raise InputError(
+            f"{task.name} has no labels, so there is nothing to learn; name the column that holds them (label=, "
+            "--label)."
+        )
+    if task.label_names is not None and len(task.label_names) < 2:
+        raise InputError(
+            f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
+        )
+    if train.split == validation.split:
+        if len(train) < 2:
+            raise InputError(f"{task.name} has one row; at least one to learn from and one to score are needed.")
+        order = np.random.default_rng(0).permutation(len(train))
+        held = max(1, len(train) // _HELD_OUT)
+        _say_held_out(task.name, held, len(train))
+        train, validation = train.take(np.sort(order[held:])), train.take(np.sort(order[:held]))
+    return train.take(slice(chosen.train_limit)), validation.take(slice(chosen.validation_limit))
+
+
+@cache
+def _say_held_out(name: str, held: int, n: int) -> None:
+    """A note, once: a study plans many runs."""
+    log.warning(
+        "%s has one split: %d of its %d rows are held out and scored, the others are learned from.", name, held, n
+    )
 
 
 def best_layer(model: Model, task: Task, train: Examples, max_length: int) -> int:
@@ -249,7 +283,13 @@ def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[
 
 
 def training_cost(
-    model: Any, task: Any, strategy: str | Strategy = "full", method: str = "finetune", *, best: int | None = None
+    model: Any,
+    task: Any,
+    strategy: str | Strategy = "full",
+    method: str = "finetune",
+    *,
+    best: int | None = None,
+    size: int | None = None,
 ) -> dict[str, Any]:
     """What a strategy trains: parameters in all and trained, multiply-adds a token forward and backward, and the
     forward that is left with the frozen blocks' output cached."""
@@ -257,7 +297,7 @@ def training_cost(
     if parsed.needs_best and best is None:
         best = best_layer(opened, data, examples_of(data, None, None, learning=True), 128)
     resolved = parsed.resolve(opened.depth, best)
-    return {"strategy": str(resolved), **costs(opened, data, resolved, Method.of(method))}
+    return {"strategy": str(resolved), **costs(opened, data, resolved, Method.of(method, size))}
 
 
 def frame_of(runs: Sequence[tuple[str, str, Runs]]) -> pandas.DataFrame:

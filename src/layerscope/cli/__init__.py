@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 import warnings
 from typing import Any
@@ -79,6 +81,21 @@ def main() -> None:
             raise
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    except Exception as error:
+        fault = _disk_fault(error)
+        if debug or fault is None:
+            raise
+        print(f"error: {fault}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _disk_fault(error: Exception) -> str | None:
+    """The sentence for what a disk refuses, or None where that is not what happened."""
+    if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
+        return "The disk is full: what was being written is not there. Free some space, or write elsewhere (-o)."
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.filename} may not be read or written: {error.strerror}."
+    return None
 
 
 def _as_note(message: Warning | str, category: type[Warning], *place: Any) -> None:

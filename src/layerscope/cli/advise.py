@@ -9,7 +9,7 @@ import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, write_table
 
 if TYPE_CHECKING:
     from layerscope.analysis import Advice
@@ -67,7 +67,7 @@ def advise(
         print(found)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        found.table.to_csv(out / "advice.csv", index=False)
+        write_table(found.table, out / "advice.csv")
         found.plot(out / "advice.png")
         _leave(out, model, task, found, tolerance=tolerance, max_span=max_span, max_length=max_length, seed=seed)
     if save is not None:

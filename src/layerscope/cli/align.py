@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, names, network_options, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, listed
+from layerscope.cli.record import OUT, leave, listed, write_table
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def align(
         None, "--method", help="identity, mean, linear, procrustes, cca, svcca, pwcca, inn, mlp; several with commas."
     ),
     study: bool = typer.Option(False, "--study", help="All layers, all methods, pairs of models drawn from all given."),
-    pairs: int = typer.Option(8, help="With --study: how many ordered pairs of models."),
+    pairs: int | None = typer.Option(None, help="With --study: how many ordered pairs of models; 8 if not given."),
     of: str = typer.Option("states", help="states, or attention (pairs of words by attention heads)."),
     against: str = typer.Option("same", help="same: layer l to layer l; every: every layer to every layer."),
     pool: str = typer.Option("mean", help="How token states become rows: mean, cls, last, words or tokens."),
@@ -55,18 +55,23 @@ def align(
         raise InputError(
             f"{len(models)} models were given; without --study one is mapped to another. Give two, or --study."
         )
+    if pairs is not None and not study:
+        raise InputError("--pairs says how many pairs of models --study draws; leave it out, or give --study.")
+    chosen = names(method, "method") if method is not None else None if study else ["linear", "inn"]
+    options = network_options(start, chosen)
+    if pad:
+        padded = [name for name in ("identity", "procrustes", "inn") if chosen is None or name in chosen]
+        if not padded:
+            raise InputError(f"--pad is for identity, procrustes and inn, and only {method} was asked for.")
+        options |= {name: {**options.get(name, {}), "pad": True} for name in padded}
     data = columns.open(task)
     opened = [ls.load(name, device=device) for name in models]
-    chosen = method.split(",") if method else None if study else ["linear", "inn"]
-    options: dict[str, dict[str, Any]] = {name: {"start": start} for name in ("inn", "mlp") if start != "plain"}
-    if pad:
-        options |= {name: {**options.get(name, {}), "pad": True} for name in ("identity", "procrustes", "inn")}
     frame = ls.alignment_study(
         opened,
         data,
         layers=integers(layer) if layer else None,
         methods=chosen,
-        pairs=pairs if study else 1,
+        pairs=1 if not study else 8 if pairs is None else pairs,
         of=of,
         against=against,
         pool=pool,
@@ -89,7 +94,7 @@ def align(
         from layerscope.report import pictures
 
         out.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out / "alignment.csv", index=False)
+        write_table(frame, out / "alignment.csv")
         if "relative" in frame and frame[frame["split"] == "test"]["relative"].notna().any():
             ls.plot_alignment(frame, out / "alignment.png")
         leave(

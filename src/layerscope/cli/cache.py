@@ -61,6 +61,8 @@ def rm(
 
     store = Store()
     entries = [e for e in store.entries() if kind is None or e.kind == kind]
+    if kind is not None and not entries:
+        raise InputError(f"No stored result is of the kind {kind!r}; see: layerscope cache ls.")
     states = {"unfinished"} if unfinished else set()
     states |= {"damaged"} if damaged else set()
     for key in keys or ():

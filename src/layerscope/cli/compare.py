@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, leave, listed
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
     from layerscope.measures import Similarity
+
+
+_BY_HEAD = ("attention_norm", "attention_pearson", "attention_js")
 
 
 def register(app: typer.Typer) -> None:
@@ -58,10 +61,12 @@ def compare(
         raise InputError(f"--blocks splits the layers of one model, and {len(models)} models were given.")
     if heads is not None and (out is None or heads.count(",") != 1):
         raise InputError("--heads takes two layers, such as 3,5, and needs --out, a folder for the figure.")
+    named = names(measure, "measure")
+    if heads is not None and not set(named) & set(_BY_HEAD):
+        raise InputError(f"--heads is for measures by attention head ({', '.join(_BY_HEAD)}), and {measure} is none.")
     data = columns.open(task)
     opened = [ls.load(model, device=device) for model in models]
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
-    names = [name.strip() for name in measure.split(",") if name.strip()]
     options: dict[str, Any] = {
         "split": split,
         "pool": pool,
@@ -70,7 +75,7 @@ def compare(
         "final_norm": final_norm,
     }
     extras: dict[str, Any] = {"ci": ci, "baseline": baseline, "memory": memory, "keep_special": keep_special}
-    found = ls.compare(first, second, measure=names, task=data, **options, **extras)
+    found = ls.compare(first, second, measure=named, task=data, **options, **extras)
     if not Team.current().is_main:
         return
     cuts = {name: ls.blocks(similarity) for name, similarity in found.items()} if blocks else {}

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, names, network_options, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, write_table
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +38,8 @@ def inject(
     import layerscope as ls
     from layerscope.extract.run import examples_of
 
+    methods = None if method is None else names(method, "method")
+    options = network_options(start, methods)
     data = columns.open(task)
     one, two = (ls.load(name, device=device) for name in (source, target))
     chosen: Any = layer if layer in (None, "all") else integers(str(layer))
@@ -46,13 +48,13 @@ def inject(
         two,
         data,
         layers=chosen,
-        methods=method.split(",") if method else None,
+        methods=methods,
         split=split,
         limit=limit,
         train=train,
         max_length=max_length,
         seed=seed,
-        options={name: {"start": start} for name in ("inn", "mlp") if start != "plain"},
+        options=options,
     )
     title = f"{source} in the place of {target} on {task}"
     kept = ["layer", "method", "score"] if format is Format.table else list(frame)
@@ -67,7 +69,7 @@ def inject(
         from layerscope.report import pictures
 
         out.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out / "injection.csv", index=False)
+        write_table(frame, out / "injection.csv")
         ls.plot_injection(frame, out / "injection.png")
         leave(
             out,

@@ -108,6 +108,24 @@ class Run:
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
 
 
+def names(text: str, kind: str) -> list[str]:
+    """`a,b, c`: names with commas between them, at least one."""
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise InputError(f"No {kind} was named in {text!r}; write one, or several with commas.")
+    return found
+
+
+def network_options(start: str, methods: list[str] | None) -> dict[str, dict[str, Any]]:
+    """The options of alignment methods that `--start` stands for; an error where no method has it."""
+    networks = [name for name in ("inn", "mlp") if methods is None or name in methods]
+    if start == "plain":
+        return {}
+    if not networks:
+        raise InputError(f"--start {start} is for inn and mlp, and neither was asked for.")
+    return {name: {"start": start} for name in networks}
+
+
 def shares(text: str) -> list[float]:
     """`0.5,0.25,0.1`."""
     try:

@@ -113,10 +113,10 @@ def cut_and_save(
     rows = [
         {
             "blocks": spans,
-            "score": ls.evaluate(network, task, **options),
-            "parameters": sum(p.numel() for p in network.parameters()),
+            "score": ls.evaluate(one, task, **options),
+            "parameters": sum(p.numel() for p in getattr(one, "network", one).parameters()),
         }
-        for spans, network in ((f"1-{model.depth}", model.network), (str(plan), smaller))
+        for spans, one in ((f"1-{model.depth}", model), (str(plan), smaller))
     ]
     show(rows, format, f"{model.name} on {task.name}, nothing trained")
     if out is not None:

@@ -18,6 +18,8 @@ import typer
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from layerscope.data import Examples
     from layerscope.report.runs import RunRecord
     from layerscope.report.values import Figure
@@ -66,6 +68,13 @@ def leave(
     write_run(folder, recorded(kind, title, figures, models=models, **about))
     look = shlex.join(["layerscope", "report", str(out)])
     print(f"The run is kept in {folder}{replaced}; to look at it: {look}", file=sys.stderr)
+
+
+def write_table(frame: DataFrame, path: Path) -> None:
+    """A table as CSV, whole or not at all."""
+    from layerscope.store import write_text
+
+    write_text(path, frame.to_csv(index=False))
 
 
 def recorded(

@@ -9,7 +9,7 @@ import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, cut_and_save, show_scores
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, write_table
 from layerscope.errors import InputError
 
 
@@ -43,6 +43,8 @@ def skip(
         raise InputError("Give either --blocks 3-5, to leave those out, or --map, to see what every span costs.")
     if save is not None and map:
         raise InputError("--save needs --blocks: which of the map's models is to be saved?")
+    if max_span is not None and not map:
+        raise InputError("--max-span bounds the spans of --map; leave it out, or give --map instead of --blocks.")
     data = columns.open(task)
     opened = ls.load(model, device=device)
     options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
@@ -59,7 +61,7 @@ def skip(
     show_scores(frame, format, f"{model} without blocks first..last, nothing trained")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out / "skip-map.csv", index=False)
+        write_table(frame, out / "skip-map.csv")
         ls.plot_skip_map(frame, out / "skip-map.png")
 
         from layerscope.extract.run import examples_of

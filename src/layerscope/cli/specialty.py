@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, shares, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, names, shares, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, write_table
+from layerscope.errors import choose
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -42,9 +43,14 @@ def specialty(
 ) -> None:
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
     import layerscope as ls
+    from layerscope.extract.reading import POOLS
 
+    wanted_shares = None if imbalance is None else shares(imbalance)  # before the work, not after it
+    wanted_sizes = None if scarcity is None else integers(scarcity)
+    wanted_pools = ["mean"] if pools is None else [choose("pool", name, POOLS) for name in names(pools, "pool")]
     data = columns.open(task)
     opened = ls.load(model, device=device)
+    beside = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
     found = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
     command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", found.strategy]
@@ -53,15 +59,14 @@ def specialty(
     if found.probe is not None:
         frame["probe"] = found.probe.values
     experiments: dict[str, DataFrame] = {}
-    if imbalance or scarcity:
+    if wanted_shares or wanted_sizes:
         train = ls.extract(opened, data, split=data.resolve(None, learning=True), pool="mean", **options)
-        if imbalance:
-            experiments["imbalance"] = ls.imbalance(train, shares(imbalance), probe=found.probe, seed=seed)
-        if scarcity:
-            experiments["scarcity"] = ls.scarcity(train, integers(scarcity), probe=found.probe, seed=seed)
+        if wanted_shares:
+            experiments["imbalance"] = ls.imbalance(train, wanted_shares, probe=found.probe, seed=seed)
+        if wanted_sizes:
+            experiments["scarcity"] = ls.scarcity(train, wanted_sizes, probe=found.probe, seed=seed)
     if pools or tuned:
-        models = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
-        experiments["pools"] = ls.specialty_study(models, data, pools=(pools or "mean").split(","), **options)
+        experiments["pools"] = ls.specialty_study(beside, data, pools=wanted_pools, **options)
     if format is Format.json:
         more = [table.assign(experiment=name) for name, table in experiments.items()]
         show([row for part in [frame, *more] for row in part.to_dict("records")], format)
@@ -74,10 +79,10 @@ def specialty(
         print(found)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out / "specialty.csv", index=False)
+        write_table(frame, out / "specialty.csv")
         found.plot(out / "specialty.png")
         for name, table in experiments.items():
-            table.to_csv(out / f"{name}.csv", index=False)
+            write_table(table, out / f"{name}.csv")
             ls.plot_robustness(table, out / f"{name}.png")
 
         from layerscope.extract.run import examples_of

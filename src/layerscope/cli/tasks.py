@@ -9,6 +9,8 @@ import typer
 from layerscope.cli.options import COLUMNS, Columns, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 
+_SHOWN = 20  # classes in a table
+
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope tasks pydocs`")(tasks)
@@ -36,7 +38,9 @@ def tasks(
         counts = None
         if examples.labels is not None and examples.label_names:
             labels = examples.labels.tolist()
-            counts = ", ".join(f"{label} {labels.count(i)}" for i, label in enumerate(examples.label_names))
+            names = examples.label_names[: None if format is Format.json else _SHOWN]
+            counts = ", ".join(f"{label} {labels.count(i)}" for i, label in enumerate(names))
+            counts += f" and {more} more" if (more := len(examples.label_names) - len(names)) else ""
         words = sum(map(len, examples.words)) if examples.words else None
         rows.append(
             {

@@ -9,7 +9,7 @@ import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
 from layerscope.cli.output import FORMAT, Format, cut_and_save, show_scores
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, leave, write_table
 from layerscope.errors import InputError
 
 
@@ -53,7 +53,7 @@ def truncate(
     show_scores(frame, format, f"The head of {model} on every layer, nothing trained")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(out / "truncation.csv", index=False)
+        write_table(frame, out / "truncation.csv")
         ls.plot_truncation(frame, out / "truncation.png")
 
         from layerscope.extract.run import examples_of

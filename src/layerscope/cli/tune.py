@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Run, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, writable
-from layerscope.errors import InputError
+from layerscope.cli.record import OUT, leave, writable, write_table
+from layerscope.errors import InputError, check_seed
 
 if TYPE_CHECKING:
     from layerscope.data import Examples, Task
+    from layerscope.models import Model
 
 _BEST = typer.Option(
     None, "--best", help="l*, the layer of the task's specialty; else a pass over the training split finds it."
@@ -36,7 +38,9 @@ def register(app: typer.Typer) -> None:
 def tune(
     model: str = Run.any_model,
     task: str = Data.task,
-    strategy: str = typer.Option("full", help="(bottom, top, head), full, head-only, top-3, freeze-bottom-6, .."),
+    strategy: str | None = typer.Option(
+        None, help="(bottom, top, head), full (the default), head-only, top-3, freeze-bottom-6, .."
+    ),
     method: str = _METHOD,
     preset: str | None = typer.Option(None, help="phang2021, wu2020 or xie2022: the papers' hyperparameters."),
     best: int | None = _BEST,
@@ -63,8 +67,10 @@ def tune(
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
     import layerscope as ls
+    from layerscope.analysis import tuning
     from layerscope.team import Team
 
+    _check(strategy, method, size, seed, seeds, study)
     rates = None if learning_rate is None else [_number(part) for part in learning_rate.split(",")]
     options: dict[str, Any] = {
         "learning_rate": rates,
@@ -85,28 +91,16 @@ def tune(
     opened = ls.load(model, device=device)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
-        methods = [part.strip() for part in method.split(",")]
-        frame = ls.strategy_study(opened, data, methods=methods, seeds=chosen, best=best, preset=preset, **options)
-        if Team.current().is_main:
-            show(frame.to_dict("records"), format, f"Strategies for {model} on {task}")
-            if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                frame.to_csv(out / "strategies.csv", index=False)
-                ls.plot_strategies(frame, out / "strategies.png")
-
-                from layerscope.report import pictures
-
-                title = f"Strategies for {model} on {task}"
-                settings = {"preset": preset, "methods": methods, "seeds": chosen, "best": best, **given}
-                leave(out, "study", title, pictures.study(frame), models=[opened], examples=_training(data), **settings)
+        settings = {"preset": preset, "seeds": chosen, "best": best}
+        _study(opened, data, method, out, format, f"Strategies for {model} on {task}", settings, given)
         return
+    strategy = strategy or "full"
+    _check_free(out, chosen)  # before the work, not after it
+    job = tuning.plan(opened, data, strategy, method, preset, best, size, options)
     if format is Format.table and Team.current().is_main:
-        show(
-            [ls.training_cost(opened, data, strategy, method, best=best)], format, "What is trained, and what it costs"
-        )
-    found = ls.tune(
-        opened, data, strategy=strategy, method=method, preset=preset, seeds=chosen, best=best, size=size, **options
-    )
+        cost = {"strategy": str(job.strategy), **tuning.costs(opened, data, job.strategy, job.method)}
+        show([cost], format, "What is trained, and what it costs")
+    found = tuning.run(job, chosen)
     if not Team.current().is_main:
         return
     rows = [
@@ -169,6 +163,62 @@ def strategies(
 
         title = f"Strategies for {model} on {task}"
         leave(out, "strategies", title, pictures.strategies(frame), models=[opened], best=best, method=method)
+
+
+def _check(strategy: str | None, method: str, size: int | None, seed: int, seeds: int | None, study: bool) -> None:
+    """Raise a sentence where two options do not go together."""
+    check_seed(seed)
+    if seeds is not None and seeds < 1:
+        raise InputError(f"--seeds is {seeds}; at least 1 is needed.")
+    if seeds is not None and seed:
+        raise InputError(
+            f"Both --seed {seed} and --seeds {seeds} were given; --seeds counts from 0, so give one of them."
+        )
+    if study and (strategy is not None or size is not None):
+        raise InputError(
+            "--study trains every strategy of the papers with its methods' usual sizes; leave out --strategy "
+            "and --size, or --study."
+        )
+    if "," in method and not study:
+        raise InputError(f"Several methods were given ({method}), which is a study; give one, or --study.")
+
+
+def _check_free(out: Path | None, seeds: Sequence[int]) -> None:
+    """Raise a sentence if the runs cannot be put where they are wanted."""
+    from layerscope.store import check_free
+    from layerscope.tuning.training import RESULT
+
+    for one in [] if out is None else [out] if len(seeds) == 1 else [out / f"seed-{k}" for k in seeds]:
+        check_free(one, RESULT)
+
+
+def _study(
+    model: Model,
+    data: Task,
+    method: str,
+    out: Path | None,
+    format: Format,
+    title: str,
+    settings: dict[str, Any],
+    given: dict[str, Any],
+) -> None:
+    """Train every strategy of the papers, and show and keep what came out."""
+    import layerscope as ls
+    from layerscope.team import Team
+
+    methods = names(method, "method")
+    frame = ls.strategy_study(model, data, methods=methods, **settings, **given)
+    if not Team.current().is_main:
+        return
+    show(frame.to_dict("records"), format, title)
+    if out is not None:
+        from layerscope.report import pictures
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_table(frame, out / "strategies.csv")
+        ls.plot_strategies(frame, out / "strategies.png")
+        about = {"methods": methods, **settings, **given}
+        leave(out, "study", title, pictures.study(frame), models=[model], examples=_training(data), **about)
 
 
 def _training(data: Task) -> Examples:

@@ -50,14 +50,16 @@ def as_number(value: Any) -> float | None:
 def is_missing(value: Any) -> bool:
     """None, an empty text, or a NaN in whatever spelling."""
     number = as_number(value)
-    return value is None or value == "" or (number is not None and math.isnan(number))
+    return (
+        value is None or (isinstance(value, str) and not value.strip()) or (number is not None and math.isnan(number))
+    )
 
 
 def label_name(value: Any) -> str:
     """A label's name; a whole number is named alike however it is written (1, 1.0, "1.0")."""
     number = as_number(value)
     if isinstance(value, bool) or number is None or not number.is_integer() or "." not in str(value):
-        return str(value)
+        return str(value).strip()
     return str(int(number))
 
 

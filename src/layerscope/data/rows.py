@@ -63,9 +63,15 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
     if len(named) == 1:
         return _texts_or_words(table, named[0])
     strings = [n for n in names if n not in used and _is_text(table.columns[n])]
+    found = ", ".join(map(repr, table.columns))
+    counted = list(table.columns) == [str(k) for k in range(len(table.columns))]  # as pandas names columns itself
+    if len(strings) == 1 and not counted and any(as_number(name) is not None for name in table.columns):
+        raise DataError(
+            f"The columns of {table.name} are called {found}, which looks like a first row; put a line with names "
+            "above it, or name the text: text='...', or --text on the command line."
+        )
     if len(strings) == 1:
         return _texts_or_words(table, strings[0])
-    found = ", ".join(map(repr, table.columns))
     raise DataError(
         f"Which column of {table.name} holds the text is not clear; it has {found}. Name it: text='...'"
         " (and text_pair='...', label='...'), or --text on the command line."

@@ -68,7 +68,7 @@ class HubSource:
 
     hub: Hub
     names: Mapping[str, str]
-    hint: str = ""
+    hint: str = ""  # another way out; SPLIT stands for the split that was wanted
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class HubSource:
     def table(self, split: str) -> Table:
         import datasets
 
-        with _hub_errors(self):
+        with _hub_errors(self, split):
             data = datasets.load_dataset(**self._arguments, split=self.names.get(split, split))
         name = f"{self.hub.id} ({split})"
         if self.names:  # a registry task has its own label names, in the data's order
@@ -134,8 +134,8 @@ def _name_classes(table: Table, features: Mapping[str, Any]) -> None:
 class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
     """Whatever the hub's client raises, as one sentence with both ways out."""
 
-    def __init__(self, source: HubSource) -> None:
-        self.source = source
+    def __init__(self, source: HubSource, split: str = "train") -> None:
+        self.source, self.split = source, split
 
     def __enter__(self) -> None: ...
 
@@ -146,7 +146,7 @@ class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
             first = (str(error) or kind.__name__ if kind else "").strip().splitlines()[0].rstrip(".")
             raise DataError(
                 f"The data set {name} could not be had from the hub: {first}. "
-                f"Check its name and the network{self.source.hint}."
+                f"Check its name and the network{self.source.hint.replace('SPLIT', self.split)}."
             ) from error
 
 

@@ -89,8 +89,8 @@ def read(path: Path) -> Table:
         raise DataError(f"{path} is not UTF-8 text: byte {error.start} cannot be read; convert it first.") from None
     except (OSError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
-    if not len(table) and not table.broken:
-        raise DataError(f"{path} holds no rows.")
+    if not len(table):
+        raise DataError(f"{path} has no usable row: {table.broken[0]}." if table.broken else f"{path} holds no rows.")
     return table
 
 
@@ -154,7 +154,8 @@ def _read_delimited(delimiter: str) -> Callable[[Path], Table]:
         quoting = {"quoting": csv.QUOTE_MINIMAL} if delimiter == "," else {"quoting": csv.QUOTE_NONE}
         with _open(path) as file:
             reader = csv.reader(file, delimiter=delimiter, strict=delimiter == ",", **quoting)  # type: ignore[arg-type]
-            header = next(reader)
+            header = [name.strip() for name in next(reader)]
+            _check_separator(path, header, delimiter)
             if len(set(header)) != len(header):
                 raise DataError(f"{path} names a column twice in its header: {', '.join(header)}.")
             while True:
@@ -177,6 +178,19 @@ def _read_delimited(delimiter: str) -> Callable[[Path], Table]:
     return read_file
 
 
+def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
+    """Raise a sentence where all columns ran into one, as in what spreadsheets save with semicolons."""
+    other = (
+        next((sign for sign in ";\t," if sign != delimiter and sign in header[0]), None) if len(header) == 1 else None
+    )
+    if other is not None:
+        signs = {",": "commas (.csv)", ";": "semicolons", "\t": "tabs (.tsv)"}
+        raise DataError(
+            f"{path} has one column, {header[0]!r}: its fields seem to be separated by {signs[other]} and not by "
+            f"{signs[delimiter]}. Save it as its ending says, or rename the column if it is one."
+        )
+
+
 def _read_jsonl(path: Path) -> Table:
     found: list[tuple[int, dict[str, Any]]] = []
     broken: list[BadRow] = []
@@ -187,7 +201,7 @@ def _read_jsonl(path: Path) -> Table:
             try:
                 value = json.loads(text)
                 if not isinstance(value, dict):
-                    raise ValueError("not a JSON object")
+                    raise ValueError("not a JSON object; each line must be one")
                 found.append((line, value))
             except ValueError as error:
                 broken.append(BadRow(str(path), f"line {line}", "", f"broken JSON ({error})"))

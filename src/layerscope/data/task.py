@@ -14,7 +14,7 @@ from layerscope.data.registry import Columns, Hub, Metric, TaskSpec, registry, s
 from layerscope.data.rows import build, guess_columns, index_labels
 from layerscope.data.sources import HubSource, LocalSource, MirroredSource, Source, folder_source, mirror, roots
 from layerscope.data.tables import Table, endings, readable
-from layerscope.errors import DataError, InputError, choose, near, unknown
+from layerscope.errors import DataError, InputError, choose, log, near, unknown
 
 
 class Task:
@@ -137,17 +137,29 @@ class Task:
         return self._labels
 
     def _infer(self, columns: Columns) -> Labels:
-        values: list[Any] = []
-        tables = [self._table(split) for split in self.splits]
-        for table in tables:
+        values: dict[str, list[Any]] = {}
+        tables = {split: self._table(split) for split in self.splits}
+        for split, table in tables.items():
             column = next((name for name in columns.label if name in table.columns), None)
             if column in table.classes:
                 return Labels(table.classes[column])
             if column is not None and not hidden(table.columns[column]):
-                values += [pick(v, columns.label_pattern) for v in table.columns[column]]
-        if not any(name in table.columns for table in tables for name in columns.label):
-            tables[0].column(columns.label[0], "label")
-        return infer_labels(values, self._number)
+                values[split] = [pick(v, columns.label_pattern) for v in table.columns[column]]
+        if not any(name in table.columns for table in tables.values() for name in columns.label):
+            next(iter(tables.values())).column(columns.label[0], "label")
+        found = infer_labels([v for part in values.values() for v in part], self._number)
+        if not found.number and "train" in values:
+            self._warn_of_unseen(found, values["train"])
+        return found
+
+    def _warn_of_unseen(self, labels: Labels, train: Sequence[Any]) -> None:
+        """Say which classes other splits have and train has not: classes that are named otherwise there, mostly."""
+        learned = set(infer_labels(train).names)
+        if unseen := [name for name in labels.names if name not in learned]:
+            log.warning(
+                "%d of the %d classes of %s are not in its train split, so nothing can learn them: %s.",
+                *(len(unseen), len(labels.names), self.name, ", ".join(unseen[:5])),
+            )
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, splits={', '.join(self.splits)})"
@@ -208,6 +220,8 @@ def _find(source: Any, config: str | None) -> tuple[str, Source]:
             f"A task was asked for and a {type(source).__name__} was given; allowed are a registry name, a file, "
             "a folder, a mapping of split names to files or tables, a pandas table, or a hub id."
         )
+    if not str(source).strip():
+        raise InputError("An empty task was given; name one (layerscope tasks), a file, a folder or a hub id.")
     path = Path(source).expanduser()
     if path.is_dir():
         return path.name, folder_source(path)
@@ -223,10 +237,7 @@ def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool = False, metric: st
         source = pydocs.PydocsSource()
     else:
         searched = ", ".join(map(str, roots())) or "not set"
-        hint = (
-            f", or set LAYERSCOPE_DATA ({searched}) to a folder that holds {spec.name}/"
-            f"{'validation' if 'validation' in spec.splits else next(iter(spec.splits))}.parquet"
-        )
+        hint = f", or set LAYERSCOPE_DATA ({searched}) to a folder that holds {spec.name}/SPLIT.parquet"
         assert spec.hub is not None
         hub = HubSource(spec.hub, spec.splits, hint)
         local = mirror(spec)
@@ -252,4 +263,6 @@ def _hub(name: str, config: str | None) -> HubSource:
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise DataError(f"There is no file or folder {name}.")
     identity, _, revision = name.partition("@")
-    return HubSource(Hub(id=identity, config=config, revision=revision or None), {})
+    last = identity.split("/")[-1]
+    hint = f", or name the task {last!r}, which is known" if last in registry() else ""
+    return HubSource(Hub(id=identity, config=config, revision=revision or None), {}, hint)

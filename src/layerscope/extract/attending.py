@@ -46,7 +46,8 @@ class Attending:
     def reading(self) -> Reading:
         """The same as the options of an extraction."""
         special = self.keep_special and self.pool == "tokens"
-        return Reading(self.pool, subword="mean", special=special, max_length=self.max_length)
+        subword = "mean" if self.pool == "words" else "last"
+        return Reading(self.pool, subword=subword, special=special, max_length=self.max_length)
 
 
 @dataclass

@@ -96,6 +96,11 @@ class Exam:
         found: np.ndarray | None = None
         for texts, logits in self._all_batches(items, counts, first, act):
             values = logits.float().cpu().numpy()
+            if not np.isfinite(values).all():  # the most likely class of a NaN would be a wrong answer
+                raise ModelError(
+                    f"The outputs of {self.model.name} are not finite for some texts of {examples.task} "
+                    f"({examples.split}); the weights are broken or the float type is too small for them."
+                )
             if examples.choices is None:
                 values = values[..., self.outputs]
             if found is None:
@@ -202,8 +207,11 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
     """For each class of the task the head's output that stands for it; an error where they do not match."""
     config, name = model.network.config, model.name
     if (task.kind == "choice") != model.multiple_choice:
-        kinds = "choices" if task.kind == "choice" else "one text a row"
-        raise InputError(f"{task.name} has {kinds}, and {name} is a {type(model.network).__name__}.")
+        kinds = "choices" if task.kind == "choice" else "no choices"
+        raise InputError(
+            f"{task.name} has {kinds}, and {name} is a {type(model.network).__name__}; give a task and a model that "
+            "belong together."
+        )
     if model.multiple_choice:
         return np.arange(0)
     if getattr(config, "problem_type", None) == "multi_label_classification":
@@ -218,7 +226,10 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
     wanted = [_plain_name(label) for label in task.label_names or ()]
     have = [_plain_name(config.id2label[i]) for i in range(config.num_labels)]
     if len(have) != len(wanted):
-        raise InputError(f"{task.name} has {len(wanted)} classes, and the head of {name} has {len(have)} outputs.")
+        raise InputError(
+            f"{task.name} has {_count(wanted, 'class', 'es')}, and the head of {name} has {len(have)} outputs; give a "
+            "model that was tuned for this task."
+        )
     if all(re.fullmatch(r"label_?\d+", label) for label in have):
         return np.arange(len(wanted))
     if sorted(have) == sorted(wanted):
@@ -228,6 +239,10 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
         f"{', '.join(map(str, config.id2label.values()))}. Which is which is not guessed: set config.id2label to the "
         "task's names."
     )
+
+
+def _count(things: Sequence[Any], name: str, more: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else more}"
 
 
 def _plain_name(label: Any) -> str:

@@ -28,6 +28,14 @@ class Reading:
         choose("sub-word choice", self.subword, SUBWORDS)
         if self.autocast is not None:
             choose("autocast type", self.autocast, AUTOCAST)
+        if self.special and self.pool not in ("mean", "tokens"):
+            raise InputError(
+                f"special=True is for the pools mean and tokens; the pool {self.pool!r} has no use for it."
+            )
+        if self.subword != "last" and self.pool != "words":
+            raise InputError(
+                f"subword={self.subword!r} is for the pool words; the pool {self.pool!r} has no use for it."
+            )
         if self.max_length < 3:
             raise InputError(f"max_length is {self.max_length}; at least 3 tokens are needed.")
 

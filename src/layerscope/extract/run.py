@@ -99,10 +99,15 @@ def extract(
 
 def examples_of(source: Any, split: str | None, limit: int | None, *, learning: bool = False) -> Examples:
     """The examples of a task argument's split, the first `limit` of them."""
+    check_limit(limit)
     examples = task(source).split(split, learning=learning)
+    return examples if limit is None else examples.take(slice(limit))
+
+
+def check_limit(limit: int | None) -> None:
+    """Raise unless `limit` is a number of examples, or none."""
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise InputError(f"limit is {limit}; it must be a whole number of at least 1.")
-    return examples if limit is None else examples.take(slice(limit))
 
 
 class _Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, check_seed, log
 from layerscope.extract.attending import Attending
 from layerscope.extract.representations import Representations
 from layerscope.measures.attention_work import AttentionWork, compare_attention
@@ -58,6 +58,7 @@ def compare(
     """
     many = [measure] if isinstance(measure, str) else list(measure)
     wanted = _measures(many, options)
+    check_seed(seed)
     if not memory > 0:
         raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
     if ci is not None:
@@ -126,6 +127,8 @@ def _compare_states(
 
 
 def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:
+    if not names:
+        raise InputError("No measure was named; ls.measures() (layerscope measures) lists them.")
     found = [measure(name) for name in names]
     for option in options:
         if not any(option in m.options() for m in found):

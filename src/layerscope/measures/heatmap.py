@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.errors import choose
+from layerscope.store import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,9 +129,8 @@ def write(figure: Any, path: str | Path) -> None:
     path = Path(path)
     choose("figure format", path.suffix.lower(), FORMATS)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, dpi=200, format=path.suffix.lower()[1:])
-    temporary.replace(path)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=200, format=path.suffix.lower()[1:])
 
 
 def _size(similarity: Similarity) -> tuple[float, float]:

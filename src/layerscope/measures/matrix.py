@@ -82,10 +82,10 @@ class Cells:
 
 
 def say_warnings(found: Mapping[str, Similarity]) -> None:
-    """What a measure had to say of single pairs, in one note."""
+    """What a measure had to say of single pairs, in one warning."""
     for name, similarity in found.items():
         if "warning" in similarity.provenance:
-            log.warning("%s, %s", name, similarity.provenance["warning"])
+            warnings.warn(f"{name}, {similarity.provenance['warning']}", LayerscopeWarning, stacklevel=3)
 
 
 def matrices(wanted: Sequence[Measure], work: Work, options: dict[str, Any], memory: float) -> dict[str, Similarity]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.errors import DataError, InputError
+from layerscope.store import whole_file
 
 if TYPE_CHECKING:
     import pandas
@@ -117,9 +118,8 @@ class Similarity:
             table = table.append_column("heads", pyarrow.array(cells))
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}")
-        pyarrow.parquet.write_table(table.replace_schema_metadata({"layerscope": json.dumps(card)}), temporary)
-        temporary.replace(path)
+        with whole_file(path) as temporary:
+            pyarrow.parquet.write_table(table.replace_schema_metadata({"layerscope": json.dumps(card)}), temporary)
         return path
 
     @staticmethod

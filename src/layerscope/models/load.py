@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from layerscope.errors import InputError, ModelError, log
+from layerscope.errors import InputError, ModelError, check_seed, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.selfcheck import faults, find_anatomy
@@ -182,6 +184,7 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
     import transformers
 
     with quiet():
+        _check_json(folder / "config.json", source.name)
         try:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except (ValueError, KeyError, OSError) as error:
@@ -192,7 +195,7 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
         anatomies.known(config)  # refuse by name before any weight is read
         opener = getattr(transformers, _opener(config))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # decides random: models, and a bare encoder's unused pooler
+            torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
             try:
                 if source.random:
                     network = opener.from_config(config, trust_remote_code=False).to(dtype)
@@ -207,10 +210,15 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
                     local_files_only=True,
                     output_loading_info=True,
                 )
+            except (SafetensorError, FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
+                raise ModelError(
+                    f"The weights of {source.name} cannot be read ({str(error).splitlines()[0]}): the file is damaged "
+                    "or was not copied or downloaded to its end; fetch it again."
+                ) from error
             except ValueError as error:
                 raise ModelError(
-                    f"{source.name} is a {config.model_type}, for which transformers has no {opener.__name__}: "
-                    f"{str(error).splitlines()[0]}"
+                    f"{source.name} is a {config.model_type} that transformers cannot open as {opener.__name__}: "
+                    f"{str(error).splitlines()[0].rstrip('.')}."
                 ) from error
             except RuntimeError as error:
                 if "ignore_mismatched_sizes" not in str(error):
@@ -221,6 +229,16 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
                 ) from error
     _check_tensors(network, info, source.name)
     return network
+
+
+def _check_json(path: Path, name: str) -> None:
+    """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"The {path.name} of {name} is not JSON ({error}); fetch the checkpoint again.") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"The {path.name} of {name} is not a JSON object; fetch the checkpoint again.")
 
 
 def _opener(config: Any) -> str:
@@ -277,7 +295,10 @@ def _open_tokenizer(folder: Path, name: str) -> Any:
         try:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except Exception as error:  # tokenizer files fail in as many ways as there are formats
-            raise ModelError(f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0]}") from error
+            raise ModelError(
+                f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0].rstrip('.')}; its files are "
+                "damaged or not for this transformers; save it again with save_pretrained."
+            ) from error
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:

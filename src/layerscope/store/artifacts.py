@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import StoreError, log
+from layerscope.errors import LayerscopeError, StoreError, log
 from layerscope.store.files import publish, write_json
 from layerscope.store.keys import checksum, key_of
 from layerscope.team import Team
@@ -194,13 +194,15 @@ class Store:
         }
         try:
             yield
-        except (RuntimeError, ValueError) as error:  # some writers wrap the disk's errors in their own
-            if "No space left on device" not in str(error):
-                raise
-            raise StoreError(f"The store {self.root} cannot be used: {ways_out[errno.ENOSPC]}.") from error
+        except LayerscopeError:
+            raise
         except OSError as error:
             inside = str(error.filename or "").startswith(str(self.root))
             if error.errno not in ways_out and not inside:
                 raise
             way_out = ways_out.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
             raise StoreError(f"The store {self.root} cannot be used: {way_out}.") from error
+        except Exception as error:
+            if os.strerror(errno.ENOSPC) not in str(error):  # some writers wrap the disk's errors in their own
+                raise
+            raise StoreError(f"The store {self.root} cannot be used: {ways_out[errno.ENOSPC]}.") from error

@@ -15,6 +15,7 @@ from layerscope.models.anatomy import block_modules, head_modules
 from layerscope.tuning.adapters import WIDTH, adapters_of, add_adapters, norms_of
 from layerscope.tuning.strategy import Strategy
 
+_SIZES = {"adapter": "width of an adapter", "lora": "rank of LoRA", "prefix": "number of virtual tokens"}
 METHODS = ("finetune", "adapter", "lora", "prefix")
 
 
@@ -30,6 +31,10 @@ class Method:
         if isinstance(name, Method):
             return name
         choose("method", name, METHODS)
+        if size is not None and name == "finetune":
+            raise InputError(f"size is {size}, and finetune has none; it belongs to adapter, lora and prefix.")
+        if size is not None and size < 1:
+            raise InputError(f"size is {size}; the {_SIZES[name]} must be at least 1.")
         default = {"adapter": WIDTH, "lora": 8, "prefix": 16}.get(name)
         return Method(name, default if size is None else size)
 

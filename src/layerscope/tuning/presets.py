@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -86,6 +87,8 @@ def training(
     values |= {k: v for k, v in changes.items() if v is not None}
     if isinstance(values.get("learning_rate"), list):
         values["learning_rate"] = tuple(values["learning_rate"])
+    if changes.get("epochs") is not None and changes.get("max_steps") is not None:
+        raise InputError("Both epochs and max_steps were given; they say the same thing twice, so give one of them.")
     for name in values:
         if name not in Training.model_fields:
             raise InputError(
@@ -95,7 +98,11 @@ def training(
     if "epochs" in changes and changes["epochs"] is not None and "max_steps" not in changes:
         values.pop("max_steps", None)
     try:
-        return Training(**values)
+        found = Training(**values)
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"The training option {first['loc'][0]} is {first['input']!r}: {first['msg']}.") from error
+    for rate in found.rates:
+        if not 0 < rate < math.inf:
+            raise InputError(f"A learning rate is {rate:g}; it must be above 0, such as 2e-5.")
+    return found

@@ -48,8 +48,7 @@ class Strategy:
 
     def resolve(self, depth: int, best: int | None = None) -> Strategy:
         """The same in numbers for a model of `depth` blocks whose best layer l* is `best`."""
-        if best is not None and not 1 <= best <= depth:
-            raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
+        check_best(best, depth)
         if self.needs_best and best is None:
             raise InputError(f"The strategy {self} needs l*, the layer of the task's specialty; give it as best=.")
         head = self._number(self.head, depth, best)
@@ -133,6 +132,12 @@ def _bound(text: str, whole: str) -> int | str:
     if match[1].isdigit():
         return int(match[1]) + int(f"{match[2]}{match[3]}" if match[2] else 0)
     return match[1] + (f"{match[2]}{int(match[3])}" if match[2] else "")
+
+
+def check_best(best: int | None, depth: int) -> None:
+    """Raise unless `best` may be l* of a model of `depth` blocks, or is not given."""
+    if best is not None and not 1 <= best <= depth:
+        raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
 
 
 def _checked(value: int, depth: int, name: str, least: int) -> int:

@@ -66,6 +66,11 @@ class Job:
         total, trainable = counts(wrapped.network)
         trainer, history, seconds = self._train(wrapped, tuned, caches, folder / "checkpoints")
         logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
+        if np.isnan(logits).any():
+            raise ModelError(
+                f"The training of {self.model.name} diverged: its answers are no longer numbers. Take a learning rate "
+                f"below {self.training.rates[0]:g}."
+            )
         if Team.current().is_main:
             epochs = [
                 {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
@@ -216,6 +221,8 @@ class Job:
     def _metrics(self, prediction: Any) -> dict[str, float]:
         logits, labels = prediction.predictions, prediction.label_ids
         guesses = logits[..., 0] if self.task.regression else logits.argmax(axis=-1)
+        if np.isnan(logits).any():
+            return {"score": math.nan}  # the most likely class of a NaN is no answer
         return {"score": metrics.score(self.task.metric, labels, guesses)}
 
     def _save(self, tuned: Model, trained: Any, folder: Path, logits: np.ndarray) -> None:
