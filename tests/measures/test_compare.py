@@ -10,7 +10,7 @@ import pytest
 import zoo
 
 import layerscope as ls
-from layerscope.errors import DataError, InputError
+from layerscope.errors import DataError, InputError, LayerscopeWarning
 from layerscope.measures.registry import registry
 
 SENTENCES = ["the file is a list", "return this string", "not an object of that value", "in the list: a, b and c"]
@@ -55,6 +55,15 @@ def test_two_sets_stand_on_rows_and_columns(name, reps):
     for i in range(4):
         for j in range(2):
             assert sim.values[i, j] == pytest.approx(ls.measure(name)(reps[i], other[j]), abs=1e-5)
+
+
+def test_what_is_true_of_many_pairs_is_said_once(reps, recwarn):
+    few = reps.select(rows=slice(0, 10))
+    found = ls.compare(few, measure=["cca", "cka"])
+    (said,) = [one for one in recwarn if issubclass(one.category, LayerscopeWarning)]
+    assert str(said.message).startswith("cca, 10 pairs of layers, such as one with ")
+    assert found["cca"].provenance["warning"] in str(said.message)
+    assert "warning" not in found["cka"].provenance
 
 
 def test_several_measures_share_the_pass_and_options_go_where_they_belong(reps):
