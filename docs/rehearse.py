@@ -57,9 +57,14 @@ def rehearse(text: str) -> tuple[list[str], dict[str, bytes]]:
         os.chdir(folder)
         try:
             said = [_run(block, names) for block in blocks(text)]
-            return said, {place: Path(name).read_bytes() for place, name in _PICTURE.findall(text)}
+            return said, {place: _left(name).read_bytes() for place, name in _PICTURE.findall(text)}
         finally:
             os.chdir(before)
+
+
+def _left(name: str) -> Path:
+    """The file of this name that the blocks left behind, in whatever folder."""
+    return next(Path().rglob(name), Path(name))
 
 
 def _run(block: Block, names: dict[str, object]) -> str:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def plot_alignment(
     frame: pandas.DataFrame, path: str | Path | None = None, *, value: str = "relative", split: str = "test"
 ) -> Axes:
-    """Boxes over pairs of models, a group a layer and a colour a method; layer against layer as a grid of numbers."""
+    """Boxes over pairs of models, with a dot a pair, a group a layer and a colour a method.
+
+    Layer against layer is a grid of numbers.
+    """
     if value not in frame:
         raise InputError(f"The study has no {value!r}; it has {', '.join(map(str, frame.columns))}.")
     part = frame[(frame["split"] == split) & frame[value].notna()]
@@ -25,22 +28,28 @@ def plot_alignment(
     if (part["layer"] != part["target_layer"]).any():
         return _grid(part, path, value)
     methods, layers = list(part["method"].unique()), sorted(part["layer"].unique())
-    ax = blank(1.2 + 0.5 * len(layers), 3.6)
+    ax = blank(max(4.4, 1.2 + max(0.5, 0.12 * len(methods)) * len(layers)), 3.6)
     width = 0.8 / len(methods)
     for k, method in enumerate(methods):
         chosen = part[part["method"] == method]
         boxes = [chosen[chosen["layer"] == layer][value].to_numpy() for layer in layers]
         places = [i + (k - (len(methods) - 1) / 2) * width for i in range(len(layers))]
-        drawn = ax.boxplot(boxes, positions=places, widths=0.85 * width, patch_artist=True, manage_ticks=False)
+        drawn = ax.boxplot(
+            boxes, positions=places, widths=0.85 * width, patch_artist=True, manage_ticks=False, showfliers=False
+        )
         for box in drawn["boxes"]:
             box.set(facecolor=f"C{k}", alpha=0.6)
         for line in drawn["medians"]:
             line.set_color("0.2")
+        for place, values in zip(places, boxes, strict=True):
+            ax.plot([place] * len(values), values, "o", color=f"C{k}", markersize=3, zorder=3)
         ax.plot([], [], color=f"C{k}", linewidth=6, alpha=0.6, label=method)
     ax.set_xticks(range(len(layers)), [str(layer) for layer in layers])
+    ax.set_xlim(-0.5, len(layers) - 0.5)
+    ax.set_ylim(0.0, 1.05 * float(part[value].max()) or 1.0)
     ax.set_xlabel("layer")
     ax.set_ylabel(_said(value))
-    ax.legend(fontsize=7, frameon=False, ncols=2)
+    ax.legend(fontsize=7, frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return _written(ax, path)
 
 
