@@ -184,6 +184,17 @@ def test_models_make_further_passes_where_memory_is_short(task, caplog):
         assert found[name].n == similarity.n > 60
 
 
+def test_the_pool_is_known_however_rows_are_got(task):
+    one = model("bert")
+    streamed = ls.compare(one, task=task, pool="mean", max_length=20)
+    kept = ls.compare(one, task=task, pool="mean", max_length=20, baseline=True)
+    rows = ls.compare(ls.extract(one, task, pool="mean", max_length=20))
+    for found in (streamed, kept, rows):
+        assert {found.provenance[name] for name in ("pool", "max_length")} == {"mean", 20}
+    mixed = ls.compare(ls.extract(one, task, pool="mean"), ls.extract(one, task, pool="cls"))
+    assert "pool" not in mixed.provenance
+
+
 def test_two_processes_add_up_to_one(task, tmp_path):
     folder = zoo.save(tmp_path / "model", "bert")
     expected = ls.compare(folder, task=task, pool="words", measure=["cka", "svcca"], ci=0.9)

@@ -118,6 +118,13 @@ class Work(Views, ABC):
         """(n, width) the rows of a view."""
 
 
+def _shared(reps: Sequence[Representations]) -> dict[str, Any]:
+    """How the texts were read, as far as all representations know it and agree."""
+    readings = [one.info.get("reading", {}) for one in reps]
+    names = [name for name in ("pool", "max_length", "final_norm") if all(name in reading for reading in readings)]
+    return {name: readings[0][name] for name in names if all(r[name] == readings[0][name] for r in readings)}
+
+
 class Stored(Work):
     """Representations that are already there."""
 
@@ -133,7 +140,7 @@ class Stored(Work):
         self.n = len(self.reps[0])
         rows = self.reps[0].rows
         self.texts = rows.row
-        self.provenance = {"task": rows.task, "split": rows.split, "models": self.labels}
+        self.provenance = {"task": rows.task, "split": rows.split, "models": self.labels, **_shared(self.reps)}
         super().__init__()
 
     def rows(self, view: int) -> Tensor:
