@@ -26,6 +26,8 @@ def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[
         TextColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task(title, total=total)
+    console = Console(stderr=True)
+    room = max(console.width // 2, 10)  # for the title; else a long one would push out the numbers
+    with Progress(*columns, console=console, transient=True) as bar:
+        job = bar.add_task(title if len(title) <= room else f"{title[: room - 1]}…", total=total)
         yield lambda done: bar.advance(job, done)

@@ -6,11 +6,14 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
+
+_FRAME = 3  # around a cell: a space on each side, and the line between columns
 
 
 class Format(StrEnum):
@@ -24,7 +27,8 @@ FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or 
 def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> None:
     """Print records as a table, or as a JSON list."""
     if format is Format.json:
-        print(json.dumps([{k: _plain(v) for k, v in row.items()} for row in rows], indent=1, ensure_ascii=False))
+        plain = [{k: _plain(v) for k, v in row.items()} for row in rows]
+        print(json.dumps(plain, indent=1, ensure_ascii="utf" not in (sys.stdout.encoding or "").lower()))
         return
 
     from rich import box
@@ -32,17 +36,64 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD)
-    columns = list(rows[0]) if rows else []
-    for name in columns:
-        numeric = all(isinstance(row[name], (int, float)) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_spell(row[name])) for name in columns))
     console = Console(width=None if sys.stdout.isatty() else 5000)  # a pipe has no width: nothing is folded there
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
-    console.print(table)
+    columns = [_Column.of(name, [row[name] for row in rows]) for name in (rows[0] if rows else ())]
+    for part in _beside(columns, console.width) or [[]]:
+        table = Table(box=box.SIMPLE_HEAD)
+        for column, width in part:
+            justify: Any = "right" if column.numeric else "left"
+            table.add_column(column.title, justify=justify, overflow="fold", width=width)
+        for cells in zip(*(column.cells for column, _ in part), strict=True):
+            table.add_row(*map(Text, cells))
+        console.print(table)
+
+
+@dataclass
+class _Column:
+    """What a column of a table shows, and the room it wants."""
+
+    title: str
+    cells: list[str]
+    numeric: bool
+
+    @staticmethod
+    def of(name: Any, values: Sequence[Any]) -> _Column:
+        numeric = all(isinstance(value, (int, float)) for value in values)
+        return _Column(str(name).replace("_", " "), [_spell(value) for value in values], numeric)
+
+    @property
+    def natural(self) -> int:
+        return max(_cells(text) for text in (self.title, *self.cells))
+
+    @property
+    def least(self) -> int:
+        """The width below which a number or a word would be broken in two."""
+        whole = self.cells if self.numeric else [word for cell in self.cells for word in cell.split()]
+        return max(_cells(text) for text in (*self.title.split(), *whole, ""))
+
+
+def _beside(columns: Sequence[_Column], width: int) -> list[list[tuple[_Column, int]]]:
+    """The columns with their widths, in as many tables as it takes to break no number; each begins with the first."""
+    if not columns:
+        return []
+    most = max(width // 2 - _FRAME, 1)
+    need = [min(column.least, most) for column in columns]
+    parts: list[list[int]] = [[0]]
+    for k in range(1, len(columns)):
+        if sum(need[i] + _FRAME for i in (*parts[-1], k)) + 1 > width and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(k)
+    found = []
+    for part in parts:
+        spare = width - 1 - sum(need[i] + _FRAME for i in part)
+        widths = {}
+        for i in sorted(part, key=lambda i: columns[i].natural):  # the narrow ones first: most are then whole
+            more = max(0, min(columns[i].natural - need[i], spare))
+            widths[i], spare = need[i] + more, spare - more
+        found.append([(columns[i], widths[i]) for i in part])
+    return found
 
 
 def cut_and_save(
@@ -83,6 +134,13 @@ def cut_and_save(
         ls.save(smaller, folder)
         if format is Format.table:
             print(f"Saved in {folder}, reopened and compared.")
+
+
+def _cells(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _plain(value: Any) -> Any:
