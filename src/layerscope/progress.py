@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from layerscope.team import Team
 
-_TITLE = 36  # characters, so that the counts beside it stay whole in a terminal of 80
-
 
 @contextmanager
 def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[float], None]]:
@@ -28,7 +26,8 @@ def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[
         TextColumn(unit),
         TimeRemainingColumn(),
     )
-    short = title if len(title) <= _TITLE else title[: _TITLE - 1] + "…"
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task(short, total=total)
+    console = Console(stderr=True)
+    room = max(console.width // 2, 10)  # for the title; else a long one would push out the numbers
+    with Progress(*columns, console=console, transient=True) as bar:
+        job = bar.add_task(title if len(title) <= room else f"{title[: room - 1]}…", total=total)
         yield lambda done: bar.advance(job, done)

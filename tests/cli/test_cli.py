@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -343,6 +344,59 @@ def test_the_cache_is_listed_verified_and_pruned(model, reviews, home):
     assert "does not match its checksum" in done.stdout or "bytes instead of" in done.stdout
     assert "Removed 1 results" in run("cache", "rm", listed[0]["key"]).stdout
     assert json.loads(run("cache", "ls", "--format", "json").stdout) == []
+
+
+def in_a_terminal(columns, *arguments):
+    """What a command prints on a terminal so wide, line by line, without its escapes."""
+    import pty
+    import re
+    import struct
+    import termios
+    from fcntl import ioctl
+
+    ours, theirs = pty.openpty()
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-m", "layerscope", *map(str, arguments)]
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    process = subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment)
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # how a terminal says that the other side is closed
+        while part := os.read(ours, 65536):
+            said += part
+    os.close(ours)
+    assert process.wait(60) == 0
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode()).splitlines()]
+
+
+def test_no_number_is_broken_in_a_narrow_terminal(model, reviews):
+    columns = 60
+    given = ["compare", model, model, "--task", reviews, "--text", "review", "--pool", "mean"]
+    lines = in_a_terminal(columns, *given)
+    assert max(len(line) for line in lines if line.startswith(" ")) <= columns
+    expected = [row["value"] for row in json.loads(run(*given, "--format", "json").stdout)]
+    shown = sorted(cell for line in lines if line[:3].strip().isdigit() for cell in line.split()[1:])
+    assert shown == sorted("nan" if value is None else f"{value:.4g}" for value in expected)
+    text = in_a_terminal(columns, "tasks", reviews)
+    assert any("split" in line and "examples" in line for line in text)
+
+
+@pytest.mark.parametrize("format", ["table", "json"])
+def test_names_that_the_terminal_cannot_spell_are_escaped(format, tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\nthe file,caf\u00e9\n", encoding="utf-8")
+    done = run("tasks", tmp_path / "a.csv", "--format", format, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    if format == "json":
+        assert json.loads(done.stdout)[0]["labels"] == "caf\u00e9 1"
+    else:
+        assert "caf\\xe9 1" in done.stdout
+
+
+def test_closed_streams_are_no_error():
+    for closed in ("1>&-", "2>&-"):
+        shell = f"{sys.executable} -m layerscope tasks {closed}"
+        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_closed_pipe_is_no_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -71,6 +72,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
+    _mend_streams()
     debug = "--debug" in sys.argv[1:]
     _notes_on_stderr(debug or "--verbose" in sys.argv[1:])
     arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
@@ -87,6 +89,14 @@ def main() -> None:
             raise
         print(f"error: {fault}", file=sys.stderr)
         sys.exit(2)
+
+
+def _mend_streams() -> None:
+    """Streams that were closed go nowhere, and what a stream cannot spell is written as an escape."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (open as long as the program runs)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _disk_fault(error: Exception) -> str | None:

@@ -27,7 +27,8 @@ FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or 
 def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> None:
     """Print records as a table, or as a JSON list."""
     if format is Format.json:
-        print(json.dumps([{k: _plain(v) for k, v in row.items()} for row in rows], indent=1, ensure_ascii=False))
+        plain = [{k: _plain(v) for k, v in row.items()} for row in rows]
+        print(json.dumps(plain, indent=1, ensure_ascii="utf" not in (sys.stdout.encoding or "").lower()))
         return
 
     from rich import box
