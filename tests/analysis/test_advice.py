@@ -1,5 +1,6 @@
 """Advice on a real tuned model: chosen on one half, scored on the other, and equal to brute force."""
 
+import dataclasses
 import sys
 from types import SimpleNamespace
 
@@ -57,6 +58,12 @@ def test_the_advice_can_be_saved_drawn_and_said(found, tmp_path):
     found.plot(tmp_path / "front.png")
     assert (tmp_path / "front.png").stat().st_size > 1000
     assert str(found).startswith(("Keep blocks", "No block"))
+
+
+def test_a_model_that_has_learned_nothing_is_said_to_be_one(found):
+    assert "Mind" not in str(found)
+    guessing = dataclasses.replace(found, table=found.table.assign(score=found.exam.majority))
+    assert f"no better than one answer to everything ({found.exam.majority:.4f})." in str(guessing)
 
 
 def test_greedy_search_finds_what_spans_cannot(monkeypatch):

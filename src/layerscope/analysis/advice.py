@@ -58,13 +58,21 @@ class Advice:
         whole, row = self.table.iloc[0], self.row
         metric = row["metric"]
         if not self.choice.removed(self.exam.model.depth):
-            return f"No block can go: every smaller candidate loses more than {self.tolerance:g} {metric}."
+            return f"No block can go: every smaller candidate loses more than {self.tolerance:g} {metric}.{self._mind}"
         return (
             f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f} ({row['low']:.4f} to {row['high']:.4f}) on rows "
             f"that did not choose it, where the whole model has {whole['score']:.4f}; "
             f"{row['parameters'] / whole['parameters']:.0%} of the parameters, {row['macs'] / whole['macs']:.0%} of "
-            f"the multiply-adds, {row['latency_32'] / whole['latency_32']:.0%} of the time at batch 32."
+            f"the multiply-adds, {row['latency_32'] / whole['latency_32']:.0%} of the time at batch 32.{self._mind}"
         )
+
+    @property
+    def _mind(self) -> str:
+        """What to mind of a model that has not learned the task."""
+        whole, guess = float(self.table["score"].iloc[0]), self.exam.majority
+        if not whole <= guess:
+            return ""
+        return f" Mind that the whole model is no better than one answer to everything ({guess:.4f})."
 
 
 def advise(

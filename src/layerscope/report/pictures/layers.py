@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _FEW_ROWS = "High by chance where rows are not far more than the width of a layer"
 _CAVEATS = {
-    "cka": f"{_FEW_ROWS}, and a few large features can carry it. Compare with cka_debiased, or add --baseline.",
+    "cka": f"{_FEW_ROWS}, and a few large features can carry it. Compare with cka_debiased, or with the baseline.",
     "cka_minibatch": "An estimate from batches of rows.",
-    "procrustes": f"{_FEW_ROWS}: add --baseline.",
+    "procrustes": f"{_FEW_ROWS}: compare with the baseline.",
     "cca": f"{_FEW_ROWS}: some correlations are then 1 whatever the data are.",
     "cca_squared": f"{_FEW_ROWS}: some correlations are then 1 whatever the data are.",
     "svcca": f"{_FEW_ROWS}, and it depends on how much variance is kept.",
@@ -54,7 +54,9 @@ def similarity(found: Similarity, cut: Blocks | None = None, facets: Mapping[str
     if found.low is not None:
         reading += " The interval is a delete-a-group jackknife over texts."
     if found.baseline is not None:
-        reading += " A value near what shuffled rows give says nothing."
+        reading += " The baseline is what shuffled rows give: a value near it says nothing."
+    else:
+        reading += " --baseline adds what shuffled rows give."
     return HeatmapFigure(
         title=f"Similarity of layers: {found.measure}",
         shows=f"{found.measure}{what} of every pair of layers over {found.n:,} rows{_over(found.provenance)}.",
