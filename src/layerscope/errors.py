@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable
+from numbers import Integral
 
 log = logging.getLogger("layerscope")
 
@@ -49,9 +50,9 @@ def near(name: str, allowed: Iterable[str]) -> str:
 
 def check_seed(seed: int) -> int:
     """The seed, if numpy and torch can both be seeded with it."""
-    if not 0 <= seed < 1 << 32:
+    if not isinstance(seed, Integral) or not 0 <= seed < 1 << 32:
         raise InputError(f"seed is {seed}; it must be a whole number from 0 to {(1 << 32) - 1}.")
-    return seed
+    return int(seed)
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownNameError:

@@ -195,7 +195,7 @@ def test_names_of_the_demo_that_lead_nowhere():
 
 def test_seeds_out_of_range_are_a_sentence(tmp_path):
     zoo.save(tmp_path, "bert")
-    for seed in (-1, 1 << 32):
+    for seed in (-1, 1 << 32, 1.5, None):
         with pytest.raises(InputError, match="from 0 to 4294967295"):
             load(tmp_path, seed=seed)
 

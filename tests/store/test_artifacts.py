@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerscope.errors import InputError, StoreError
-from layerscope.store import Store, atomic_folder, digest, whole_file
+from layerscope.store import Store, atomic_folder, digest, files, whole_file
 from layerscope.store.keys import key_of
 
 SPEC = {"a": 1, "b": "x"}
@@ -200,3 +200,50 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         temporary.write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
     assert (tmp_path / "a.csv").read_text() == "new"
+
+
+def replaced(target, monkeypatch, before):
+    """Write `target` anew while `before` happens just as it is about to take its name."""
+    real = files.publish
+
+    def publish(source, place):
+        before(place)
+        real(source, place)
+
+    monkeypatch.setattr(files, "publish", publish)
+    with atomic_folder(target, "card") as folder:
+        (folder / "card").write_text("new")
+
+
+def test_two_that_write_one_folder_leave_one_of_them_whole(tmp_path, monkeypatch):
+    target, once = tmp_path / "out", []
+
+    def another_writes(place):
+        if not once:
+            once.append(place.mkdir())
+            (place / "other").write_text("x")
+
+    with atomic_folder(target, "card") as folder:
+        (folder / "card").write_text("old")
+    replaced(target, monkeypatch, another_writes)
+    assert (target / "card").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_cannot_be_replaced_is_put_back(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    target = tmp_path / "out"
+    with atomic_folder(target, "card") as folder:
+        (folder / "card").write_text("old")
+    with pytest.raises(OSError, match="No space"):
+        replaced(target, monkeypatch, full)
+    assert (target / "card").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_was_moved_away_is_a_sentence(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="does another command write to the same folder"):
+        replaced(tmp_path / "out" / "run", monkeypatch, lambda _: (tmp_path / "out").rename(tmp_path / "elsewhere"))

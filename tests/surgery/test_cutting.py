@@ -97,6 +97,8 @@ def test_truncate_and_skip_by_name(tmp_path):
     card = (ls.save(again, tmp_path / "twice") / "README.md").read_text()
     assert "blocks 2-3 were removed" in card
     assert "blocks 2 were removed" in card
+    with pytest.raises(InputError, match=r"A LayerPlan was asked for and \[1, 2\] was given"):
+        ls.cut(folder, [1, 2])
     with pytest.raises(InputError, match=r"blocks 1\.\.4"):
         ls.skip(folder, 3, 5)
 

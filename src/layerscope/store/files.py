@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import InputError
+
+_TRIES = 5  # to take the place of a folder that another process writes too
 
 
 def sync(path: Path) -> None:
@@ -90,10 +93,32 @@ def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
     staging.chmod(0o755)
     try:
         yield staging
-        old = target.with_name(f"{staging.name}.old")
-        if target.exists():
-            target.rename(old)
-        publish(staging, target)
-        shutil.rmtree(old, ignore_errors=True)
+        _replace(staging, target)
+    except FileNotFoundError as error:
+        if staging.exists():
+            raise
+        raise InputError(
+            f"{target.parent} was moved away while {target.name} was written into it: does another command write to "
+            "the same folder? Give each its own."
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _replace(staging: Path, target: Path) -> None:
+    """Give a finished folder the name of another, which is gone only when that has worked."""
+    old = target.with_name(f"{staging.name}.old")
+    for tries_left in reversed(range(_TRIES)):
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            target.rename(old)
+        try:
+            publish(staging, target)
+            break
+        except OSError as error:  # another process may have put its own folder there just now
+            if error.errno == errno.ENOTEMPTY and tries_left:
+                continue
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
+    shutil.rmtree(old, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import ModelError
+from layerscope.errors import InputError, ModelError
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import Anatomy, block_modules, evaluating
 from layerscope.models.identity import fingerprint
@@ -35,6 +35,8 @@ def skip(model: Any, first: int, last: int) -> Any:
 def cut(model: Any, plan: LayerPlan) -> Any:
     """The model with the plan's blocks only: a transformers model of the same class, checked against replay."""
     opened = load(model)
+    if not isinstance(plan, LayerPlan):
+        raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
     plan.check(opened.depth)
     refuse(opened, plan)
     network = opened.network
