@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 import typer
 
@@ -106,8 +107,21 @@ def _disk_fault(error: Exception) -> str | None:
     return None
 
 
+def _said_once(said: set[str]) -> Callable[[logging.LogRecord], bool]:
+    """A filter that lets each note through once: a study plans many runs, each with the same notes."""
+
+    def new(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        known = message in said
+        said.add(message)
+        return not known
+
+    return new
+
+
 def _notes_on_stderr(verbose: bool) -> None:
     handler = logging.StreamHandler()
+    handler.addFilter(_said_once(set()))
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     log.addHandler(handler)
     log.setLevel(logging.INFO if verbose else logging.WARNING)
