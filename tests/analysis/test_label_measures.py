@@ -202,6 +202,14 @@ def test_agreement_is_that_of_scipy():
         ls.agreement(one, Curve("s", ["m"], [5], np.ones(1)))
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_rare_class_is_no_reason_to_warn(planted):
+    train, validation = halves(planted)
+    labels = np.array(train.labels)
+    labels[0] = labels.max() + 1
+    assert np.isfinite(ls.probe(train.with_labels(labels), validation).values).all()
+
+
 def test_mistakes_are_sentences(planted):
     train, validation = halves(planted)
     with pytest.raises(InputError, match="no kind of probe 'tree'"):

@@ -92,6 +92,7 @@ def _linear(train: Representations, validation: Representations, metric: str, nu
             learner = RidgeCV(np.logspace(-2, 4, 7)) if numbers else LogisticRegressionCV(Cs=6, cv=_FOLDS, max_iter=300)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # about defaults that later versions will change
+                warnings.filterwarnings("ignore", "The least populated class")  # it is in fewer of the parts
                 warnings.simplefilter("ignore", ConvergenceWarning)  # of the weakest strengths, which are not chosen
                 fitted = make_pipeline(StandardScaler(), learner).fit(x, train.labels)
             found.append(metrics.score(metric, np.asarray(validation.labels), fitted.predict(y)))

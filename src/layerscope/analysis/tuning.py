@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -175,17 +174,12 @@ def _parts(task: Task, chosen: Training) -> tuple[Examples, Examples]:
             raise InputError(f"{task.name} has one row; at least one to learn from and one to score are needed.")
         order = np.random.default_rng(0).permutation(len(train))
         held = max(1, len(train) // _HELD_OUT)
-        _say_held_out(task.name, held, len(train))
+        log.warning(
+            "%s has one split: %d of its %d rows are held out and scored, the others are learned from.",
+            *(task.name, held, len(train)),
+        )
         train, validation = train.take(np.sort(order[held:])), train.take(np.sort(order[:held]))
     return train.take(slice(chosen.train_limit)), validation.take(slice(chosen.validation_limit))
-
-
-@cache
-def _say_held_out(name: str, held: int, n: int) -> None:
-    """A note, once: a study plans many runs."""
-    log.warning(
-        "%s has one split: %d of its %d rows are held out and scored, the others are learned from.", name, held, n
-    )
 
 
 def best_layer(model: Model, task: Task, train: Examples, max_length: int) -> int:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import errno
-import io
-import logging
 import os
 import sys
-import warnings
-from typing import Any
 
 import typer
 
@@ -27,11 +23,12 @@ from layerscope.cli import (
     report,
     skip,
     specialty,
+    streams,
     tasks,
     truncate,
     tune,
 )
-from layerscope.errors import LayerscopeError, LayerscopeWarning, log
+from layerscope.errors import LayerscopeError
 
 app = typer.Typer(
     name="layerscope",
@@ -72,9 +69,8 @@ def _options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
-    _mend_streams()
     debug = "--debug" in sys.argv[1:]
-    _notes_on_stderr(debug or "--verbose" in sys.argv[1:])
+    streams.prepare(verbose=debug or "--verbose" in sys.argv[1:])
     arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
     try:
         app(arguments)
@@ -91,14 +87,6 @@ def main() -> None:
         sys.exit(2)
 
 
-def _mend_streams() -> None:
-    """Streams that were closed go nowhere, and what a stream cannot spell is written as an escape."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (open as long as the program runs)
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
 def _disk_fault(error: Exception) -> str | None:
     """The sentence for what a disk refuses, or None where that is not what happened."""
     if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
@@ -106,37 +94,3 @@ def _disk_fault(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{error.filename} may not be read or written: {error.strerror}."
     return None
-
-
-def _as_note(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Our own warnings read as notes; others as Python shows them."""
-    if issubclass(category, LayerscopeWarning):
-        log.warning("%s", message)
-    else:
-        _python_shows(message, category, *place)
-
-
-_python_shows = warnings.showwarning
-
-
-class _Once(logging.Filter):
-    """Lets each note through once: a study of many runs has the same to say of each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        new = (said := record.getMessage()) not in self.said
-        self.said.add(said)
-        return new
-
-
-def _notes_on_stderr(verbose: bool) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("note: %(message)s"))
-    handler.addFilter(_Once())
-    log.addHandler(handler)
-    log.setLevel(logging.INFO if verbose else logging.WARNING)
-    log.propagate = False
-    warnings.showwarning = _as_note  # type: ignore[assignment]
