@@ -307,8 +307,8 @@ def test_what_was_cut_off_is_said_every_time(model, tmp_path):
 
 def test_a_note_is_said_once():
     code = (
-        "from layerscope.cli import _notes_on_stderr, log\n"
-        "_notes_on_stderr(False)\n"
+        "from layerscope.cli.streams import log, prepare\n"
+        "prepare(False)\n"
         "for n in (1, 2, 1, 2): log.warning('%d texts are cut off.', n)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
