@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -285,6 +286,18 @@ def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
     assert again.validation.rows.tolist() == job.validation.rows.tolist()
     with pytest.raises(InputError, match="Heads are trained on one split and scored on another"):
         ls.truncation_curve(model(kind="classifier"), ls.task(whole), mode="tuned")
+
+
+def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch):
+    def streamed(model, train, **_):
+        seen.append(train.rows.tolist())
+        return SimpleNamespace(best=2)
+
+    seen = []
+    monkeypatch.setattr(sys.modules["layerscope.analysis.tuning"], "streamed", streamed)
+    job = plan(model(), ls.task(rows(50, 3)), "(l*, L, L)", "finetune", None, None, None, {})
+    assert seen == [job.train.rows.tolist()]
+    assert job.strategy.bottom == 2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from layerscope.analysis.robustness import imbalance, plot_robustness, scarcity,
 from layerscope.analysis.specialty import smoothness, specialty
 from layerscope.analysis.studies import plot_strategies, strategies, strategy_study
 from layerscope.analysis.synthetic import synthetic_study
-from layerscope.analysis.tuning import Run, Runs, copy_run, training_cost, tune
+from layerscope.analysis.training_costs import training_cost
+from layerscope.analysis.tuning import Run, Runs, copy_run, tune
 
 __all__ = [
     "Advice",

@@ -13,7 +13,7 @@ from layerscope.analysis.curves import Curve
 from layerscope.analysis.labelled import halves
 from layerscope.analysis.probes import correlation, probe
 from layerscope.analysis.specialty import smoothness, specialty
-from layerscope.analysis.tuning import costs
+from layerscope.analysis.training_costs import costs
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed
 from layerscope.extract import extract

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from layerscope.analysis.curves import Curve
 from layerscope.analysis.labelled import classes_of, curve_of, extreme, level
+from layerscope.data import Examples
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, choose
 from layerscope.extract import extract
@@ -20,7 +21,7 @@ from layerscope.extract.representations import Representations
 from layerscope.extract.run import examples_of
 from layerscope.extract.streaming import Batch, Streamer
 from layerscope.measures import Moments
-from layerscope.models import load
+from layerscope.models import Model, load
 
 WEIGHTINGS = ("class", "rows")
 _BLOCK = 8192
@@ -59,7 +60,14 @@ def specialty(
         return curve_of("nu", values, source, least=True, ci=ci, seed=seed, weighting=weighting)
     if task is None:
         raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
-    model, examples = load(source), examples_of(task, split, limit, learning=True)
+    examples = examples_of(task, split, limit, learning=True)
+    return streamed(load(source), examples, weighting=weighting, pool=pool, max_length=max_length)
+
+
+def streamed(
+    model: Model, examples: Examples, *, weighting: str = "class", pool: str = "mean", max_length: int = 128
+) -> Curve:
+    """nu of every layer of a model over these rows, in one pass that keeps none of them."""
     weights, classes = _weights(examples.labels, weighting)
     feed = _Feed(examples.labels, examples.rows, weights, classes, model.depth + 1, model.width, model.device)
     streamer = Streamer([model], None, Reading(pool, max_length=max_length))

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.analysis.tuning import Runs, best_layer, costs, frame_of, tune
+import numpy as np
+
+from layerscope.analysis.training_costs import costs
+from layerscope.analysis.tuning import Runs, best_layer, parts, tune
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, log
 from layerscope.extract.exam import exam
-from layerscope.extract.run import examples_of
 from layerscope.measures.heatmap import blank, write
 from layerscope.models import load
 from layerscope.tuning.methods import Method
@@ -47,7 +49,7 @@ def strategies(model: Any, task: Any, *, best: int | None = None, method: str = 
     opened, data, chosen = load(model), open_task(task), Method.of(method)
     rows = []
     if best is None:
-        best = best_layer(opened, data, examples_of(data, None, None, learning=True), 128)
+        best = best_layer(opened, parts(data)[0])
     check_best(best, opened.depth)
     for text in dict.fromkeys((*XIE, *WU, "head-only", *middle(opened.depth))):
         parsed = Strategy.parse(text)
@@ -81,8 +83,7 @@ def strategy_study(
     papers = WU if preset == "wu2020" else (*XIE, *middle(opened.depth))
     wanted = list(strategies) if strategies is not None else list(papers)
     if best is None and any(Strategy.parse(text).needs_best for text in wanted):
-        data = open_task(task)
-        best = best_layer(opened, data, examples_of(data, None, options.get("train_limit"), learning=True), 128)
+        best = best_layer(opened, parts(open_task(task), options.get("train_limit"))[0])
     check_best(best, opened.depth)
     for method in methods:
         Method.of(method)
@@ -133,3 +134,30 @@ def plot_strategies(frame: pandas.DataFrame, path: str | Path | None = None) -> 
     if path is not None:
         write(ax.figure, path)
     return ax
+
+
+def frame_of(runs: Sequence[tuple[str, str, Runs]]) -> pandas.DataFrame:
+    """A row a strategy and method: mean score, standard error, tuned layers and cost."""
+    import pandas
+
+    rows = []
+    for strategy, method, many in runs:
+        first = many.runs[0]
+        rows.append(
+            {
+                "strategy": strategy,
+                "resolved": str(first.job.strategy),
+                "method": method,
+                "tuned_layers": len(first.job.strategy.blocks),
+                "score": many.mean,
+                "error": many.error,
+                "seeds": len(many.runs),
+                "tried": first.tried,
+                "parameters": first.result["parameters"],
+                "trainable": first.trainable,
+                "seconds": float(np.mean([run.seconds for run in many.runs])),
+                "seconds_an_epoch": float(np.mean([run.result["seconds_an_epoch"] for run in many.runs])),
+                "metric": first.result["metric"],
+            }
+        )
+    return pandas.DataFrame(rows)

@@ -6,15 +6,14 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
-from layerscope.analysis.specialty import specialty
+from layerscope.analysis.specialty import streamed
 from layerscope.data import Examples, Task
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, log
-from layerscope.extract.run import examples_of
 from layerscope.models import Model, load
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 from layerscope.store import Store, atomic_folder, check_free, digest
@@ -23,9 +22,6 @@ from layerscope.tuning.methods import Method, check
 from layerscope.tuning.presets import Training, training
 from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.training import ADAPTER, CHECKPOINT, RESULT, Job, read_result
-
-if TYPE_CHECKING:
-    import pandas
 
 VERSION = 1
 _HELD_OUT = 5  # of a single split one row in so many is scored
@@ -148,16 +144,16 @@ def plan(
     opened, data = load(model), open_task(task)
     parsed = Strategy.parse(strategy)
     chosen = training(preset, parsed, method, **options)
-    train, validation = _parts(data, chosen)
+    train, validation = parts(data, chosen.train_limit, chosen.validation_limit)
     if parsed.needs_best and best is None:
-        best = best_layer(opened, data, train, chosen.max_length)
+        best = best_layer(opened, train, chosen.max_length)
     resolved = parsed.resolve(opened.depth, best)
     job = Job(opened, data, train, validation, resolved, Method.of(method, size), chosen, 0)
     check(opened, resolved, job.method)
     return job
 
 
-def _parts(task: Task, chosen: Training) -> tuple[Examples, Examples]:
+def parts(task: Task, train_limit: int | None = None, validation_limit: int | None = None) -> tuple[Examples, Examples]:
     """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
     train, validation = task.split(learning=True), task.split()
     if train.labels is None or validation.labels is None:
@@ -179,19 +175,19 @@ def _parts(task: Task, chosen: Training) -> tuple[Examples, Examples]:
             *(task.name, held, len(train)),
         )
         train, validation = train.take(np.sort(order[held:])), train.take(np.sort(order[:held]))
-    return train.take(slice(chosen.train_limit)), validation.take(slice(chosen.validation_limit))
+    return train.take(slice(train_limit)), validation.take(slice(validation_limit))
 
 
-def best_layer(model: Model, task: Task, train: Examples, max_length: int) -> int:
+def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:
     """l*: the layer of least nu on the training rows."""
-    log.warning("l* is not given (--best, best=): looking for it in %d rows of %s.", len(train), task.name)
-    curve = specialty(model, task, limit=len(train), max_length=max_length)
-    if curve.best is None:
-        raise InputError(f"No layer of {model.name} separates the classes of {task.name}; give l* as best=.")
+    log.warning("l* is not given (--best, best=): looking for it in %d rows of %s.", len(train), train.task)
+    best = streamed(model, train, max_length=max_length).best
+    if best is None:
+        raise InputError(f"No layer of {model.name} separates the classes of {train.task}; give l* as best=.")
     log.warning(
-        "l* is %d: the layer of %s with the least nu on %s (%d rows).", curve.best, model.name, task.name, len(train)
+        "l* is %d: the layer of %s with the least nu on %s (%d rows).", best, model.name, train.task, len(train)
     )
-    return curve.best
+    return best
 
 
 def _swept(job: Job, seed: int) -> Run:
@@ -244,81 +240,6 @@ def copy_run(run: Run, target: Path) -> None:
             if (run.path / name).is_dir():
                 shutil.copytree(run.path / name, folder / name)
         shutil.copy(run.path / RESULT, folder / RESULT)
-
-
-def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[str, Any]:
-    """What a strategy (in numbers) trains and what that costs, before anything is trained."""
-    from layerscope.surgery import LayerPlan
-    from layerscope.surgery.costs import Costs
-    from layerscope.tuning.heads import classifier_of
-    from layerscope.tuning.methods import apply, counts
-
-    tuned = classifier_of(model, task)
-    keep = LayerPlan.truncated(tuned.depth, int(strategy.head))
-    work = Costs(tuned)
-    forward = work.macs(keep) / work.tokens
-    blocks = strategy.blocks
-    # Backward runs from the head down to the lowest trained block: twice the multiply-adds of the forward there.
-    lowest = 1 if strategy.trains_embeddings(model.depth) else (blocks[0] if blocks else int(strategy.head) + 1)
-    below = LayerPlan.truncated(tuned.depth, lowest - 1)
-    frozen = (work.macs(below) - work.macs(LayerPlan([]))) / work.tokens
-    apply(tuned, strategy, method, strategy.trains_embeddings(model.depth), 0)
-    dropped = work.parameters(LayerPlan.truncated(tuned.depth, tuned.depth)) - work.parameters(keep)
-    total, trained = counts(tuned.network)
-    return {
-        "blocks": f"{blocks[0]}-{blocks[-1]}" if blocks else "none",
-        "head": strategy.head,
-        "parameters": total - dropped,
-        "trained": trained,
-        "forward": round(forward),
-        "backward": round(2 * (forward - frozen)),
-        "cached": round(forward - frozen) if lowest > 1 else round(forward),
-    }
-
-
-def training_cost(
-    model: Any,
-    task: Any,
-    strategy: str | Strategy = "full",
-    method: str = "finetune",
-    *,
-    best: int | None = None,
-    size: int | None = None,
-) -> dict[str, Any]:
-    """What a strategy trains: parameters in all and trained, multiply-adds a token forward and backward, and the
-    forward that is left with the frozen blocks' output cached."""
-    opened, data, parsed = load(model), open_task(task), Strategy.parse(strategy)
-    if parsed.needs_best and best is None:
-        best = best_layer(opened, data, examples_of(data, None, None, learning=True), 128)
-    resolved = parsed.resolve(opened.depth, best)
-    return {"strategy": str(resolved), **costs(opened, data, resolved, Method.of(method, size))}
-
-
-def frame_of(runs: Sequence[tuple[str, str, Runs]]) -> pandas.DataFrame:
-    """A row a strategy and method: mean score, standard error, tuned layers and cost."""
-    import pandas
-
-    rows = []
-    for strategy, method, many in runs:
-        first = many.runs[0]
-        rows.append(
-            {
-                "strategy": strategy,
-                "resolved": str(first.job.strategy),
-                "method": method,
-                "tuned_layers": len(first.job.strategy.blocks),
-                "score": many.mean,
-                "error": many.error,
-                "seeds": len(many.runs),
-                "tried": first.tried,
-                "parameters": first.result["parameters"],
-                "trainable": first.trainable,
-                "seconds": float(np.mean([run.seconds for run in many.runs])),
-                "seconds_an_epoch": float(np.mean([run.result["seconds_an_epoch"] for run in many.runs])),
-                "metric": first.result["metric"],
-            }
-        )
-    return pandas.DataFrame(rows)
 
 
 __all__ = ["Run", "Runs", "Training", "tune"]

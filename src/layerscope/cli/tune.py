@@ -67,7 +67,7 @@ def tune(
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
     import layerscope as ls
-    from layerscope.analysis import tuning
+    from layerscope.analysis import training_costs, tuning
     from layerscope.team import Team
 
     _check(strategy, method, size, seed, seeds, study)
@@ -98,7 +98,7 @@ def tune(
     _check_free(out, chosen)  # before the work, not after it
     job = tuning.plan(opened, data, strategy, method, preset, best, size, options)
     if format is Format.table and Team.current().is_main:
-        cost = {"strategy": str(job.strategy), **tuning.costs(opened, data, job.strategy, job.method)}
+        cost = {"strategy": str(job.strategy), **training_costs.costs(opened, data, job.strategy, job.method)}
         show([cost], format, "What is trained, and what it costs")
     found = tuning.run(job, chosen)
     if not Team.current().is_main:
