@@ -94,9 +94,8 @@ def test_compare_attention(model, reviews, tmp_path):
         "attention_js.png",
         "attention_js-heads.png",
     }
-    done = run_here(
-        "compare", model, "--task", words, "--measure", "attention_js", "--pool", "tokens", "--keep-special"
-    )
+    given = ["compare", model, "--task", words, "--measure", "attention_js"]
+    done = run_here(*given, "--pool", "tokens", "--keep-special")
     assert done.returncode == 0, done.stderr
     done = run_here(*given, "--heads", "2,4")
     assert done.returncode != 0
