@@ -5,7 +5,7 @@ Run with: python benchmarks/attention.py [--sentences 500] [--pairs 6] [--device
 The papers' way takes every pair of layers by itself and every sentence by itself, and broadcasts heads against heads.
 It is timed on some pairs of layers, and its time for all 300 follows. Both ways start from the same word-level
 attention on the device; what the models need to make it is printed beside. `--clock cpu` counts seconds of CPU time
-with one thread, for machines that are busy with other work. Needs the `demo` extra for a tokenizer; the models are
+with one thread, for machines that are busy with other work. Needs the `garden` extra for a tokenizer; the models are
 random BERTs, since speed does not depend on the weights.
 """
 
@@ -38,7 +38,7 @@ Sentences = list[list[Tensor]]  # per layer of both models, per sentence (heads,
 
 def models(device: str) -> list[ls.Model]:
     """Two random encoders with large queries and keys, so that attention is neither flat nor the same in all heads."""
-    tokenizer = ls.load("demo:minilm").tokenizer
+    tokenizer = ls.load("garden:bert-s0").tokenizer
     found = []
     for seed in range(2):
         torch.manual_seed(seed)

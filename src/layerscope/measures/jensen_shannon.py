@@ -2,25 +2,27 @@
 
 A logarithm for every pair of heads and every entry cannot be turned into a matrix product. So nothing else is done for
 them: halves of the weights are prepared once, an entry costs one addition, one logarithm and one multiply-add, and all
-of it happens in blocks that stay in a CPU's second-level cache, or in a GPU's registers. On a CPU the logarithms are
-numpy's log2, which is four times as fast as torch's, and torch's number of threads share the entries.
+of it happens in blocks that stay in a CPU's caches, or in a GPU's registers. On a CPU the logarithms are numpy's log2,
+which is four times as fast as torch's, and torch's number of threads share the entries.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 TINY = 1e-30  # added to every half, so that no entry is 0 and 0 log 0 needs no case of its own
-_COLUMNS = 2048  # entries of a head that are worked on together
-_BLOCK = 1 << 16  # mixtures at a time: with their logarithms half a megabyte
+_COLUMNS = 1024  # entries of a head that are worked on together
+_BLOCK = 1 << 20  # mixtures at a time: they stay in a shared cache, and threads seldom wait for Python's lock
 _GPU_BLOCK = 1 << 24
+_OWN = threading.local()
 
 
 def halved(weights: Tensor) -> Tensor:
@@ -60,12 +62,11 @@ def cached_mixture_sums(a: Tensor, b: Tensor) -> Tensor:
     right = left if a is b else b.numpy()
     starts = range(0, left.shape[1], _COLUMNS)
     threads = min(torch.get_num_threads(), len(starts))
-    shares = [starts[k::threads] for k in range(threads)]
     if threads == 1:
         total = _sums_over(left, right, starts)
     else:
-        with ThreadPoolExecutor(threads) as pool:
-            total = np.sum(list(pool.map(lambda share: _sums_over(left, right, share), shares)), axis=0)
+        shares = [starts[k::threads] for k in range(threads)]
+        total = np.sum(list(_pool(threads).map(partial(_sums_over, left, right), shares)), axis=0)
     found = torch.from_numpy(total * math.log(2))
     return mirrored(found) if a is b else found
 
@@ -73,7 +74,7 @@ def cached_mixture_sums(a: Tensor, b: Tensor) -> Tensor:
 def _sums_over(a: np.ndarray, b: np.ndarray, starts: range) -> np.ndarray:
     """Sums of m log2 m over some spans of the entries; where `a is b`, of the upper triangle and a little more."""
     total = np.zeros((len(a), len(b)))
-    mixtures, logarithms = (np.empty(max(_BLOCK, _COLUMNS), dtype=a.dtype) for _ in range(2))
+    mixtures, logarithms = _buffers(max(_BLOCK, _COLUMNS), a.dtype)
     for start in starts:
         left, right = (np.ascontiguousarray(side[:, start : start + _COLUMNS]) for side in (a, b))
         for rows, columns in _blocks(len(a), len(b), left.shape[1], a is b):
@@ -84,6 +85,19 @@ def _sums_over(a: np.ndarray, b: np.ndarray, starts: range) -> np.ndarray:
             np.log2(mixture, out=logarithm)
             total[rows, columns] += np.vecdot(mixture, logarithm)
     return total
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads)
+
+
+def _buffers(size: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Two buffers that a thread keeps: to map fresh memory, page by page, would cost as much as the arithmetic."""
+    kept = vars(_OWN).setdefault("kept", {})
+    if (size, dtype) not in kept:
+        kept[size, dtype] = np.empty(size, dtype), np.empty(size, dtype)
+    return kept[size, dtype]
 
 
 def _blocks(rows: int, columns: int, entries: int, same: bool) -> Iterator[tuple[slice, slice]]:
