@@ -31,6 +31,7 @@ from layerscope.measures.work import Groups
 
 CLOCK = time.perf_counter
 DEPTH, HEADS = 12, 12
+ROUNDS = 5  # the shortest counts
 LAYERS = 2 * DEPTH
 PAIRS = LAYERS * (LAYERS + 1) // 2
 Sentences = list[list[Tensor]]  # per layer of both models, per sentence (heads, t, t)
@@ -159,14 +160,14 @@ def measure(found: list[ls.Model], stacks: list[Stack], sample: int) -> Iterator
     pairs = [every[k] for k in np.linspace(0, PAIRS - 1, sample).astype(int)]
     for name, one in PAPER.items():
         ours(name, work, stacks[:2])  # warm up
-        taken, panel = seconds(lambda name=name: ours(name, work, stacks), 2)
+        taken, panel = seconds(lambda name=name: ours(name, work, stacks), ROUNDS)
         paper_way(one, layers, pairs[:1])
-        naive, expected = seconds(lambda one=one: paper_way(one, layers, pairs), 2)
+        naive, expected = seconds(lambda one=one: paper_way(one, layers, pairs), ROUNDS)
         yield f"{name}, s", taken
         yield f"the papers' way / {name}", naive * PAIRS / sample / taken
         yield f"{name}, difference", difference(name, panel, expected, pairs)
         if name == "attention_js":
-            plain = seconds(lambda: paper_way(paper_js_by_logs, layers, pairs), 2)[0]
+            plain = seconds(lambda: paper_way(paper_js_by_logs, layers, pairs), ROUNDS)[0]
             yield f"the papers' way with plain logarithms / {name}", plain * PAIRS / sample / taken
     count = sum(len(stack.texts) for stack in stacks)
     for title, names in (("attention_cka, _svcca and _pwcca", WHOLE), ("all six", [*PAPER, *WHOLE])):

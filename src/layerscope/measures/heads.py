@@ -18,8 +18,8 @@ from torch import Tensor
 from layerscope.measures.jensen_shannon import entropies, halved, mixture_sums
 from layerscope.measures.registry import CONSTANT, Undefined
 
-_DISTANCES, _GPU_DISTANCES = 1 << 17, 1 << 22  # pairs of heads x sentences at a time: what stays in a cache, or fills
-_SLICES = 4  # of a side's heads: of the pairs of heads of one side 5 of 8 are then computed, half of them are needed
+_DISTANCES, _GPU_DISTANCES = 1 << 18, 1 << 22  # pairs of heads x sentences at a time: what stays in a cache, or fills
+_SLICES = 2  # of a side's heads: of the pairs of heads of one side three quarters are then computed, half is needed
 _NEAR = {torch.float32: 1e-4, torch.float64: 1e-8}  # of the summed squares: below, too few digits are left
 _FEW = 0.01  # of the pairs may be near in float32; more, and float64 is faster than to take them one by one
 
