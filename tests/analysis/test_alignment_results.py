@@ -1,24 +1,15 @@
 """The sentences of docs/results/alignment.md follow from its table, and its table can be had again."""
 
-import importlib.util
 import re
-from pathlib import Path
 
 import pandas
 import pytest
+from scripts import ROOT, script
 
 import layerscope as ls
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "results" / "alignment.py"
-PAGE = SCRIPT.with_suffix(".md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def results():
-    spec = importlib.util.spec_from_file_location("alignment_results", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+results = script("docs/results/alignment.py")
+PAGE = (ROOT / "docs/results/alignment.md").read_text(encoding="utf-8")
 
 
 def figures():
@@ -32,7 +23,7 @@ def figures():
     }
 
 
-def test_its_sentences_follow_from_its_table(results):
+def test_its_sentences_follow_from_its_table():
     found = figures()
     assert len(found) == 6 * 9
     mean = pandas.Series(found.values(), pandas.MultiIndex.from_tuples(found)).sort_index()

@@ -1,23 +1,14 @@
 """nu against probes on a real model and real tasks: computed by the command behind docs/results/specialty.md."""
 
-import importlib.util
 import math
 import os
-from pathlib import Path
 
 import pytest
+from scripts import ROOT, script
 
 import layerscope as ls
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "results" / "specialty.py"
-
-
-@pytest.fixture(scope="module")
-def results():
-    spec = importlib.util.spec_from_file_location("specialty_results", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+results = script("docs/results/specialty.py")
 
 
 def check(row):
@@ -27,7 +18,7 @@ def check(row):
     assert math.isnan(value) or -1 <= value <= 1  # undefined where all probes score the same
 
 
-def test_pydocs(results):
+def test_pydocs():
     row = results.measured(ls.load("demo:minilm"), "pydocs", 300, "mean")
     check(row)
     assert float(row["correlation"].split()[0]) < 0  # layers with less nu are read better
@@ -36,15 +27,15 @@ def test_pydocs(results):
 @pytest.mark.slow
 @pytest.mark.skipif("LAYERSCOPE_DATA" not in os.environ, reason="LAYERSCOPE_DATA is not set")
 @pytest.mark.parametrize("task", ["sst2", "cola", "mrpc", "rte"])
-def test_glue(task, results):
+def test_glue(task):
     row = results.measured(ls.load("demo:minilm"), task, 400, "mean")
     if row is None:
         pytest.skip(f"{task} is not under LAYERSCOPE_DATA")
     check(row)
 
 
-def test_the_page_was_written_by_the_command(results):
-    page = SCRIPT.with_suffix(".md").read_text(encoding="utf-8")
+def test_the_page_was_written_by_the_command():
+    page = (ROOT / "docs/results/specialty.md").read_text(encoding="utf-8")
     assert "Written by `python docs/results/specialty.py" in page
     for task in results.TASKS:
         assert f"| {task} | mean |" in page

@@ -1,25 +1,21 @@
 """The notebooks are what their scripts give, and the scripts run."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from scripts import ROOT, script
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "notebooks.py")
 LARGEST = 600_000  # bytes
 
 
 def notebooks():
     pytest.importorskip("nbclient", reason="the docs extra is not installed")
-    spec = importlib.util.spec_from_file_location("notebooks", EXAMPLES / "notebooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("examples/notebooks.py")
 
 
 def test_there_is_one_example_a_question():

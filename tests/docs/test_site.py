@@ -7,20 +7,16 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from scripts import ROOT, script
 
-ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
 
 
 def hook(name):
-    spec = importlib.util.spec_from_file_location(f"hook_{name}", DOCS / "hooks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(f"docs/hooks/{name}.py")
 
 
 @pytest.fixture(scope="module")

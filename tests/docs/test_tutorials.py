@@ -1,21 +1,16 @@
 """What stands in the pages runs as it is written, and what it prints is what the pages show."""
 
-import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from scripts import ROOT, script
 
-ROOT = Path(__file__).parent.parent.parent
 FOUND = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
 PAGES = ["index.md", "start.md", *(f"{page.parent.name}/{page.name}" for page in FOUND)]
 
-spec = importlib.util.spec_from_file_location("rehearse", ROOT / "docs" / "rehearse.py")
-rehearse = importlib.util.module_from_spec(spec)
-sys.modules["rehearse"] = rehearse
-spec.loader.exec_module(rehearse)
+rehearse = script("docs/rehearse.py")
 
 PAGE = """
 Text.

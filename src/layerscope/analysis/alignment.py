@@ -18,6 +18,7 @@ from layerscope.alignment import METHODS, Aligner, align_all, load_aligner
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, choose, log
 from layerscope.extract import attentions, extract
+from layerscope.extract.run import check_two
 from layerscope.measures import measure
 from layerscope.models import Model, load
 from layerscope.models.identity import tokenizer_fingerprint
@@ -169,8 +170,7 @@ class _Rows:
             return one, two
         whole = self._read(model, self.splits[0], sum(self.counts))
         n = len(next(iter(whole.values())))
-        if n < 2:
-            raise InputError(f"{self.task.name} has one row; at least one to learn from and one to score are needed.")
+        check_two(self.task.name, n)
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(n))
         cut = min(max(round(n * self.counts[0] / sum(self.counts)), 1), n - 1)  # one split serves both, its rows do not
         return {k: rows[order[:cut]] for k, rows in whole.items()}, {k: rows[order[cut:]] for k, rows in whole.items()}

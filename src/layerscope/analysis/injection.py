@@ -17,7 +17,7 @@ from layerscope.data import task as open_task
 from layerscope.errors import InputError, ModelError, check_seed, choose, log
 from layerscope.extract import Representations, extract
 from layerscope.extract.exam import LONGEST, Exam
-from layerscope.extract.run import check_limit
+from layerscope.extract.run import check_limit, check_two
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import evaluating
 from layerscope.store import digest
@@ -111,8 +111,7 @@ def _scored_on(data: Any, split: str | None, limit: int | None, train: int) -> t
     check_limit(limit)
     examples = data.split(split)
     if data.resolve(split) == data.resolve(None, learning=True):
-        if len(examples) < 2:
-            raise InputError(f"{data.name} has one row; at least one to learn from and one to score are needed.")
+        check_two(data.name, len(examples))
         train = min(train, len(examples) // 2)
         log.info("%s is learned from too: its first %d texts are not scored.", examples.split, train)
         examples = examples.take(slice(train, None))

@@ -16,7 +16,7 @@ from layerscope.tuning.strategy import Strategy
 
 
 def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[str, Any]:
-    """The same of a strategy in numbers."""
+    """What a strategy with numbers trains, and the multiply-adds of a token, forward and backward."""
     tuned = classifier_of(model, task)
     keep = LayerPlan.truncated(tuned.depth, int(strategy.head))
     work = Costs(tuned)

@@ -14,6 +14,7 @@ from layerscope.analysis.specialty import streamed
 from layerscope.data import Examples, Task
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, log
+from layerscope.extract.run import check_two
 from layerscope.models import Model, load
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 from layerscope.store import Store, atomic_folder, check_free, digest
@@ -166,8 +167,7 @@ def parts(task: Task, train_limit: int | None = None, validation_limit: int | No
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
     if train.split == validation.split:
-        if len(train) < 2:
-            raise InputError(f"{task.name} has one row; at least one to learn from and one to score are needed.")
+        check_two(task.name, len(train))
         order = np.random.default_rng(0).permutation(len(train))
         held = max(1, len(train) // _HELD_OUT)
         log.warning(

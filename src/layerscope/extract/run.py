@@ -110,6 +110,12 @@ def check_limit(limit: int | None) -> None:
         raise InputError(f"limit is {limit}; it must be a whole number of at least 1.")
 
 
+def check_two(task: str, n: int) -> None:
+    """Raise unless rows can be parted: some to learn from, the rest to score."""
+    if n < 2:
+        raise InputError(f"{task} has one row; at least one to learn from and one to score are needed.")
+
+
 class _Job:
     """One extraction: what determines it, and its pieces."""
 
