@@ -52,7 +52,8 @@ def tuned(job: Job, **changes: Any) -> dict[str, Any]:
     twin = seed == TWIN
     source = f"{'random:' if twin else ''}garden:{model}"
     run = ls.tune(source, task, seed=0 if twin else int(seed), **SETTINGS[task] | changes)
-    return {"score": run.score, "metric": run.result["metric"], "majority": run.result["majority"]}
+    found = {"score": run.score, "metric": run.result["metric"], "majority": run.result["majority"]}
+    return found | {"edition": ls.task(task).edition}
 
 
 def merge(job: Job, found: dict[str, Any], held_out: dict[str, float], path: Path) -> None:
@@ -67,6 +68,8 @@ def merge(job: Job, found: dict[str, Any], held_out: dict[str, float], path: Pat
         entry = record["tasks"].setdefault(task, {"seeds": {}, TWIN: None})
         entry["metric"], entry["majority"] = found["metric"], found["majority"]
         entry["settings"] = SETTINGS[task]
+        if found.get("edition"):
+            entry["edition"] = found["edition"]  # pydocs has other rows in another Python
         if seed == TWIN:
             entry[TWIN] = found["score"]
         else:

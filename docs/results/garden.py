@@ -2,16 +2,20 @@
 
 Run with: python docs/results/garden.py [--models bert-s0 roberta-s0 ..] [--limit 2000] [--train-limit N]. Each model is
 fine-tuned as garden/scores.py does it (a run that is in the store is not done again); SST-2 comes from LAYERSCOPE_DATA.
+What was found is kept in garden.json; with --models the page is written anew with the others as they were, and with
+--models alone (no names) nothing is measured and the page is written from garden.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent / "garden"), str(HERE.parent.parent / "garden" / "src")]
@@ -20,9 +24,11 @@ import scores  # noqa: E402 (the path above is where it is)
 
 import layerscope as ls  # noqa: E402
 
+FOUND = HERE / "garden.json"
 MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
 TASK = "sst2"
 NEAR = 0.02  # what a cut may cost
+_LIMITS = {"train_limit": "trained on the first", "limit": "scored on the first"}
 CHANGED = 0.05  # how much less CKA with the untuned model counts as changed by tuning
 
 
@@ -69,8 +75,8 @@ def sentences(blocks: ls.Blocks, across: Any, curve: Any) -> list[str]:
     ]
 
 
-def measured(name: str, limit: int | None, train_limit: int | None) -> tuple[list[str], Any]:
-    """A model's section and its truncation curve; its figure is written."""
+def measured(name: str, limit: int | None, train_limit: int | None) -> dict[str, Any]:
+    """What is said of a model, and its truncation curve; its figure is written."""
     changes = {} if train_limit is None else {"train_limit": train_limit}
     run = ls.tune(f"garden:{name}", TASK, seed=0, **scores.SETTINGS[TASK] | changes)
     tuned, original = run.model, f"garden:{name}"
@@ -78,58 +84,75 @@ def measured(name: str, limit: int | None, train_limit: int | None) -> tuple[lis
     same = ls.compare(tuned, names=[f"{name}, tuned"], **options)
     across = ls.compare(tuned, original, names=[f"{name}, tuned", name], **options)
     curve = ls.truncation_curve(tuned, TASK, limit=limit, max_length=128)
-    blocks = ls.blocks(same)
-    picture = HERE / f"garden-{name}.png"
-    ls.panels([same, across], picture)
-    section = [f"## {name}", "", f"![CKA of {name}]({picture.name})", ""]
-    section += [f"- {sentence}" for sentence in sentences(blocks, across, curve)]
-    return [*section, ""], curve
+    ls.panels([same, across], picture(name))
+    kept = ["layer", "score", "majority", "metric"]
+    return {
+        "sentences": sentences(ls.blocks(same), across, curve),
+        "curve": curve[kept].to_dict(orient="list"),
+        "limit": limit,
+        "train_limit": train_limit,
+    }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=list(MODELS))
-    parser.add_argument("--limit", type=int, default=None, help="rows of validation")
-    parser.add_argument("--train-limit", type=int, default=None, help="rows of train (to try things)")
-    options = parser.parse_args()
-    sections: list[str] = []
-    curves: dict[str, Any] = {}
-    for name in options.models:
-        section, curves[name] = measured(name, options.limit, options.train_limit)
-        sections += section
-        print("\n".join(section), flush=True)
-    ls.plot_truncation(curves, HERE / "garden-truncation.png")
-    command = "python docs/results/garden.py" + (f" --limit {options.limit}" if options.limit else "")
-    command += f" --train-limit {options.train_limit}" if options.train_limit else ""
-    command += "" if options.models == list(MODELS) else f" --models {' '.join(options.models)}"
-    layers = next(iter(curves.values()))["layer"].tolist()
+def picture(name: str) -> Path:
+    return HERE / f"garden-{name}.png"
+
+
+def shown(found: dict[str, Any]) -> dict[str, int]:
+    """In how many models each pattern shows."""
+    answers = [sentence.split(". ")[0].split(": ") for one in found.values() for sentence in one["sentences"]]
+    return {what: answers.count([what, "yes"]) for what in dict.fromkeys(what for what, _ in answers)}
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page, from what was found of each model."""
     lines = [
         "# Do the garden's models show the papers' pictures?",
         "",
-        f"Written by `{command}`. Each model is fine-tuned on SST-2 (`garden/scores.py` has the settings; seed 0) and",
-        "compared on validation by linear CKA of the summary token: its own layers with one another (FT-FT, left) and",
-        "with those of the model before tuning (FT-ORIG, right). Layer 0 has no value there: its summary token is the",
-        "same for every text. Phang et al. (2021) find a block of like layers at the top of a tuned model, unlike what",
-        "is below and unlike the untuned model's, and that these top blocks can be cut without training: the tuned",
-        "head reads a lower layer. Whether that shows here is computed from the numbers: blocks by `ls.blocks` (p",
-        "below 0.05, and the top block more like itself than like what is below), cuts by a loss of at most",
-        f"{100 * NEAR:.0f} points.",
+        "Written by `python docs/results/garden.py`. Each model is fine-tuned on SST-2 (`garden/scores.py` has the",
+        "settings; seed 0) and compared on validation by linear CKA of the summary token: its own layers with one",
+        "another (FT-FT, left) and with those of the model before tuning (FT-ORIG, right). Layer 0 has no value there:",
+        "its summary token is the same for every text. Phang et al. (2021) find a block of like layers at the top of a",
+        "tuned model, unlike what is below and unlike the untuned model's, and that these top blocks can be cut without",
+        "training: the tuned head reads a lower layer. Whether that shows here is computed from the numbers: blocks by",
+        "`ls.blocks` (p below 0.05, and the top block more like itself than like what is below), cuts by a loss of at",
+        f"most {100 * NEAR:.0f} points.",
         "",
-        *sections,
+        f"Of {len(found)} models: " + "; ".join(f"{what.lower()} in {n}" for what, n in shown(found).items()) + ".",
+        "",
+    ]
+    for name, one in found.items():
+        some = [f"{what} {one[key]:,} rows" for key, what in _LIMITS.items() if one[key] is not None]
+        lines += [f"## {name}" + (f" ({', '.join(some)})" if some else ""), ""]
+        lines += [f"![CKA of {name}]({picture(name).name})", "", *(f"- {line}" for line in one["sentences"]), ""]
+    columns = {name: dict(zip(one["curve"]["layer"], one["curve"]["score"], strict=True)) for name, one in found.items()}
+    lines += [
         "## Cut from the top, nothing trained",
         "",
         "![truncation curves](garden-truncation.png)",
         "",
-        "| layer that the head reads | " + " | ".join(curves) + " |",
-        "| --- |" + " --- |" * len(curves),
-        *(
-            f"| {layer} | "
-            + " | ".join(f"{curve.set_index('layer')['score'][layer]:.3f}" for curve in curves.values())
-            + " |"
-            for layer in layers
-        ),
+        "| layer that the head reads | " + " | ".join(columns) + " |",
+        "| --- |" + " --- |" * len(columns),
     ]
-    Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for layer in next(iter(columns.values())):
+        lines.append(f"| {layer} | " + " | ".join(f"{column[layer]:.3f}" for column in columns.values()) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--limit", type=int, default=None, help="rows of validation")
+    parser.add_argument("--train-limit", type=int, default=None, help="rows of train (to try things)")
+    options = parser.parse_args()
+    found = json.loads(FOUND.read_text(encoding="utf-8")) if FOUND.is_file() else {}
+    for name in options.models:
+        found[name] = measured(name, options.limit, options.train_limit)
+        FOUND.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(name, *found[name]["sentences"], sep="\n", flush=True)
+    Path(__file__).with_suffix(".md").write_text(page(found), encoding="utf-8")
+    curves = {name: pandas.DataFrame(one["curve"]) for name, one in found.items()}
+    ls.plot_truncation(curves, HERE / "garden-truncation.png")
 
 
 if __name__ == "__main__":

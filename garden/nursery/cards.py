@@ -75,8 +75,6 @@ def page(card: dict[str, Any]) -> str:
     ]
     if scores := card.get("scores"):
         lines += ["", "## Fine-tuned", "", *_scores(scores)]
-    if card.get("left_out"):
-        lines += ["", f"**Not part of the garden**: {card['left_out']}"]
     return "\n".join(lines) + "\n"
 
 
@@ -96,5 +94,6 @@ def _scores(scores: dict[str, Any]) -> list[str]:
         each = ", ".join(f"{score:.3f}" for score in found["seeds"].values())
         twin = "" if found.get("random") is None else f"{found['random']:.3f}"
         mean = sum(found["seeds"].values()) / len(found["seeds"])
-        lines.append(f"| {task} | {mean:.3f} | {each} | {twin} | {found['majority']:.3f} |")
+        edition = f" ({found['edition']})" if found.get("edition") else ""
+        lines.append(f"| {task}{edition} | {mean:.3f} | {each} | {twin} | {found['majority']:.3f} |")
     return lines

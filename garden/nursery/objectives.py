@@ -113,7 +113,8 @@ class Causal(Objective):
 class Replaced(Objective):
     """Replaced-token detection (Clark et al. 2020): a small generator fills masks, the network finds what is not real.
 
-    The loss is the generator's masked-LM loss plus `weight` times the detection loss over all tokens.
+    The loss is the generator's masked-LM loss plus `weight` times the detection loss over all tokens but special ones:
+    those are never replaced, and a summary token that learns to say so says nothing else (fine-tuning then failed).
     """
 
     def __init__(self, network: Any, share: float, generator: Any, weight: float = 50.0) -> None:
@@ -141,7 +142,9 @@ class Replaced(Objective):
         corrupted = tokens.scatter(1, positions, sampled)
         real = self.network.electra(input_ids=corrupted).last_hidden_state
         found = self.network.discriminator_predictions(real)
-        detection = F.binary_cross_entropy_with_logits(found.float(), (corrupted != tokens).float())
+        wrong = F.binary_cross_entropy_with_logits(found.float(), (corrupted != tokens).float(), reduction="none")
+        drawn = (tokens >= len(SPECIAL)).float()
+        detection = (wrong * drawn).sum() / drawn.sum()
         return {"loss": generated + self.weight * detection, "detection": detection, "generator": generated}
 
 

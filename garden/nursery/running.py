@@ -52,16 +52,16 @@ def run(options: argparse.Namespace) -> None:
     trainer = trainer_of(recipe, 1 - recipe.masked_first, out)
     objective = trainer.objective
     started = time.perf_counter()
-    steps = 0
+    steps, seconds = 0, 0.0
     if recipe.first is not None:
         before = trainer_of(recipe.first, recipe.masked_first, out / "first")
         before.run()
-        steps = before.step
+        steps, seconds = before.step, before.elapsed
         objective.network.base_model.load_state_dict(before.objective.network.base_model.state_dict())
     losses = trainer.run()
     save_model(objective, recipe, tokenizer, out)
     card = describe(trainer, steps + trainer.step, corpus.meta, losses, options)
-    card["seconds"] = round(trainer.elapsed)
+    card["seconds"] = round(seconds + trainer.elapsed)
     card["seconds_with_compiling"] = round(time.perf_counter() - started)
     cards.write(out, card)
     checkpoints.remove(out / "checkpoint")
@@ -112,9 +112,10 @@ def command(options: argparse.Namespace) -> str:
     """The command that made the model, with file names only."""
     length = f"--steps {options.steps}" if options.steps is not None else f"--minutes {options.minutes:g}"
     batch = f" --batch {options.batch}" if options.batch else ""
+    compiled = {None: "", True: " --compile", False: " --no-compile"}[options.compile]
     shards = " ".join(f"corpus/{shard.name}" for shard in options.shards)
     return (
-        f"python garden/pretrain.py train {Path(options.recipe).name} {shards} --seed {options.seed} {length}{batch} "
+        f"python garden/pretrain.py train {Path(options.recipe).name} {shards} --seed {options.seed} {length}{batch}{compiled} "
         f"--out garden/src/layerscope_garden/models/{options.out.name}"
     )
 

@@ -74,7 +74,9 @@ def test_the_replaced_tokens_come_from_the_generators_distribution():
     for i, j in np.ndindex(*positions.shape):
         picked = np.searchsorted(np.cumsum(probabilities[i, j]), float(batch["draw"][i, j]))
         corrupted[i, positions[i, j]] = min(int(picked), VOCABULARY - 1)
-    expected = objective.network(input_ids=corrupted, labels=(corrupted != tokens).float()).loss
+    counted = tokens >= len(SPECIAL)  # special tokens are never replaced, and do not count
+    logits, fake = objective.network(input_ids=corrupted).logits[counted], (corrupted != tokens)[counted]
+    expected = torch.where(fake, -logits.sigmoid().log(), -(1 - logits.sigmoid()).log()).mean()
     torch.testing.assert_close(found["detection"], expected)
     torch.testing.assert_close(found["loss"], found["generator"] + 50 * found["detection"])
 

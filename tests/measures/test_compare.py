@@ -130,6 +130,17 @@ def test_heat_maps(ending, reps, tmp_path):
         sim.plot(tmp_path / "map.gif")
 
 
+def test_nothing_of_a_figure_is_cut_off(reps, tmp_path):
+    from matplotlib.image import imread
+
+    wide = ls.compare(ls.Representations.from_arrays([reps[1]] * 13))
+    wide.plot(tmp_path / "one.png")
+    ls.panels([wide, wide], tmp_path / "two.png")
+    for name in ("one.png", "two.png"):
+        pixels = imread(tmp_path / name)[..., :3]
+        assert all((edge == 1).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])), name
+
+
 def test_mistakes_are_sentences(reps, task):
     with pytest.raises(InputError, match="cannot be compared row by row: one has 60 rows, the other 5"):
         ls.compare(reps, reps.select(rows=slice(5)))

@@ -130,7 +130,7 @@ def write(figure: Any, path: str | Path) -> None:
     choose("figure format", path.suffix.lower(), FORMATS)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=200, format=path.suffix.lower()[1:])
+        figure.savefig(temporary, dpi=200, format=path.suffix.lower()[1:], bbox_inches="tight")
 
 
 def _size(similarity: Similarity) -> tuple[float, float]:
