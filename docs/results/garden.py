@@ -113,10 +113,10 @@ def page(found: dict[str, Any]) -> str:
         "settings; seed 0) and compared on validation by linear CKA of the summary token: its own layers with one",
         "another (FT-FT, left) and with those of the model before tuning (FT-ORIG, right). Layer 0 has no value there:",
         "its summary token is the same for every text. Phang et al. (2021) find a block of like layers at the top of a",
-        "tuned model, unlike what is below and unlike the untuned model's, and that these top blocks can be cut without",
-        "training: the tuned head reads a lower layer. Whether that shows here is computed from the numbers: blocks by",
-        "`ls.blocks` (p below 0.05, and the top block more like itself than like what is below), cuts by a loss of at",
-        f"most {100 * NEAR:.0f} points.",
+        "tuned model, unlike what is below and unlike the untuned model's, and that these top blocks can be cut",
+        "without training: the tuned head reads a lower layer. Whether that shows is computed from the numbers: blocks",
+        "by `ls.blocks` (p below 0.05, and the top block more like itself than like what is below), cuts by a loss of",
+        f"at most {100 * NEAR:.0f} points.",
         "",
         f"Of {len(found)} models: " + "; ".join(f"{what.lower()} in {n}" for what, n in shown(found).items()) + ".",
         "",
@@ -125,7 +125,8 @@ def page(found: dict[str, Any]) -> str:
         some = [f"{what} {one[key]:,} rows" for key, what in _LIMITS.items() if one[key] is not None]
         lines += [f"## {name}" + (f" ({', '.join(some)})" if some else ""), ""]
         lines += [f"![CKA of {name}]({picture(name).name})", "", *(f"- {line}" for line in one["sentences"]), ""]
-    columns = {name: dict(zip(one["curve"]["layer"], one["curve"]["score"], strict=True)) for name, one in found.items()}
+    curves = {name: one["curve"] for name, one in found.items()}
+    columns = {name: dict(zip(curve["layer"], curve["score"], strict=True)) for name, curve in curves.items()}
     lines += [
         "## Cut from the top, nothing trained",
         "",

@@ -112,11 +112,11 @@ def command(options: argparse.Namespace) -> str:
     """The command that made the model, with file names only."""
     length = f"--steps {options.steps}" if options.steps is not None else f"--minutes {options.minutes:g}"
     batch = f" --batch {options.batch}" if options.batch else ""
-    compiled = {None: "", True: " --compile", False: " --no-compile"}[options.compile]
+    compiled = "" if options.compile is None else " --compile" if options.compile else " --no-compile"
     shards = " ".join(f"corpus/{shard.name}" for shard in options.shards)
     return (
-        f"python garden/pretrain.py train {Path(options.recipe).name} {shards} --seed {options.seed} {length}{batch}{compiled} "
-        f"--out garden/src/layerscope_garden/models/{options.out.name}"
+        f"python garden/pretrain.py train {Path(options.recipe).name} {shards} --seed {options.seed} {length}{batch}"
+        f"{compiled} --out garden/src/layerscope_garden/models/{options.out.name}"
     )
 
 
