@@ -6,6 +6,7 @@ import pytest
 import zoo
 
 import layerscope as ls
+from layerscope.analysis.alignment import _Rows
 from layerscope.analysis.injection import RANDOM_EMBEDDING, RANDOM_LABEL, random_labels, reads_summary
 from layerscope.errors import InputError
 
@@ -137,9 +138,26 @@ def test_one_split_is_cut_in_two(seeds, data):
     part = data.split("train")
     only = ls.task(pandas.DataFrame({"text": part.texts, "label": np.random.default_rng(3).integers(0, 2, len(part))}))
     found = ls.injection_study(*seeds, data, split="train", methods=["identity"], train=100)
-    assert found["n"].iloc[0] == 140
+    assert found["n"].iloc[0] == 120
     choice = ls.choose(seeds[0], only)
     assert abs(choice.probe.values.mean() - 0.5) < 0.1
+
+
+def test_a_file_sorted_by_label_is_drawn_from(seeds, data):
+    part = data.split("train")
+    rows = pandas.DataFrame({"text": part.texts, "label": [part.label_names[k] for k in part.labels]})
+    found = ls.injection_study(*seeds, rows.sort_values("label"), methods=["identity"], train=100)
+    assert found["n"].iloc[0] == 120
+    assert found["majority"].iloc[0] < 0.6
+
+
+@pytest.mark.parametrize("of", ["states", "attention"])
+def test_no_text_is_learned_from_and_scored(of, data):
+    """Words of one sentence are near copies of one another: they stay on one side."""
+    only = ls.task(pandas.DataFrame({"text": data.split("train").texts}))
+    rows = _Rows(only, None, of, "tokens", 60, 30, 128, 0)
+    assert [len(part) for part in rows.parts] == [60, 30]
+    assert not set(rows.parts[0].rows) & set(rows.parts[1].rows)
 
 
 def test_rows_that_do_not_correspond_are_refused(seeds, data):
@@ -189,6 +207,10 @@ def test_mistakes_are_sentences(seeds, data):
         ls.alignment_study(seeds, one, methods=["linear"])
     with pytest.raises(InputError, match="limit is 0"):
         ls.injection_study(*seeds, data, limit=0)
+    with pytest.raises(InputError, match="train is -3"):
+        ls.injection_study(*seeds, data, train=-3)
+    with pytest.raises(InputError, match="test is 0"):
+        ls.alignment_study(seeds, data, test=0)
     with pytest.raises(InputError, match="no alignment of 'words'; allowed: states, attention"):
         ls.alignment_study(seeds, data, of="words")
 

@@ -57,6 +57,7 @@ def test_multiple_choice(family):
     frame = ls.skip_map(opened, data)
     for row in frame.itertuples():
         assert ls.evaluate(ls.skip(opened, row.first, row.last), data) == row.score
+    assert (frame["whole"] == ls.evaluate(opened, data)).all()
 
 
 def test_the_curve_has_what_it_says():

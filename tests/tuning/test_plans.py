@@ -47,8 +47,11 @@ def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
     again = plan(model(), ls.task(whole), "full", "finetune", None, None, None, {"train_limit": 5})
     assert len(again.train) == 5
     assert again.validation.rows.tolist() == job.validation.rows.tolist()
-    with pytest.raises(InputError, match="Heads are trained on one split and scored on another"):
+    with pytest.raises(InputError, match=r"Heads are trained on one split of .* and scored on another"):
         ls.truncation_curve(model(kind="classifier"), ls.task(whole), mode="tuned")
+    two = ls.task({"train": whole, "validation": whole[:9]})
+    with pytest.raises(InputError, match="train was to serve for both"):
+        ls.truncation_curve(model(kind="classifier"), two, mode="tuned", split="train")
 
 
 def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch):

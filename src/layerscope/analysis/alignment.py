@@ -18,7 +18,7 @@ from layerscope.alignment import METHODS, Aligner, align_all, load_aligner
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, choose, log
 from layerscope.extract import attentions, extract
-from layerscope.extract.run import check_two
+from layerscope.extract.run import check_limit, parted
 from layerscope.measures import measure
 from layerscope.models import Model, load
 from layerscope.models.identity import tokenizer_fingerprint
@@ -158,44 +158,37 @@ class _Rows:
         max_length: int,
         seed: int,
     ) -> None:
-        self.splits = task.resolve(None, learning=True), task.resolve(None)
-        self.task, self.layers, self.pool, self.max_length, self.seed = task, layers, pool, max_length, seed
-        self.counts = train, test
+        check_limit(train, "train")
+        check_limit(test, "test")
+        learned, scored = parted(task, test / (train + test))
+        self.parts = learned.take(slice(train)), scored.take(slice(test))
+        self.options: dict[str, Any] = {"layers": layers, "max_length": max_length}
+        self.pool, self.seed = pool, seed
         self._read = self._attention if of == "attention" else self._states
-        self._identities: dict[str, Any] = {}  # of the first model's rows, by split
+        self._identities: dict[int, Any] = {}  # of the first model's rows, by part
 
     def of(self, model: Model) -> Sides:
-        if self.splits[0] != self.splits[1]:
-            one, two = (self._read(model, split, n) for split, n in zip(self.splits, self.counts, strict=True))
-            return one, two
-        whole = self._read(model, self.splits[0], sum(self.counts))
-        n = len(next(iter(whole.values())))
-        check_two(self.task.name, n)
-        order = torch.from_numpy(np.random.default_rng(self.seed).permutation(n))
-        cut = min(max(round(n * self.counts[0] / sum(self.counts)), 1), n - 1)  # one split serves both, its rows do not
-        return {k: rows[order[:cut]] for k, rows in whole.items()}, {k: rows[order[cut:]] for k, rows in whole.items()}
+        return self._read(model, 0), self._read(model, 1)
 
-    def _states(self, model: Model, split: str, count: int) -> dict[int, Tensor]:
-        options: dict[str, Any] = {"layers": self.layers, "limit": count, "max_length": self.max_length}
-        reps = extract(model, self.task, split=split, pool=self.pool, **options)
-        self._same(model, split, [reps.rows.units, *(part.tolist() for part in reps.rows.arrays().values())])
+    def _states(self, model: Model, part: int) -> dict[int, Tensor]:
+        reps = extract(model, self.parts[part], pool=self.pool, **self.options)
+        self._same(model, part, [reps.rows.units, *(values.tolist() for values in reps.rows.arrays().values())])
         return {layer: reps[layer] for layer in reps.layers}
 
-    def _attention(self, model: Model, split: str, count: int) -> dict[int, Tensor]:
+    def _attention(self, model: Model, part: int) -> dict[int, Tensor]:
         """(pairs of words or tokens, attention heads) of some pairs, the same for every model."""
-        units = "words" if self.task.split(split).words is not None else "tokens"
-        options: dict[str, Any] = {"layers": self.layers, "limit": count, "max_length": self.max_length}
-        found = attentions(model, self.task, split=split, pool=units, **options)
+        units = "words" if self.parts[part].words is not None else "tokens"
+        found = attentions(model, self.parts[part], pool=units, **self.options)
         sizes = [weights.shape[-1] ** 2 for weights in found[found.layers[0]]]
-        self._same(model, split, [units if units == "words" else tokenizer_fingerprint(model.tokenizer), sizes])
+        self._same(model, part, [units if units == "words" else tokenizer_fingerprint(model.tokenizer), sizes])
         generator = np.random.default_rng(self.seed)
         some = generator.permutation(sum(sizes))[:_ROWS]
         at = torch.from_numpy(np.sort(some))
         return {layer: torch.cat([w.flatten(1).T for w in found[layer]])[at] for layer in found.layers}
 
-    def _same(self, model: Model, split: str, identity: Any) -> None:
+    def _same(self, model: Model, part: int, identity: Any) -> None:
         """Raise a sentence unless the rows are those of the first model."""
-        first = self._identities.setdefault(split, (model.name, identity))
+        first = self._identities.setdefault(part, (model.name, identity))
         if first[1] != identity:
             raise InputError(
                 f"{first[0]} and {model.name} read different words or tokens of the same texts, so their rows do not "

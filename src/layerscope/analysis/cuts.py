@@ -79,15 +79,19 @@ def skip_map(
 ) -> pandas.DataFrame:
     """The score without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
 
-    Columns: first, last, score, parameters, macs. `max_span` limits how many blocks are left out at once.
+    Columns: first, last, score, whole (the score of the whole model), parameters, macs. `max_span` limits how many
+    blocks are left out at once.
     """
     found = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
-    chosen = contiguous(found.model.depth, max_span)
-    plans = [LayerPlan.skipped(found.model.depth, first, last) for first, last in chosen]
-    logits = sweep(found, plans, f"skip map of {found.model.name}")
-    frame = _frame(found, plans, [found.score(part) for part in logits])
+    depth = found.model.depth
+    chosen = contiguous(depth, max_span)
+    plans = [LayerPlan.skipped(depth, first, last) for first, last in chosen]
+    logits = sweep(found, [*plans, LayerPlan.truncated(depth, depth)], f"skip map of {found.model.name}")
+    *scores, whole = (found.score(part) for part in logits)
+    frame = _frame(found, plans, scores)
     frame.insert(0, "first", [first for first, _ in chosen])
     frame.insert(1, "last", [last for _, last in chosen])
+    frame.insert(3, "whole", whole)
     return frame
 
 

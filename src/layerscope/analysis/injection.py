@@ -14,10 +14,10 @@ from layerscope.alignment import METHODS, Aligner
 from layerscope.analysis.alignment import align_stored, usable
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, ModelError, check_seed, choose, log
+from layerscope.errors import InputError, ModelError, check_seed, choose
 from layerscope.extract import Representations, extract
 from layerscope.extract.exam import LONGEST, Exam
-from layerscope.extract.run import check_limit, check_two
+from layerscope.extract.run import check_limit, parted
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import evaluating
 from layerscope.store import digest
@@ -55,8 +55,8 @@ def injection_study(
     `layers` are the target's (None: the last; "all": 0..L); the source's layer of the same number is taken, its last
     for the target's last. Aligners learn from `train` texts of the train split: from summary tokens where the head
     reads nothing else (the last layer), from all real tokens (of at most 400 of the texts) below it. Where that is the
-    split to score on, its first half is learned from and the rest is scored. Floors: states drawn from a normal
-    distribution with the target's means and deviations, and labels drawn at random.
+    split to score on, one half is learned from and the other is scored. Floors: states drawn from a normal distribution
+    with the target's means and deviations, and labels drawn at random.
     """
     import pandas
 
@@ -67,10 +67,13 @@ def injection_study(
     chosen = usable(INJECTED, one.width, two.width) if methods is None else methods
     places = _places(one, two, layers)
     check(one, two, places)
-    examples, train = _scored_on(data, split, limit, train)
+    check_limit(limit)
+    check_limit(train, "train")
+    learned_from, scored = parted(data, 0.5, split)
+    examples = scored.take(slice(limit))
     _same_inputs(one, two, examples)
     exam = Exam(two, data, examples, _shorter(one, two, max_length))
-    learned = _Learned(one, two, places, data, train, exam.reading.max_length, seed)
+    learned = _Learned(one, two, places, learned_from.take(slice(train)), exam.reading.max_length, seed)
     variants: list[tuple[int, int, str, Act]] = []
     for at, taken in places:
         sides = learned.sides(at, taken)
@@ -106,18 +109,6 @@ def injection_study(
     return pandas.DataFrame(rows)
 
 
-def _scored_on(data: Any, split: str | None, limit: int | None, train: int) -> tuple[Examples, int]:
-    """The examples to score on, and how many texts of the train split may be learned from."""
-    check_limit(limit)
-    examples = data.split(split)
-    if data.resolve(split) == data.resolve(None, learning=True):
-        check_two(data.name, len(examples))
-        train = min(train, len(examples) // 2)
-        log.info("%s is learned from too: its first %d texts are not scored.", examples.split, train)
-        examples = examples.take(slice(train, None))
-    return examples.take(slice(limit)), train
-
-
 def _same_inputs(one: Model, two: Model, examples: Examples) -> None:
     """Raise a sentence where one model tells the texts of a pair apart by token types and the other has none."""
     kinds = ["token_type_ids" in inspect.signature(m.network.base_model.forward).parameters for m in (one, two)]
@@ -135,11 +126,10 @@ class _Learned:
     """The rows that aligners learn from: one pass a model for the summary token, one for all tokens."""
 
     def __init__(
-        self, source: Model, target: Model, places: Sequence[Place], task: Any, train: int, max_length: int, seed: int
+        self, source: Model, target: Model, places: Sequence[Place], texts: Examples, max_length: int, seed: int
     ) -> None:
         self.models, self.places = (source, target), places
-        self.task, self.train, self.max_length, self.seed = task, train, max_length, seed
-        self.split = task.resolve(None, learning=True)
+        self.texts, self.max_length, self.seed = texts, max_length, seed
         self._summary = reads_summary(target)
         self._passes: dict[bool, tuple[Representations, Representations]] = {}
 
@@ -154,12 +144,11 @@ class _Learned:
 
     def _pass(self, summary: bool) -> tuple[Representations, Representations]:
         if summary not in self._passes:
-            options: dict[str, Any] = {"split": self.split, "max_length": self.max_length}
-            options |= {"pool": "cls"} if summary else {"pool": "tokens", "special": True}
-            texts = self.train if summary else min(self.train, _TEXTS)
+            options: dict[str, Any] = {"max_length": self.max_length}
+            options |= {"pool": "cls"} if summary else {"pool": "tokens", "special": True, "limit": _TEXTS}
             chosen = [(theirs, own) for own, theirs in self.places if self._by_summary(own) == summary]
             one, two = (
-                extract(model, self.task, layers=sorted(set(layers)), limit=texts, **options)
+                extract(model, self.texts, layers=sorted(set(layers)), **options)
                 for model, layers in zip(self.models, zip(*chosen, strict=True), strict=True)
             )
             if len(one) != len(two):

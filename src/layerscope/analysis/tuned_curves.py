@@ -38,10 +38,10 @@ def trained_heads(
 ) -> np.ndarray:
     """The validation score of a head on every layer 0..L, all trained side by side on one stored pass."""
     train = examples_of(task, None, train_limit, learning=True)
-    if len(task.splits) == 1:
+    if train.split == validation.split:
         raise InputError(
-            f"Heads are trained on one split and scored on another, and {task.name} has one ({train.split}); give a "
-            "task with the splits train and validation."
+            f"Heads are trained on one split of {task.name} and scored on another, and {train.split} was to serve for "
+            "both; give a task with the splits train and validation, and no split= that is learned from."
         )
     spec = {
         "version": VERSION,
@@ -56,7 +56,7 @@ def trained_heads(
     def build(folder: Path) -> None:
         tuned = classifier_of(model, task, seed, new_head=new_head)
         heads = LayerHeads(tuned, range(model.depth + 1))
-        states = [_states(model, task, part, max_length) for part in (train, validation)]
+        states = [_states(model, part, max_length) for part in (train, validation)]
         groups = tuple(_group(part) for part in (train, validation))
         exam = Exam(tuned, task, validation)
         assert train.labels is not None
@@ -78,10 +78,9 @@ def trained_heads(
     return np.asarray(json.loads((folder / "heads.json").read_text(encoding="utf-8"))["scores"], dtype=float)
 
 
-def _states(model: Model, task: Task, part: Examples, max_length: int) -> torch.Tensor:
+def _states(model: Model, part: Examples, max_length: int) -> torch.Tensor:
     """(layers, rows, width) of the summary token, on the model's device."""
-    limit = len(part)
-    reps = extract(model, task, split=part.split, pool="cls", limit=limit, max_length=max_length)
+    reps = extract(model, part, pool="cls", max_length=max_length)
     return torch.stack([reps[layer] for layer in reps.layers]).to(model.device)
 
 

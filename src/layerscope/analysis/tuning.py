@@ -14,7 +14,7 @@ from layerscope.analysis.specialty import streamed
 from layerscope.data import Examples, Task
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, log
-from layerscope.extract.run import check_two
+from layerscope.extract.run import parted
 from layerscope.models import Model, load
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 from layerscope.store import Store, atomic_folder, check_free, digest
@@ -25,7 +25,7 @@ from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.training import ADAPTER, CHECKPOINT, RESULT, Job, read_result
 
 VERSION = 1
-_HELD_OUT = 5  # of a single split one row in so many is scored
+_HELD_OUT = 0.2  # of a single split
 
 
 @dataclass
@@ -84,7 +84,8 @@ class Runs:
         return float(self.scores.std(ddof=1) / len(self.runs) ** 0.5) if len(self.runs) > 1 else float("nan")
 
     def __repr__(self) -> str:
-        return f"Runs({self.mean:.4f} +- {self.error:.4f} over {len(self.runs)} seeds)"
+        spread = f" +- {self.error:.4f}" if len(self.runs) > 1 else ""
+        return f"Runs({self.mean:.4f}{spread} over {len(self.runs)} {'seeds' if len(self.runs) > 1 else 'seed'})"
 
 
 @overload
@@ -156,7 +157,7 @@ def plan(
 
 def parts(task: Task, train_limit: int | None = None, validation_limit: int | None = None) -> tuple[Examples, Examples]:
     """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
-    train, validation = task.split(learning=True), task.split()
+    train, validation = parted(task, _HELD_OUT)
     if train.labels is None or validation.labels is None:
         raise InputError(
             f"{task.name} has no labels, so there is nothing to learn; name the column that holds them (label=, "
@@ -166,15 +167,6 @@ def parts(task: Task, train_limit: int | None = None, validation_limit: int | No
         raise InputError(
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
-    if train.split == validation.split:
-        check_two(task.name, len(train))
-        order = np.random.default_rng(0).permutation(len(train))
-        held = max(1, len(train) // _HELD_OUT)
-        log.warning(
-            "%s has one split: %d of its %d rows are held out and scored, the others are learned from.",
-            *(task.name, held, len(train)),
-        )
-        train, validation = train.take(np.sort(order[held:])), train.take(np.sort(order[:held]))
     return train.take(slice(train_limit)), validation.take(slice(validation_limit))
 
 

@@ -98,22 +98,36 @@ def extract(
 
 
 def examples_of(source: Any, split: str | None, limit: int | None, *, learning: bool = False) -> Examples:
-    """The examples of a task argument's split, the first `limit` of them."""
+    """The examples of a task argument's split, or those that are given, the first `limit` of them."""
     check_limit(limit)
-    examples = task(source).split(split, learning=learning)
+    examples = source if isinstance(source, Examples) else task(source).split(split, learning=learning)
     return examples if limit is None else examples.take(slice(limit))
 
 
-def check_limit(limit: int | None) -> None:
+def check_limit(limit: int | None, name: str = "limit") -> None:
     """Raise unless `limit` is a number of examples, or none."""
     if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise InputError(f"limit is {limit}; it must be a whole number of at least 1.")
+        raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 
-def check_two(task: str, n: int) -> None:
-    """Raise unless rows can be parted: some to learn from, the rest to score."""
+def parted(data: Task, held: float, split: str | None = None) -> tuple[Examples, Examples]:
+    """The texts to learn from and those to score.
+
+    Where one split must serve for both, the share `held` of its texts is drawn and scored, the same for every seed.
+    """
+    train, scored = data.split(learning=True), data.split(split)
+    if train.split != scored.split:
+        return train, scored
+    n = len(train)
     if n < 2:
-        raise InputError(f"{task} has one row; at least one to learn from and one to score are needed.")
+        raise InputError(f"{data.name} has one row; at least one to learn from and one to score are needed.")
+    count = min(max(1, int(n * held)), n - 1)
+    log.warning(
+        "%s has one split for both: %d of its %d rows are held out and scored, the others are learned from.",
+        *(data.name if len(data.splits) == 1 else f"{data.name} ({train.split})", count, n),
+    )
+    order = np.random.default_rng(0).permutation(n)
+    return train.take(np.sort(order[count:])), train.take(np.sort(order[:count]))
 
 
 class _Job:

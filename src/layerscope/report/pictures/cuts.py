@@ -80,7 +80,8 @@ def skip_map(frame: pandas.DataFrame) -> list[Figure]:
     blocks = tuple(str(b) for b in range(1, depth + 1))
     figure = HeatmapFigure(
         title="Skip map",
-        shows=f"{metric} on {frame['task'].iloc[0]} without blocks first..last, nothing trained.",
+        shows=f"{metric} on {frame['task'].iloc[0]} without blocks first..last, nothing trained; the whole model "
+        f"scores {frame['whole'].iloc[0]:.4f}.",
         reading="The lowest cells of each column leave out one block, each step up leaves out one more. Bright "
         "cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
         caveat=caveat("The best of many cells is too good: layerscope advise scores its choice on other rows.", n),
