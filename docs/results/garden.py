@@ -1,9 +1,8 @@
 """Do the garden's models show the papers' pictures? CKA and truncation on SST-2, written to garden.md beside this.
 
-Run with: python docs/results/garden.py [--models bert-s0 roberta-s0 ..] [--limit 2000] [--train-limit N]. Each model is
-fine-tuned as garden/scores.py does it (a run that is in the store is not done again); SST-2 comes from LAYERSCOPE_DATA.
-What was found is kept in garden.json; with --models the page is written anew with the others as they were, and with
---models alone (no names) nothing is measured and the page is written from garden.json.
+Run with: python docs/results/garden.py. Each model is fine-tuned as garden/scores.py does it (a run that is in the
+store is not done again); SST-2 comes from LAYERSCOPE_DATA or the hub. The numbers are kept in garden.json, from which
+the page is written.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ import scores  # noqa: E402 (the path above is where it is)
 
 import layerscope as ls  # noqa: E402
 
-FOUND = HERE / "garden.json"
 MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
 TASK = "sst2"
 NEAR = 0.02  # what a cut may cost
-_LIMITS = {"train_limit": "trained on the first", "limit": "scored on the first"}
 CHANGED = 0.05  # how much less CKA with the untuned model counts as changed by tuning
 
 
@@ -51,32 +48,56 @@ def cuttable(curve: Any) -> int:
     return (kept.index(False) if False in kept else len(kept)) - 1
 
 
-def sentences(blocks: ls.Blocks, across: Any, curve: Any) -> list[str]:
-    """Whether the papers' pattern shows, from the numbers."""
-    depth = int(curve["layer"].max())
+def numbers(blocks: ls.Blocks, across: Any, curve: Any) -> dict[str, Any]:
+    """What the sentences are made of."""
     first, within, between = top_block(blocks)
-    shown = blocks.p_value < 0.05 and within > between
     values = np.asarray(across.values)
     layers = [int(layer) for layer in across.row_axis.layers]
     top, low = [i for i, k in enumerate(layers) if k >= first], [i for i, k in enumerate(layers) if 1 <= k < first]
     low_same, top_same = (float(np.nanmean([values[i, i] for i in part])) for part in (low, top))
-    cut, learned = cuttable(curve), float(curve["score"].max()) >= float(curve["majority"].iloc[0]) + 5 * NEAR
+    return {
+        "boundaries": list(blocks.boundaries),
+        "strength": blocks.strength,
+        "p": blocks.p_value,
+        "within": within,
+        "between": between,
+        "top_same": top_same,
+        "low_same": low_same,
+        "curve": curve[["layer", "score", "majority", "metric"]].to_dict(orient="list"),
+    }
+
+
+def answers(one: dict[str, Any]) -> dict[str, bool]:
+    """Whether each of the papers' patterns shows in a model."""
+    curve = pandas.DataFrame(one["curve"])
+    learned = float(curve["score"].max()) >= float(curve["majority"].iloc[0]) + 5 * NEAR
+    return {
+        "Blocks": one["p"] < 0.05 and one["within"] > one["between"],
+        "Tuning changes the top": one["low_same"] - one["top_same"] >= CHANGED,
+        "Top blocks can go": cuttable(curve) > 0 and learned,
+    }
+
+
+def sentences(one: dict[str, Any]) -> list[str]:
+    """The patterns, yes or no, with the numbers that say so."""
+    curve = pandas.DataFrame(one["curve"])
+    depth, first, cut = int(curve["layer"].max()), int(one["boundaries"][-1]), cuttable(curve)
     scored = dict(zip(curve["layer"], curve["score"], strict=True))
-    return [
-        f"Blocks: {'yes' if shown else 'no'}. The layers split at {', '.join(blocks.boundaries)} (strength "
-        f"{blocks.strength:.2f}, p = {blocks.p_value:.3g}); layers {first}..{depth} have a mean CKA of {within:.2f} "
-        f"with one another and of {between:.2f} with those below.",
-        f"Tuning changes the top: {'yes' if low_same - top_same >= CHANGED else 'no'}. A tuned layer and the same "
-        f"layer untuned have a mean CKA of {top_same:.2f} in layers {first}..{depth} and of {low_same:.2f} in layers "
-        f"1..{first - 1}.",
-        f"Top blocks can go: {'yes' if cut > 0 and learned else 'no'}. The whole model scores {scored[depth]:.3f}; "
-        f"{cut} of {depth} blocks can be cut from the top without training within {100 * NEAR:.0f} points "
-        f"({scored[depth - cut]:.3f})." + ("" if learned else " It has not learned the task, so that says nothing."),
+    said = [
+        f"The layers split at {', '.join(one['boundaries'])} (strength {one['strength']:.2f}, p = {one['p']:.3g}); "
+        f"layers {first}..{depth} have a mean CKA of {one['within']:.2f} with one another and of {one['between']:.2f} "
+        "with those below.",
+        f"A tuned layer and the same layer untuned have a mean CKA of {one['top_same']:.2f} in layers {first}..{depth} "
+        f"and of {one['low_same']:.2f} in layers 1..{first - 1}.",
+        f"The whole model scores {scored[depth]:.3f}; {cut} of {depth} blocks can be cut from the top without training "
+        f"within {100 * NEAR:.0f} points ({scored[depth - cut]:.3f}).",
     ]
+    shown = answers(one).items()
+    return [f"{what}: {'yes' if yes else 'no'}. {rest}" for (what, yes), rest in zip(shown, said, strict=True)]
 
 
-def measured(name: str, limit: int | None, train_limit: int | None) -> dict[str, Any]:
-    """What is said of a model, and its truncation curve; its figure is written."""
+def measured(name: str, limit: int | None, train_limit: int | None, out: Path) -> dict[str, Any]:
+    """A model's numbers; its figure is written."""
     changes = {} if train_limit is None else {"train_limit": train_limit}
     run = ls.tune(f"garden:{name}", TASK, seed=0, **scores.SETTINGS[TASK] | changes)
     tuned, original = run.model, f"garden:{name}"
@@ -84,28 +105,18 @@ def measured(name: str, limit: int | None, train_limit: int | None) -> dict[str,
     same = ls.compare(tuned, names=[f"{name}, tuned"], **options)
     across = ls.compare(tuned, original, names=[f"{name}, tuned", name], **options)
     curve = ls.truncation_curve(tuned, TASK, limit=limit, max_length=128)
-    ls.panels([same, across], picture(name))
-    kept = ["layer", "score", "majority", "metric"]
-    return {
-        "sentences": sentences(ls.blocks(same), across, curve),
-        "curve": curve[kept].to_dict(orient="list"),
-        "limit": limit,
-        "train_limit": train_limit,
-    }
+    ls.panels({"FT-FT": same, "FT-ORIG": across}, out / picture(name))
+    return numbers(ls.blocks(same), across, curve)
 
 
-def picture(name: str) -> Path:
-    return HERE / f"garden-{name}.png"
-
-
-def shown(found: dict[str, Any]) -> dict[str, int]:
-    """In how many models each pattern shows."""
-    answers = [sentence.split(". ")[0].split(": ") for one in found.values() for sentence in one["sentences"]]
-    return {what: answers.count([what, "yes"]) for what in dict.fromkeys(what for what, _ in answers)}
+def picture(name: str) -> str:
+    return f"garden-{name}.png"
 
 
 def page(found: dict[str, Any]) -> str:
-    """The page, from what was found of each model."""
+    """The page, from the numbers of each model."""
+    each = [answers(one) for one in found.values()]
+    shown = {what: sum(one[what] for one in each) for what in each[0]}
     lines = [
         "# Do the garden's models show the papers' pictures?",
         "",
@@ -118,13 +129,15 @@ def page(found: dict[str, Any]) -> str:
         "by `ls.blocks` (p below 0.05, and the top block more like itself than like what is below), cuts by a loss of",
         f"at most {100 * NEAR:.0f} points.",
         "",
-        f"Of {len(found)} models: " + "; ".join(f"{what.lower()} in {n}" for what, n in shown(found).items()) + ".",
+        f"Of {len(found)} models: " + "; ".join(f"{what.lower()} in {n}" for what, n in shown.items()) + ".",
+        "A yes can be weak: each is one tuning, a score on 872 sentences has a standard error of 1.3 points, and a top",
+        "block may begin low. The same tuning on a GPU gives somewhat other weights each time, so that scores differ",
+        "by up to a point from those of `garden/scores.json`.",
         "",
     ]
     for name, one in found.items():
-        some = [f"{what} {one[key]:,} rows" for key, what in _LIMITS.items() if one[key] is not None]
-        lines += [f"## {name}" + (f" ({', '.join(some)})" if some else ""), ""]
-        lines += [f"![CKA of {name}]({picture(name).name})", "", *(f"- {line}" for line in one["sentences"]), ""]
+        lines += [f"## {name}", "", f"![CKA of {name}]({picture(name)})", ""]
+        lines += [*(f"- {line}" for line in sentences(one)), ""]
     curves = {name: one["curve"] for name, one in found.items()}
     columns = {name: dict(zip(curve["layer"], curve["score"], strict=True)) for name, curve in curves.items()}
     lines += [
@@ -142,18 +155,24 @@ def page(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--limit", type=int, default=None, help="rows of validation")
-    parser.add_argument("--train-limit", type=int, default=None, help="rows of train (to try things)")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="measure these; the others stay as they were")
+    parser.add_argument("--page", action="store_true", help="measure nothing; write the page from garden.json")
+    parser.add_argument("--limit", type=int, default=None, help="rows of validation, to try things (with --out)")
+    parser.add_argument("--train-limit", type=int, default=None, help="rows of train, to try things (with --out)")
+    parser.add_argument("--out", type=Path, default=HERE, help="the folder to write into (default: beside this script)")
     options = parser.parse_args()
-    found = json.loads(FOUND.read_text(encoding="utf-8")) if FOUND.is_file() else {}
-    for name in options.models:
-        found[name] = measured(name, options.limit, options.train_limit)
-        FOUND.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(name, *found[name]["sentences"], sep="\n", flush=True)
-    Path(__file__).with_suffix(".md").write_text(page(found), encoding="utf-8")
+    if (options.limit or options.train_limit) and options.out == HERE:
+        parser.error("a limit is for trying things: name a folder of its own with --out")
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / "garden.json"
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    for name in () if options.page else options.models:
+        found[name] = measured(name, options.limit, options.train_limit, options.out)
+        kept.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(name, *sentences(found[name]), sep="\n", flush=True)
+    (options.out / "garden.md").write_text(page(found), encoding="utf-8")
     curves = {name: pandas.DataFrame(one["curve"]) for name, one in found.items()}
-    ls.plot_truncation(curves, HERE / "garden-truncation.png")
+    ls.plot_truncation(curves, options.out / "garden-truncation.png")
 
 
 if __name__ == "__main__":

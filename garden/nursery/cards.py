@@ -22,6 +22,8 @@ _HEADS = {
     "permuted": "The output matrix is the embedding matrix.",
 }
 
+_SUM = {"replaced": "; the loss is the generator's and 50 times that of detection"}
+
 
 def read(folder: Path) -> dict[str, Any]:
     return json.loads((folder / CARD).read_text(encoding="utf-8"))
@@ -53,11 +55,12 @@ def page(card: dict[str, Any]) -> str:
         f"| held out | {corpus['held']['articles']:,} articles, {corpus['held']['tokens']:,} tokens, chosen by their "
         "text |",
         f"| vocabulary | {card['vocabulary']:,} lower-cased WordPieces, the same for the whole garden |",
-        f"| steps | {card['steps']:,} of {card['batch']} sequences of {card['sequence_length']} tokens |",
+        f"| steps | {card['steps']:,} of {card['batch']} sequences of {card['sequence_length']} tokens"
+        f"{_masked(card)} |",
         f"| tokens | {card['tokens']:,} ({card['tokens'] / max(1, corpus['train']['tokens']):.1f} epochs) |",
         f"| learning rate | {card['learning_rate']:g}, warm-up, then straight down to 0; AdamW |",
         f"| seed | {card['seed']} |",
-        f"| held-out loss | {losses} |",
+        f"| held-out loss | {losses}{_SUM.get(card['objective'], '')} |",
         f"| trained on | {card['device']}, torch {card['torch']}, {card['seconds']:,} s |",
         "",
         f"{_HEADS[card['objective']]} The dropout in config.json is for fine-tuning; pre-training had none.",
@@ -81,6 +84,11 @@ def page(card: dict[str, Any]) -> str:
 def _before(card: dict[str, Any]) -> str:
     share = card.get("masked_first")
     return f"; before that, for {share:.0%} of the time, masked tokens in the same blocks" if share else ""
+
+
+def _masked(card: dict[str, Any]) -> str:
+    steps = card.get("masked_steps")
+    return f", the first {steps:,} on masked tokens" if steps else ""
 
 
 def _scores(scores: dict[str, Any]) -> list[str]:

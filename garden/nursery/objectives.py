@@ -114,7 +114,7 @@ class Replaced(Objective):
     """Replaced-token detection (Clark et al. 2020): a small generator fills masks, the network finds what is not real.
 
     The loss is the generator's masked-LM loss plus `weight` times the detection loss over all tokens but special ones:
-    those are never replaced, and a summary token that learns to say so says nothing else (fine-tuning then failed).
+    those are never replaced, and a summary token that learned to say so was of no use for fine-tuning.
     """
 
     def __init__(self, network: Any, share: float, generator: Any, weight: float = 50.0) -> None:

@@ -61,11 +61,14 @@ def run(options: argparse.Namespace) -> None:
     losses = trainer.run()
     save_model(objective, recipe, tokenizer, out)
     card = describe(trainer, steps + trainer.step, corpus.meta, losses, options)
+    card["masked_steps"] = steps
     card["seconds"] = round(seconds + trainer.elapsed)
     card["seconds_with_compiling"] = round(time.perf_counter() - started)
     cards.write(out, card)
     checkpoints.remove(out / "checkpoint")
-    shutil.rmtree(out / "first", ignore_errors=True)
+    if (out / "first").is_dir():
+        (out / "first" / "log.jsonl").replace(out / "first-log.jsonl")
+        shutil.rmtree(out / "first")
 
 
 def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) -> None:

@@ -9,6 +9,7 @@ import layerscope as ls
 from layerscope.analysis.alignment import _Rows
 from layerscope.analysis.injection import RANDOM_EMBEDDING, RANDOM_LABEL, random_labels, reads_summary
 from layerscope.errors import InputError
+from layerscope.extract.run import examples_of, parted
 
 QUICK = {"inn": {"steps": 100}, "mlp": {"steps": 100}}
 
@@ -146,9 +147,12 @@ def test_one_split_is_cut_in_two(seeds, data):
 def test_a_file_sorted_by_label_is_drawn_from(seeds, data):
     part = data.split("train")
     rows = pandas.DataFrame({"text": part.texts, "label": [part.label_names[k] for k in part.labels]})
-    found = ls.injection_study(*seeds, rows.sort_values("label"), methods=["identity"], train=100)
-    assert found["n"].iloc[0] == 120
-    assert found["majority"].iloc[0] < 0.6
+    found = ls.injection_study(*seeds, rows.sort_values("label"), methods=["identity"], train=30, limit=60)
+    assert found["n"].iloc[0] == 60
+    assert found["majority"].iloc[0] < 0.7
+    learned, scored = parted(ls.task(rows.sort_values("label")), 0.5, limits=(30, 60))
+    assert not set(learned.rows) & set(scored.rows)
+    assert all(0.3 < part.labels.mean() < 0.7 for part in (learned, scored))
 
 
 @pytest.mark.parametrize("of", ["states", "attention"])
@@ -211,6 +215,8 @@ def test_mistakes_are_sentences(seeds, data):
         ls.injection_study(*seeds, data, train=-3)
     with pytest.raises(InputError, match="test is 0"):
         ls.alignment_study(seeds, data, test=0)
+    with pytest.raises(InputError, match="there is no split 'validation' to take"):
+        examples_of(data.split("train"), "validation", None)
     with pytest.raises(InputError, match="no alignment of 'words'; allowed: states, attention"):
         ls.alignment_study(seeds, data, of="words")
 

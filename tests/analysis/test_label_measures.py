@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 import zoo
 from scipy.stats import linregress, pearsonr, spearmanr
 from sklearn.cross_decomposition import CCA
@@ -155,6 +156,17 @@ def test_probes_have_intervals_and_wins(planted):
 
 def halves(reps):
     return reps.select(rows=slice(200)), reps.select(rows=slice(200, None))
+
+
+def test_the_choices_of_a_text_stay_in_one_half():
+    from layerscope.analysis.labelled import halves
+    from layerscope.extract.rows import Rows
+
+    rows = Rows("t", "train", "", np.repeat(np.arange(10), 3), np.tile(np.arange(3), 10))
+    reps = ls.Representations({0: torch.zeros(30, 2)}, rows, np.repeat(np.arange(10) % 2, 3))
+    one, two = halves(reps)
+    assert (len(one), len(two)) == (15, 15)
+    assert not set(one.rows.row) & set(two.rows.row)
 
 
 def test_linear_probes(planted):

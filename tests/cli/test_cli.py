@@ -225,6 +225,7 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert done.returncode == 0, done.stderr
     assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png", "study-run"}
     assert "(l*+1, L, L) is left out" in done.stderr
+    assert "One seed gives no standard error" in done.stderr
     done = run_here("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
     assert "no learning rate" in done.stderr

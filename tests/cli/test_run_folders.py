@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 
+import pandas
 import pytest
 import zoo
 from typer.testing import CliRunner
@@ -95,6 +96,7 @@ def test_alignment_and_injection(model, words, run, tmp_path):
     found = ls.read_run(out / "align-run")
     assert [m["weights"] for m in found.models] == [fingerprint(ls.load(m)) for m in (model, other)]
     curves, table = found.figures
+    assert found.data["n"] == _rows(out / "alignment.csv")
     assert [one.name for one in curves.series] == ["linear", "cca"]
     assert table.table["method"] == ["linear", "cca", "pwcca"]
     assert "in place of" not in done.stderr
@@ -104,6 +106,7 @@ def test_alignment_and_injection(model, words, run, tmp_path):
     done = run("inject", model, other, "--task", words, "--layer", "all", "--method", "identity,linear", "-o", out)
     assert done.exit_code == 0, done.output
     assert "of the most frequent class" in done.output
+    assert ls.read_run(out / "inject-run").data["n"] == _rows(out / "injection.csv")
     curves, _ = ls.read_run(out / "inject-run").figures
     assert [one.name for one in curves.series] == ["identity", "linear", "random embedding", "random label"]
     assert {p.name for p in out.iterdir()} == {
@@ -114,13 +117,19 @@ def test_alignment_and_injection(model, words, run, tmp_path):
         run("align", model, other, "--task", words, "--method", "pls")
 
 
+def _rows(table):
+    """How many rows were scored."""
+    return int(pandas.read_csv(table)["n"].iloc[-1])
+
+
 def test_the_values_in_the_folder_are_the_command_s(model, words, run, tmp_path):
     done = run("truncate", model, "--task", words, "--curve", "--format", "json", "-o", tmp_path)
     scores = [row["score"] for row in json.loads(done.stdout)]
     curve, table = ls.read_run(tmp_path / "truncate-run").figures
     assert list(curve.series[0].y) == scores
     assert table.table["score"] == scores
-    run("skip", model, "--task", words, "--map", "-o", tmp_path)
+    done = run("skip", model, "--task", words, "--map", "-o", tmp_path)
+    assert f"the whole model scores {scores[-1]:.4f}" in " ".join(done.stdout.split())
     first, second = ls.read_run(tmp_path / "skip-run").figures
     for i, j, score in zip(*(second.table[name] for name in ("first", "last", "score")), strict=True):
         assert first.values[j - 1, i - 1] == score

@@ -20,7 +20,7 @@ def test_shares_divide_the_runs():
 
 def test_runs_are_merged_and_found_again(tmp_path):
     path = tmp_path / "scores.json"
-    found = {"score": 0.8, "metric": "accuracy", "majority": 0.5}
+    found = {"score": 0.8, "metric": "accuracy", "majority": 0.5, "edition": "CPython-3.12.3"}
     for seed in ("1", "0", "random"):
         scores.merge(
             ("bert-s0", "sst2", seed), found | {"score": 0.7 if seed == "random" else 0.8}, {"loss": 3.0}, path
@@ -28,6 +28,7 @@ def test_runs_are_merged_and_found_again(tmp_path):
     assert scores.read(path)["bert-s0"]["tasks"]["sst2"]["seeds"] == {"0": 0.8, "1": 0.8}
     assert scores.read(path)["bert-s0"]["tasks"]["sst2"]["random"] == 0.7
     assert scores.read(path)["bert-s0"]["held_out"] == {"loss": 3.0}
+    assert "| sst2 (CPython-3.12.3) | 0.800 |" in "\n".join(scores.cards._scores(scores.read(path)["bert-s0"]["tasks"]))
     assert scores._has(scores.read(path), "bert-s0", "sst2", "1")
     assert not scores._has(scores.read(path), "bert-s0", "sst2", "2")
     assert not scores._has(scores.read(path), "bert-s1", "sst2", "random")

@@ -76,8 +76,13 @@ def test_detection_goes_on_from_what_masked_tokens_taught(trained, monkeypatch):
         return loss
 
     monkeypatch.setattr(Trainer, "advance", watched)
-    trained("electra", "electra-two", "--steps", "10")
+    folder = trained("electra", "electra-two", "--steps", "10")
     assert torch.equal(blocks["begun"], blocks["taught"])
+    card = cards.read(folder)
+    assert (card["steps"], card["masked_steps"]) == (10, 4)
+    assert "tokens, the first 4 on masked tokens |" in cards.page(card)
+    assert (folder / "first-log.jsonl").is_file()
+    assert not (folder / "first").exists()
 
 
 def test_seeds_differ_and_the_same_seed_does_not(trained):

@@ -43,7 +43,7 @@ def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
     job = plan(model(), ls.task(whole), "full", "finetune", None, None, None, {})
     assert (len(job.train), len(job.validation)) == (40, 10)
     assert sorted([*job.train.rows, *job.validation.rows]) == list(range(50))
-    assert "10 of its 50 rows are held out and scored" in caplog.text
+    assert "of its 50 rows 10 are held out and scored, and 40 others" in caplog.text
     again = plan(model(), ls.task(whole), "full", "finetune", None, None, None, {"train_limit": 5})
     assert len(again.train) == 5
     assert again.validation.rows.tolist() == job.validation.rows.tolist()

@@ -160,8 +160,7 @@ class _Rows:
     ) -> None:
         check_limit(train, "train")
         check_limit(test, "test")
-        learned, scored = parted(task, test / (train + test))
-        self.parts = learned.take(slice(train)), scored.take(slice(test))
+        self.parts = parted(task, test / (train + test), limits=(train, test))
         self.options: dict[str, Any] = {"layers": layers, "max_length": max_length}
         self.pool, self.seed = pool, seed
         self._read = self._attention if of == "attention" else self._states

@@ -69,11 +69,10 @@ def injection_study(
     check(one, two, places)
     check_limit(limit)
     check_limit(train, "train")
-    learned_from, scored = parted(data, 0.5, split)
-    examples = scored.take(slice(limit))
+    learned_from, examples = parted(data, 0.5, split, (train, limit))
     _same_inputs(one, two, examples)
     exam = Exam(two, data, examples, _shorter(one, two, max_length))
-    learned = _Learned(one, two, places, learned_from.take(slice(train)), exam.reading.max_length, seed)
+    learned = _Learned(one, two, places, learned_from, exam.reading.max_length, seed)
     variants: list[tuple[int, int, str, Act]] = []
     for at, taken in places:
         sides = learned.sides(at, taken)

@@ -42,11 +42,11 @@ def several_classes(labels: Any, measure: str) -> np.ndarray:
 
 
 def halves(reps: Representations, seed: int = 0) -> tuple[Representations, Representations]:
-    """Two halves of the rows, drawn: where one split must serve for learning and for scoring."""
-    log.info("There is one split: half of its %d rows is learned from and the other half is scored.", len(reps))
-    order = np.random.default_rng(seed).permutation(len(reps))
-    one, two = (np.sort(order[k::2]) for k in (0, 1))
-    return reps.select(rows=one), reps.select(rows=two)
+    """The rows of two halves of the texts, drawn: where one split must serve for learning and for scoring."""
+    texts = np.unique(reps.rows.row)
+    log.warning("There is one split: half of its %d texts is learned from and the other half is scored.", len(texts))
+    first = np.isin(reps.rows.row, np.random.default_rng(seed).permutation(texts)[::2])
+    return reps.select(rows=np.flatnonzero(first)), reps.select(rows=np.flatnonzero(~first))
 
 
 def curve_of(

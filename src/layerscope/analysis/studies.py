@@ -100,6 +100,8 @@ def strategy_study(
             found.append((text, method, runs))
     if not found:
         raise InputError("No strategy is left to be studied.")
+    if len(seeds) == 1:
+        log.warning("One seed gives no standard error: the column error is NaN. Give more of them (seeds=, --seeds).")
     frame = frame_of(found)
     frame["inference_seconds"] = [_inference(runs) for _, _, runs in found]
     return frame

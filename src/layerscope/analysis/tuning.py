@@ -157,7 +157,7 @@ def plan(
 
 def parts(task: Task, train_limit: int | None = None, validation_limit: int | None = None) -> tuple[Examples, Examples]:
     """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
-    train, validation = parted(task, _HELD_OUT)
+    train, validation = parted(task, _HELD_OUT, limits=(train_limit, validation_limit))
     if train.labels is None or validation.labels is None:
         raise InputError(
             f"{task.name} has no labels, so there is nothing to learn; name the column that holds them (label=, "
@@ -167,7 +167,7 @@ def parts(task: Task, train_limit: int | None = None, validation_limit: int | No
         raise InputError(
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
-    return train.take(slice(train_limit)), validation.take(slice(validation_limit))
+    return train, validation
 
 
 def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:

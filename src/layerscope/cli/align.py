@@ -104,6 +104,7 @@ def align(
             pictures.alignment(frame, table),
             models=opened,
             examples=examples_of(data, None, test),
+            n=int(frame[frame["split"] == "test"]["n"].iloc[0]),
             pool=pool if of == "states" else None,
             of=of,
             train=train,

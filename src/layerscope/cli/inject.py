@@ -78,6 +78,7 @@ def inject(
             pictures.injection(frame),
             models=[one, two],
             examples=examples_of(data, split, limit),
+            n=int(first["n"]),
             train=train,
             start=start,
             max_length=max_length,

@@ -26,6 +26,8 @@ def models(
         if model is not None:
             raise InputError(f"--garden lists all its models; leave out {model!r}, or --garden.")
         show(_garden(), format, "Models of the garden; open one as garden:NAME")
+        if format is Format.table:
+            print("Losses of different objectives cannot be compared. Scores are means over the seeds of the tuning.")
         return
     if model is None:
         known = [

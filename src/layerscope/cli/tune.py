@@ -211,8 +211,6 @@ def _study(
     if not Team.current().is_main:
         return
     show(frame.to_dict("records"), format, title)
-    if format is Format.table and frame["seeds"].max() == 1:
-        print("One run has no standard error; --seeds 3 trains each strategy three times.")
     if out is not None:
         from layerscope.report import pictures
 

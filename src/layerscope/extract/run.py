@@ -100,6 +100,10 @@ def extract(
 def examples_of(source: Any, split: str | None, limit: int | None, *, learning: bool = False) -> Examples:
     """The examples of a task argument's split, or those that are given, the first `limit` of them."""
     check_limit(limit)
+    if isinstance(source, Examples) and split is not None:
+        raise InputError(
+            f"Examples of {source.split} were given, so there is no split {split!r} to take; leave it out."
+        )
     examples = source if isinstance(source, Examples) else task(source).split(split, learning=learning)
     return examples if limit is None else examples.take(slice(limit))
 
@@ -110,24 +114,28 @@ def check_limit(limit: int | None, name: str = "limit") -> None:
         raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 
-def parted(data: Task, held: float, split: str | None = None) -> tuple[Examples, Examples]:
-    """The texts to learn from and those to score.
+def parted(
+    data: Task, held: float, split: str | None = None, limits: tuple[int | None, int | None] = (None, None)
+) -> tuple[Examples, Examples]:
+    """The texts to learn from and those to score, at most so many of each.
 
-    Where one split must serve for both, the share `held` of its texts is drawn and scored, the same for every seed.
+    Where one split must serve for both, the share `held` of its texts is scored; both are drawn, the same for every
+    seed. Else they are the first ones of their splits.
     """
     train, scored = data.split(learning=True), data.split(split)
     if train.split != scored.split:
-        return train, scored
+        return train.take(slice(limits[0])), scored.take(slice(limits[1]))
     n = len(train)
     if n < 2:
         raise InputError(f"{data.name} has one row; at least one to learn from and one to score are needed.")
-    count = min(max(1, int(n * held)), n - 1)
-    log.warning(
-        "%s has one split for both: %d of its %d rows are held out and scored, the others are learned from.",
-        *(data.name if len(data.splits) == 1 else f"{data.name} ({train.split})", count, n),
-    )
+    count = min(max(1, int(n * held + 1e-9)), n - 1)
     order = np.random.default_rng(0).permutation(n)
-    return train.take(np.sort(order[count:])), train.take(np.sort(order[:count]))
+    learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
+    log.warning(
+        "%s (%s) is learned from and scored: of its %d rows %d are held out and scored, and %d others learned from.",
+        *(data.name, train.split, n, len(rest), len(learned)),
+    )
+    return train.take(learned), train.take(rest)
 
 
 class _Job:
