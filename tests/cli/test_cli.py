@@ -108,6 +108,7 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     }
     assert "cka over reviews (3 rows)" in done.stdout
     assert "nan: every row is the same, so nothing varies." in done.stdout
+    assert "with --pool mean that layer has values" in done.stdout
     done = run_here("compare", model, model, "--task", reviews, "--text", "review", "--format", "json")
     records = json.loads(done.stdout)
     assert len(records) == 25
@@ -122,6 +123,7 @@ def test_compare_prints_what_was_asked_for_beside_the_values(model, tmp_path):
     assert done.returncode == 0, done.stderr
     for heading in ("the lower end of the 90% interval", "the upper end of the 90% interval", "shuffled rows"):
         assert f"cka over lines (40 rows): {heading}\n" in done.stdout
+    assert "--pool mean" not in done.stdout
 
 
 def test_names_in_angle_brackets_are_not_lost():

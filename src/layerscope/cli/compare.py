@@ -87,8 +87,7 @@ def compare(
         if format is Format.json:
             continue
         _show_tables(similarity, ci)
-        for reason in dict.fromkeys(similarity.reasons.values()):
-            print(f"nan: {reason}.")
+        _show_reasons(similarity, pool)
         if blocks:
             cut = cuts[name]
             print(
@@ -118,9 +117,23 @@ def compare(
         print(f"Tables and figures are in {out}.")
 
 
+def _show_reasons(similarity: Similarity, pool: str) -> None:
+    """Why some values are undefined, and what most often helps."""
+    for reason in dict.fromkeys(similarity.reasons.values()):
+        print(f"nan: {reason}.")
+    for (row, column), reason in similarity.reasons.items():
+        layers = similarity.row_axis.layers[row], similarity.column_axis.layers[column]
+        if pool == "cls" and "0" in layers and reason.startswith("every row is the same"):
+            print("In layer 0 the summary token is the same for every text; with --pool mean that layer has values.")
+            return
+
+
 def _show_tables(similarity: Similarity, ci: float | None) -> None:
     """Layers by layers: the values, and what was asked for beside them."""
     title = f"{similarity.measure} over {similarity.provenance['task']} ({similarity.n} rows)"
+    one, two = ({*axis.models} for axis in (similarity.row_axis, similarity.column_axis))
+    if one != two:  # else the table says it itself
+        title += f", layers of {listed(sorted(one))} down, of {listed(sorted(two))} across"
     level = f"the {ci:.0%} interval" if ci else ""
     tables = {
         title: similarity.values,
