@@ -22,6 +22,7 @@ sys.path[:0] = [str(HERE.parent.parent / "garden"), str(HERE.parent.parent / "ga
 import scores  # noqa: E402 (the path above is where it is)
 
 import layerscope as ls  # noqa: E402
+from layerscope.store import write_json, write_text  # noqa: E402
 
 MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
 TASK = "sst2"
@@ -168,9 +169,9 @@ def main() -> None:
     found = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
     for name in () if options.page else options.models:
         found[name] = measured(name, options.limit, options.train_limit, options.out)
-        kept.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        write_json(kept, found)
         print(name, *sentences(found[name]), sep="\n", flush=True)
-    (options.out / "garden.md").write_text(page(found), encoding="utf-8")
+    write_text(options.out / "garden.md", page(found))
     curves = {name: pandas.DataFrame(one["curve"]) for name, one in found.items()}
     ls.plot_truncation(curves, options.out / "garden-truncation.png")
 

@@ -9,7 +9,7 @@ import layerscope as ls
 from layerscope.analysis.alignment import _Rows
 from layerscope.analysis.injection import RANDOM_EMBEDDING, RANDOM_LABEL, random_labels, reads_summary
 from layerscope.errors import InputError
-from layerscope.extract.run import examples_of, parted
+from layerscope.extract.run import examples_of
 
 QUICK = {"inn": {"steps": 100}, "mlp": {"steps": 100}}
 
@@ -139,7 +139,7 @@ def test_one_split_is_cut_in_two(seeds, data):
     part = data.split("train")
     only = ls.task(pandas.DataFrame({"text": part.texts, "label": np.random.default_rng(3).integers(0, 2, len(part))}))
     found = ls.injection_study(*seeds, data, split="train", methods=["identity"], train=100)
-    assert found["n"].iloc[0] == 120
+    assert found["n"].iloc[0] == 140
     choice = ls.choose(seeds[0], only)
     assert abs(choice.probe.values.mean() - 0.5) < 0.1
 
@@ -150,7 +150,7 @@ def test_a_file_sorted_by_label_is_drawn_from(seeds, data):
     found = ls.injection_study(*seeds, rows.sort_values("label"), methods=["identity"], train=30, limit=60)
     assert found["n"].iloc[0] == 60
     assert found["majority"].iloc[0] < 0.7
-    learned, scored = parted(ls.task(rows.sort_values("label")), 0.5, limits=(30, 60))
+    learned, scored = ls.task(rows.sort_values("label")).parted(0.5, limits=(30, 60))
     assert not set(learned.rows) & set(scored.rows)
     assert all(0.3 < part.labels.mean() < 0.7 for part in (learned, scored))
 

@@ -18,7 +18,7 @@ from layerscope.alignment import METHODS, Aligner, align_all, load_aligner
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, choose, log
 from layerscope.extract import attentions, extract
-from layerscope.extract.run import check_limit, parted
+from layerscope.extract.run import check_limit
 from layerscope.measures import measure
 from layerscope.models import Model, load
 from layerscope.models.identity import tokenizer_fingerprint
@@ -160,7 +160,7 @@ class _Rows:
     ) -> None:
         check_limit(train, "train")
         check_limit(test, "test")
-        self.parts = parted(task, test / (train + test), limits=(train, test))
+        self.parts = task.parted(test / (train + test), limits=(train, test))
         self.options: dict[str, Any] = {"layers": layers, "max_length": max_length}
         self.pool, self.seed = pool, seed
         self._read = self._attention if of == "attention" else self._states

@@ -17,7 +17,7 @@ from layerscope.data import task as open_task
 from layerscope.errors import InputError, ModelError, check_seed, choose
 from layerscope.extract import Representations, extract
 from layerscope.extract.exam import LONGEST, Exam
-from layerscope.extract.run import check_limit, parted
+from layerscope.extract.run import check_limit
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import evaluating
 from layerscope.store import digest
@@ -55,8 +55,8 @@ def injection_study(
     `layers` are the target's (None: the last; "all": 0..L); the source's layer of the same number is taken, its last
     for the target's last. Aligners learn from `train` texts of the train split: from summary tokens where the head
     reads nothing else (the last layer), from all real tokens (of at most 400 of the texts) below it. Where that is the
-    split to score on, one half is learned from and the other is scored. Floors: states drawn from a normal distribution
-    with the target's means and deviations, and labels drawn at random.
+    split to score on, at most half of it is learned from and the rest is scored. Floors: states drawn from a normal
+    distribution with the target's means and deviations, and labels drawn at random.
     """
     import pandas
 
@@ -69,7 +69,8 @@ def injection_study(
     check(one, two, places)
     check_limit(limit)
     check_limit(train, "train")
-    learned_from, examples = parted(data, 0.5, split, (train, limit))
+    held = max(0.5, 1 - train / len(data.split(split)))
+    learned_from, examples = data.parted(held, split, (train, limit))
     _same_inputs(one, two, examples)
     exam = Exam(two, data, examples, _shorter(one, two, max_length))
     learned = _Learned(one, two, places, learned_from, exam.reading.max_length, seed)

@@ -14,7 +14,6 @@ from layerscope.analysis.specialty import streamed
 from layerscope.data import Examples, Task
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, log
-from layerscope.extract.run import parted
 from layerscope.models import Model, load
 from layerscope.models.identity import fingerprint, tokenizer_fingerprint
 from layerscope.store import Store, atomic_folder, check_free, digest
@@ -157,7 +156,7 @@ def plan(
 
 def parts(task: Task, train_limit: int | None = None, validation_limit: int | None = None) -> tuple[Examples, Examples]:
     """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
-    train, validation = parted(task, _HELD_OUT, limits=(train_limit, validation_limit))
+    train, validation = task.parted(_HELD_OUT, limits=(train_limit, validation_limit))
     if train.labels is None or validation.labels is None:
         raise InputError(
             f"{task.name} has no labels, so there is nothing to learn; name the column that holds them (label=, "

@@ -119,11 +119,13 @@ def compare(
 
 def _show_reasons(similarity: Similarity, pool: str) -> None:
     """Why some values are undefined, and what most often helps."""
+    from layerscope.measures.registry import SAME
+
     for reason in dict.fromkeys(similarity.reasons.values()):
         print(f"nan: {reason}.")
     for (row, column), reason in similarity.reasons.items():
         layers = similarity.row_axis.layers[row], similarity.column_axis.layers[column]
-        if pool == "cls" and "0" in layers and reason.startswith("every row is the same"):
+        if pool == "cls" and "0" in layers and reason == SAME:
             print("In layer 0 the summary token is the same for every text; with --pool mean that layer has values.")
             return
 

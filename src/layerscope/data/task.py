@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from layerscope.data import pydocs
 from layerscope.data.examples import Examples
 from layerscope.data.labels import Labels, hidden, infer_labels, pick
@@ -109,6 +111,30 @@ class Task:
             self._examples[name] = examples
             self._tables.pop(name, None)
         return self._examples[name]
+
+    def parted(
+        self, held: float, split: str | None = None, limits: tuple[int | None, int | None] = (None, None)
+    ) -> tuple[Examples, Examples]:
+        """The examples to learn from and those to score, at most so many of each.
+
+        Where one split must serve for both, the share `held` of it is scored; both are drawn, the same for every seed.
+        Else they are the first ones of their splits.
+        """
+        train, scored = self.split(learning=True), self.split(split)
+        if train.split != scored.split:
+            return train.take(slice(limits[0])), scored.take(slice(limits[1]))
+        n = len(train)
+        if n < 2:
+            raise InputError(f"{self.name} has one row; at least one to learn from and one to score are needed.")
+        count = min(max(1, int(n * held + 1e-9)), n - 1)
+        order = np.random.default_rng(0).permutation(n)
+        learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
+        log.warning(
+            "%s (%s) is learned from and scored: of its %d rows %d are held out and scored, and %d others learned "
+            "from.",
+            *(self.name, train.split, n, len(rest), len(learned)),
+        )
+        return train.take(learned), train.take(rest)
 
     def is_here(self, split: str) -> bool:
         """Whether a split can be read without asking the hub."""

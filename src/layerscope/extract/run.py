@@ -114,30 +114,6 @@ def check_limit(limit: int | None, name: str = "limit") -> None:
         raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 
-def parted(
-    data: Task, held: float, split: str | None = None, limits: tuple[int | None, int | None] = (None, None)
-) -> tuple[Examples, Examples]:
-    """The texts to learn from and those to score, at most so many of each.
-
-    Where one split must serve for both, the share `held` of its texts is scored; both are drawn, the same for every
-    seed. Else they are the first ones of their splits.
-    """
-    train, scored = data.split(learning=True), data.split(split)
-    if train.split != scored.split:
-        return train.take(slice(limits[0])), scored.take(slice(limits[1]))
-    n = len(train)
-    if n < 2:
-        raise InputError(f"{data.name} has one row; at least one to learn from and one to score are needed.")
-    count = min(max(1, int(n * held + 1e-9)), n - 1)
-    order = np.random.default_rng(0).permutation(n)
-    learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
-    log.warning(
-        "%s (%s) is learned from and scored: of its %d rows %d are held out and scored, and %d others learned from.",
-        *(data.name, train.split, n, len(rest), len(learned)),
-    )
-    return train.take(learned), train.take(rest)
-
-
 class _Job:
     """One extraction: what determines it, and its pieces."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from layerscope.measures.registry import CONSTANT, Undefined
+from layerscope.measures.registry import CONSTANT, SAME, Undefined
 from layerscope.measures.work import Work
 
 _MOST_BYTES = 2 << 30
@@ -36,5 +36,5 @@ def gram_cka(products: Tensor, i: int, j: int) -> float:
     """CKA of views i and j from the products of their Gram matrices."""
     scale = float(products[i, i] * products[j, j])
     if not scale > 0:
-        raise Undefined("every row is the same, so nothing varies")
+        raise Undefined(SAME)
     return float(products[i, j]) / scale**0.5

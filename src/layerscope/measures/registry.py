@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
 Needs = Literal["moments", "rows", "attention"]
+SAME = "every row is the same, so nothing varies"
 CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
 _FILES = ("linear", "minibatch", "kernels", "neighbours", "attention")
 _REGISTRY: dict[str, Measure] = {}
@@ -74,7 +75,7 @@ class Measure:
         if len(x) < 2:
             raise Undefined("one row has no variation")
         if not (varies(x[:64]) or varies(x)):
-            raise Undefined("every row is the same, so nothing varies")
+            raise Undefined(SAME)
         assert self.factor is not None
         return self.factor(x, **{k: v for k, v in options.items() if k in _keywords(self.factor)})
 

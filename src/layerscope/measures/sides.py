@@ -9,7 +9,7 @@ from torch import Tensor
 
 from layerscope.errors import InputError
 from layerscope.measures.moments import Moments
-from layerscope.measures.registry import CONSTANT, Undefined
+from layerscope.measures.registry import CONSTANT, SAME, Undefined
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest do not count
 
@@ -28,7 +28,7 @@ class Side:
         """|X|_F^2 of the centred rows; raises if every row is the same."""
         total = float(torch.trace(self.scatter))
         if total <= CONSTANT * self.n * self._mean_square or total <= 0.0:
-            raise Undefined("every row is the same, so nothing varies")
+            raise Undefined(SAME)
         return total
 
     @cached_property
