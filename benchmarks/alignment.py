@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import layerscope as ls
-from layerscope.alignment.networks import INN
+from layerscope.alignment.aligners.inn import INN
 
 
 def seconds(action: Callable[[], object], device: str = "cpu") -> float:
@@ -44,13 +44,13 @@ def measure_cca(rows: int = 1600, width: int = 128) -> dict[str, float]:
         plain = CCA(width, scale=False)
         theirs = seconds(lambda: plain.fit(x.numpy(), y.numpy()))
     ours = min(seconds(lambda: ls.align(x, y, method="cca")) for _ in range(5))
-    found = ls.align(x, y, method="cca").report_["correlation"]
+    correlation = ls.align(x, y, method="cca").report_["correlation"]
     u, v = plain.transform(x.numpy(), y.numpy())
     wanted = np.mean([np.corrcoef(u[:, k], v[:, k])[0, 1] for k in range(width)])
     return {
         f"canonical map at width {width}, s": ours,
         "scikit-learn's CCA over it": theirs / ours,
-        "mean correlation, ours": found,
+        "mean correlation, ours": correlation,
         "mean correlation, scikit-learn": float(wanted),
     }
 
@@ -77,11 +77,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    found = measure_cca() | measure_networks(options.rows, options.width, options.layers, options.device)
+    measured = measure_cca() | measure_networks(options.rows, options.width, options.layers, options.device)
     if options.format == "json":
-        print(json.dumps(found, indent=1))
+        print(json.dumps(measured, indent=1))
         return
-    for name, value in found.items():
+    for name, value in measured.items():
         print(f"  {name:48} {value:10.4g}")
 
 

@@ -1,4 +1,4 @@
-"""Attention of two 12-block models with 12 attention heads a block, all pairs, against the papers' way.
+"""Attention of two 12-block models with 12 attention heads per block, all pairs, against the papers' way.
 
 Run with: python benchmarks/attention.py [--sentences 500] [--pairs 6] [--device cuda] [--clock cpu] [--format json]
 
@@ -24,10 +24,10 @@ from torch import Tensor
 from transformers import BertConfig, BertModel
 
 import layerscope as ls
-from layerscope.extract.attending import Attending, AttentionStreamer, Stack
-from layerscope.extract.run import examples_of
-from layerscope.measures.attention_work import AttentionWork, Panel
-from layerscope.measures.work import Groups
+from layerscope.extraction.attending import Attending, AttentionStreamer, Stack
+from layerscope.extraction.extracting import examples_of
+from layerscope.similarity.attention.comparing import AttentionArrival, Panel
+from layerscope.similarity.planning import Groups
 
 CLOCK = time.perf_counter
 DEPTH, HEADS = 12, 12
@@ -134,9 +134,9 @@ def paper_way(one: Callable[[Tensor, Tensor], Any], layers: Sentences, pairs: li
     return found
 
 
-def ours(name: str, work: AttentionWork, stacks: list[Stack]) -> Panel:
+def ours(name: str, arrival: AttentionArrival, stacks: list[Stack]) -> Panel:
     """The statistics of all pairs of heads of all pairs of layers."""
-    panel = Panel(work, [(0, 0), (0, 1), (1, 1)], False, [ls.measure(name)])
+    panel = Panel(arrival, [(0, 0), (0, 1), (1, 1)], False, [ls.measure(name)])
     for stack in stacks:
         panel.update(stack)
     return panel
@@ -155,12 +155,12 @@ def difference(name: str, panel: Panel, expected: list[Tensor], pairs: list[tupl
 
 def measure(found: list[ls.Model], stacks: list[Stack], sample: int) -> Iterator[tuple[str, float]]:
     layers = by_sentence(stacks)
-    work = AttentionWork(Groups(found, None), None, "pydocs", None, 1, Attending())
+    arrival = AttentionArrival(Groups(found, None), None, "pydocs", None, 1, Attending())
     every = [(i, j) for i in range(LAYERS) for j in range(i, LAYERS)]
     pairs = [every[k] for k in np.linspace(0, PAIRS - 1, sample).astype(int)]
     for name, one in PAPER.items():
-        ours(name, work, stacks[:2])  # warm up
-        taken, panel = seconds(lambda name=name: ours(name, work, stacks), ROUNDS)
+        ours(name, arrival, stacks[:2])  # warm up
+        taken, panel = seconds(lambda name=name: ours(name, arrival, stacks), ROUNDS)
         paper_way(one, layers, pairs[:1])
         naive, expected = seconds(lambda one=one: paper_way(one, layers, pairs), ROUNDS)
         yield f"{name}, s", taken

@@ -20,10 +20,11 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
-from layerscope.extract.encode import Item, encode
-from layerscope.extract.forward import Runner
-from layerscope.extract.reading import Reading
-from layerscope.extract.streaming import Batch, Streamer
+from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.forward import Runner
+from layerscope.extraction.loop import default_tokens
+from layerscope.extraction.reading import Reading
+from layerscope.extraction.streaming import Batch
 
 POOLS = ("cls", "mean", "words")
 
@@ -72,8 +73,7 @@ def throughput(source: str, texts: int, rounds: int) -> dict[str, float]:
     examples = ls.task("pydocs").split("train")
     examples = examples.take([i % len(examples) for i in range(texts)])
     reading = Reading()
-    budget = Streamer([model], None, reading).batch_tokens
-    assert budget is not None
+    budget = default_tokens(model.device)
     runner = Runner(model, None, reading)
     items = encode(model, examples, reading)
     prepared = {by: [runner.inputs(b) for b in batches(items, budget, by)] for by in (True, False)}
@@ -91,7 +91,7 @@ def throughput(source: str, texts: int, rounds: int) -> dict[str, float]:
     ratios = {f"extraction / bare forward, pool {pool}": taken["bare"] / taken[pool] for pool in POOLS}
     return ratios | {
         "batches by length / in the data's order": taken["order"] / taken["bare"],
-        "texts a second, pool cls": texts / taken["cls"],
+        "texts per second, pool cls": texts / taken["cls"],
     }
 
 

@@ -22,7 +22,8 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
-from layerscope.measures import Moments, matrix
+from layerscope.similarity import planning
+from layerscope.similarity.moments import Moments
 
 LAYERS, WIDTH, BATCH = 13, 768, 250
 PAIRS = LAYERS * (LAYERS + 1) // 2
@@ -111,9 +112,9 @@ def measure_cka(n: int, states: list[torch.Tensor]) -> dict[str, float]:
         "difference to float64, layers 0 and 1": abs(float(similarity.values[0, 1]) - exact),
     }
     if n < 2 * WIDTH:
-        cheaper, matrix.dual_is_cheaper = matrix.dual_is_cheaper, lambda work: False
+        cheaper, planning.grams_are_cheaper = planning.grams_are_cheaper, lambda views: False
         found["primal / dual"] = seconds(lambda: ls.compare(reps, measure="cka"), 3)[0] / ours
-        matrix.dual_is_cheaper = cheaper
+        planning.grams_are_cheaper = cheaper
     for name, run in peers.EXACT.items():
         if n <= peers.LIMIT[name] and (taken := _peer(run, states)) is not None:
             found[f"{name} / CKA"] = taken / ours

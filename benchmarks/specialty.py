@@ -14,10 +14,10 @@ import torch
 from transformers import BertConfig, BertModel
 
 import layerscope as ls
-from layerscope.extract.reading import Reading
-from layerscope.extract.streaming import Batch, Streamer
-from layerscope.tuning.heads import classifier_of
-from layerscope.tuning.layer_heads import LayerHeads
+from layerscope.evaluation.heads import classifier_of
+from layerscope.evaluation.layer_heads import LayerHeads
+from layerscope.extraction.reading import Reading
+from layerscope.extraction.streaming import Batch, Streamer
 
 
 class Nothing:

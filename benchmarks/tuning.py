@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=192)
     parser.add_argument("--width", type=int, default=384)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--join", type=int, default=1, help="docstrings a text")
+    parser.add_argument("--join", type=int, default=1, help="docstrings per text")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tokenizer")
     parser.add_argument("--format", choices=("table", "json"), default="table")
@@ -66,21 +66,21 @@ def main() -> None:
         task = joined(options.join)
         limits = {"train_limit": options.texts, "validation_limit": 128, "epochs": 3, "batch": options.batch}
         full = ls.tune(base, task, strategy="full", **limits)
-        yardstick = full.result["seconds_an_epoch"]
+        yardstick = full.seconds_per_epoch
         for strategy in STRATEGIES:
             cached, frozen = (ls.tune(base, task, strategy=strategy, cache=c, **limits) for c in (True, False))
             rows.append(
                 {
                     "strategy": strategy,
-                    "full / cached": yardstick / cached.result["seconds_an_epoch"],
-                    "full / frozen": yardstick / frozen.result["seconds_an_epoch"],
+                    "full / cached": yardstick / cached.seconds_per_epoch,
+                    "full / frozen": yardstick / frozen.seconds_per_epoch,
                     "goal": GOALS.get(strategy, float("nan")),
                     "score cached": cached.score,
                     "score frozen": frozen.score,
                 }
             )
     if options.format == "json":
-        print(json.dumps({"full, s an epoch": yardstick, "rows": rows}, indent=1))
+        print(json.dumps({"full, seconds per epoch": yardstick, "rows": rows}, indent=1))
         return
     print(f"12 blocks x {options.width}, {options.texts} texts, {options.device}: full fine-tuning {yardstick:.2f} s")
     for row in rows:

@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 PICTURE = Path(__file__).resolve().parent / "images" / "report.png"
-SHOWN = "#run-2"  # the run that is in the picture: layers
+SHOWN = "#record-2"  # the record that is in the picture: layers
 
 
 def main(report: str) -> None:
@@ -23,7 +23,7 @@ def main(report: str) -> None:
         )
         page = browser.new_page(viewport={"width": 1200, "height": 860}, color_scheme="light")
         page.goto(Path(report).resolve().as_uri())
-        page.locator(SHOWN).evaluate("run => run.scrollIntoView({behavior: 'instant'})")
+        page.locator(SHOWN).evaluate("record => record.scrollIntoView({behavior: 'instant'})")
         for x in (350, 300):  # the first one scrolls there, and what scrolls hides the tip
             page.locator(f"{SHOWN} svg.map").nth(1).hover(position={"x": x, "y": 90})
             page.wait_for_timeout(300)

@@ -17,9 +17,9 @@ options = {
     "validation_limit": 200,
     "max_length": 24,
 }
-runs = ls.tune("demo:minilm", "pydocs", strategy="full", seeds=[0, 1], **options)
-models = {f"seed {run.job.seed}": run.path / "checkpoint" for run in runs.runs}
-print(runs)
+trainings = ls.tune("demo:minilm", "pydocs", strategy="full", seeds=[0, 1], **options)
+models = {f"seed {training.job.seed}": training.path / "checkpoint" for training in trainings.trainings}
+print(trainings)
 
 # %% [markdown]
 # **Layer by layer, both ways.** `relative` is the squared error over the spread of the target. Guessing the mean has 1.
@@ -28,9 +28,9 @@ print(runs)
 study = ls.alignment_study(
     models, "pydocs", methods=["identity", "procrustes", "linear"], pairs=2, train=800, test=400, max_length=24
 )
-held_out = study[study["split"] == "test"]
+held_out = study.frame[study.frame["split"] == "test"]
 print(held_out.pivot_table(index="layer", columns="method", values="relative").round(3))
-ls.plot_alignment(study, "alignment.png")
+study.plot("alignment.png")
 Image("alignment.png", width=480)
 
 # %% [markdown]
@@ -41,8 +41,8 @@ one, two = models.values()
 injected = ls.injection_study(
     one, two, "pydocs", layers=[2, 4, 6], methods=["identity", "linear"], limit=200, train=300, max_length=24
 )
-print(injected.pivot(index="layer", columns="method", values="score").round(3))
-alone = injected.iloc[0]
+print(injected.frame.pivot(index="layer", columns="method", values="score").round(3))
+alone = injected.frame.iloc[0]
 print(f"alone: {alone['source_score']:.3f} and {alone['target_score']:.3f}, majority {alone['majority']:.3f}")
-ls.plot_injection(injected, "injection.png")
+injected.plot("injection.png")
 Image("injection.png", width=480)

@@ -17,14 +17,14 @@ options = {
     "validation_limit": 200,
     "max_length": 24,
 }
-runs = ls.tune("demo:minilm", "pydocs", strategy="full", seeds=[0, 1], **options)
-print(runs)
+trainings = ls.tune("demo:minilm", "pydocs", strategy="full", seeds=[0, 1], **options)
+print(trainings)
 
 # %% [markdown]
 # Rows are the summary token of 400 validation texts, as in the paper. One pass over the texts for each pair of models.
 
 # %%
-one, two = (run.path / "checkpoint" for run in runs.runs)
+one, two = (training.path / "checkpoint" for training in trainings.trainings)
 where = {"task": "pydocs", "pool": "cls", "measure": "cka", "limit": 400, "max_length": 24}
 pictures = {
     "ORIG - ORIG": ls.compare("demo:minilm", names=["ORIG"], **where),

@@ -17,22 +17,20 @@ options = {
     "validation_limit": 200,
     "max_length": 24,
 }
-run = ls.tune("demo:minilm", "pydocs", strategy="full", **options)
-model = run.path / "checkpoint"
-print(run)
+training = ls.tune("demo:minilm", "pydocs", strategy="full", **options)
+model = training.path / "checkpoint"
+print(training)
 
 # %% [markdown]
 # **The head on every layer.** UNTUNED trains nothing. TUNED trains the head further on each frozen layer.
 
 # %%
-import pandas
-
 short = {"limit": 300, "max_length": 24}
 untuned = ls.truncation_curve(model, "pydocs", **short)
 tuned = ls.truncation_curve(model, "pydocs", mode="tuned", train_limit=480, epochs=10, learning_rate=3e-3, **short)
-curves = {"UNTUNED": untuned, "TUNED": tuned}
-ls.plot_truncation(curves, "curve.png")
-print(pandas.DataFrame({name: curve["score"] for name, curve in curves.items()}).rename_axis("layer").round(3))
+curves = ls.Truncation.together({"UNTUNED": untuned, "TUNED": tuned})
+print(curves.frame.pivot(index="layer", columns="curve", values="score").round(3))
+curves.plot("curve.png")
 Image("curve.png", width=480)
 
 # %% [markdown]
@@ -40,7 +38,7 @@ Image("curve.png", width=480)
 
 # %%
 spans = ls.skip_map(model, "pydocs", **short)
-ls.plot_skip_map(spans, "skip.png")
+spans.plot("skip.png")
 Image("skip.png", width=400)
 
 # %% [markdown]
@@ -51,11 +49,12 @@ advice = ls.advise(model, "pydocs", tolerance=0.03, evaluations=20, **short)
 print(advice)
 
 # %% [markdown]
-# **Save it.** The folder is reopened and compared before `save` returns; plain transformers opens it.
+# **Save it.** The score goes on the card of the checkpoint. The folder is reopened and compared before `save` returns;
+# plain transformers opens it.
 
 # %%
 from transformers import AutoModelForSequenceClassification
 
-folder = ls.save(advice.model, "small")
+folder = ls.save(advice.model, "small", scores=advice.score)
 small = AutoModelForSequenceClassification.from_pretrained(folder)
 print(small.config.num_hidden_layers, "blocks,", f"{small.num_parameters():,} parameters")

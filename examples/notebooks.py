@@ -40,7 +40,7 @@ def notebook(script: str) -> Any:
     made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     for number, (kind, text) in enumerate(cells(script)):
         cell = nbformat.v4.new_markdown_cell(text) if kind == "markdown" else nbformat.v4.new_code_cell(text)
-        cell["id"] = f"cell-{number}"  # the same in every run
+        cell["id"] = f"cell-{number}"  # the same whenever it is made
         made.cells.append(cell)
     return made
 

@@ -17,10 +17,12 @@ Image("choice.png", width=480)
 # nu is least where classes lie far apart for their size. What would each strategy cost?
 
 # %%
-print(choice.table[["strategy", "resolved", "trained", "forward", "backward"]].to_string(index=False))
+columns = ["strategy", "resolved", "trainable", "forward", "backward"]
+print(choice.strategies.frame[columns].to_string(index=False))
 
 # %% [markdown]
-# `forward` and `backward` are multiply-adds of a token. Now some, trained; with two seeds, so that there is a spread.
+# `forward` and `backward` are multiply-adds per token. Now some of them are trained, with two seeds each, so that there
+# is a spread.
 
 # %%
 options = {
@@ -34,8 +36,8 @@ options = {
 study = ls.strategy_study(
     "demo:minilm", "pydocs", strategies=["(6, 6, 6)", "(5, 6, 6)", "(3, 4, 4)", "head-only"], seeds=[0, 1], **options
 )
-print(study[["strategy", "tuned_layers", "score", "error"]].round(3).to_string(index=False))
-ls.plot_strategies(study, "study.png")
+print(study.frame[["strategy", "tuned_layers", "score", "error"]].round(3).to_string(index=False))
+study.plot("study.png")
 Image("study.png", width=480)
 
 # %% [markdown]

@@ -5,7 +5,8 @@
     python garden/scores.py --share 0/4                      # one of four processes that divide the work
     python garden/scores.py --check                          # trains nothing; says what falls short
 
-SST-2 is read from LAYERSCOPE_DATA or the hub. Every run is kept in layerscope's store, so that it is never done twice.
+SST-2 is read from LAYERSCOPE_DATA or the hub. Every training is kept in layerscope's store, so that it is never
+done twice.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ Job = tuple[str, str, str]  # model, task, seed (or TWIN)
 
 
 def jobs(models: list[str], tasks: list[str], seeds: list[int], share: tuple[int, int] = (0, 1)) -> list[Job]:
-    """The runs of one of several processes; those of one seed of all models come before those of the next."""
+    """The trainings of one of several processes; those of one seed of all models come before those of the next."""
     return [(m, t, s) for s in (*map(str, seeds), TWIN) for t in tasks for m in models][share[0] :: share[1]]
 
 
 def tuned(job: Job, **changes: Any) -> dict[str, Any]:
-    """One run: its score, the metric and what the majority class gets."""
+    """One training: its score, the metric and what the majority class gets."""
     import layerscope as ls
 
     model, task, seed = job
     twin = seed == TWIN
     source = f"{'random:' if twin else ''}garden:{model}"
-    run = ls.tune(source, task, seed=0 if twin else int(seed), **SETTINGS[task] | changes)
-    found = {"score": run.score, "metric": run.result["metric"], "majority": run.result["majority"]}
+    training = ls.tune(source, task, seed=0 if twin else int(seed), **SETTINGS[task] | changes)
+    found = {"score": training.score, "metric": training.metric, "majority": training.majority}
     return found | {"edition": ls.task(task).edition}
 
 
 def merge(job: Job, found: dict[str, Any], held_out: dict[str, float], path: Path) -> None:
-    """Add one run to scores.json; several processes may do so at once."""
+    """Add one training to scores.json; several processes may do so at once."""
     from filelock import FileLock
 
     model, task, seed = job
@@ -84,7 +85,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def shortfalls(scores: dict[str, Any]) -> list[str]:
-    """What is not good enough, a sentence each."""
+    """What is not good enough, one sentence each."""
     found = []
     for model, record in scores.items():
         for task, entry in record["tasks"].items():
@@ -143,7 +144,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--models", nargs="+", default=names, choices=names)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--share", default="0/1", help="i/n: do every n-th run, from the i-th on")
+    parser.add_argument("--share", default="0/1", help="i/n: do every n-th training, from the i-th on")
     parser.add_argument("--limit", type=int, default=None, help="train on so many rows only (to try things)")
     parser.add_argument("--out", type=Path, default=SCORES)
     parser.add_argument("--check", action="store_true", help="train nothing, write the cards, say what falls short")

@@ -1,24 +1,20 @@
-"""Made-up runs with every kind of figure, for tests of run folders, of the report and of figures for papers."""
+"""Made-up records with every kind of figure, for tests of records, of the report and of figures for papers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from layerscope.report import RunRecord
-from layerscope.report.values import (
-    BarsFigure,
-    BoxFigure,
-    CurveFigure,
-    HeatmapFigure,
-    Point,
-    ScatterFigure,
-    Series,
-    Side,
-    TableFigure,
-)
+from layerscope.drawing.figure import Side
+from layerscope.drawing.figures.bars import BarsFigure
+from layerscope.drawing.figures.box import BoxFigure
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.figures.scatter import Point, ScatterFigure
+from layerscope.drawing.figures.table import TableFigure
+from layerscope.results.record import Record
 
 SCRIPT = "<script>alert(1)</script>"
-WORDS = {"shows": "What is drawn.", "reading": "How it is read.", "caveat": "What to mind."}
+WORDS = {"shows": "What is drawn.", "reading": "How it is read.", "caveat": "What to keep in mind."}
 
 
 def heatmap(models=("base", "tuned"), layers=7, measure="cka", seed=0, **changes) -> HeatmapFigure:
@@ -53,7 +49,7 @@ def heatmap(models=("base", "tuned"), layers=7, measure="cka", seed=0, **changes
     return HeatmapFigure(**{**given, **changes})
 
 
-def every_kind(name: str = "base") -> RunRecord:
+def every_kind(name: str = "base") -> Record:
     """A run with every kind of figure; `name` is that of a model and stands wherever names stand."""
     layers = tuple(float(k) for k in range(7))
     rise = tuple(0.5 + 0.06 * k for k in layers)
@@ -105,22 +101,22 @@ def every_kind(name: str = "base") -> RunRecord:
             reading="Sort them.",
         ),
     ]
-    return RunRecord(
+    return Record(
         kind="compare",
-        title=f"A run of {name}",
+        title=f"A record of {name}",
         figures=figures,
         findings=[f"The finding is {name}."],
         command=f"layerscope compare '{name}'",
         models=[{"name": name, "class": "BertModel", "blocks": 6, "weights": "ab" * 16}],
         data={"task": name, "split": "validation", "fingerprint": "cd" * 16, "n": 872},
         settings={"pool": "cls", "seed": 0},
-        versions={"layerscope": "0.1.0", "torch": "2.13.0"},
+        versions={"layerscope": "0.2.0", "torch": "2.13.0"},
         created="2026-11-15T12:00:00+00:00",
         seconds=12.5,
     )
 
 
-def degenerate() -> RunRecord:
+def degenerate() -> Record:
     """Figures with next to nothing in them."""
     nan = float("nan")
     one = Side("layer", ("m",), ("0",))
@@ -137,11 +133,11 @@ def degenerate() -> RunRecord:
         ScatterFigure(title="one", **WORDS, points=(Point(1.0, 1.0, "p", "s"), Point(nan, 1.0, "q", "s")), **axes),
         TableFigure.of([], title="empty", **WORDS),
     ]
-    return RunRecord(kind="none", title="Next to nothing", figures=figures)
+    return Record(kind="none", title="Next to nothing", figures=figures)
 
 
-def large(tasks: int = 12, models: int = 3, layers: int = 25) -> list[RunRecord]:
-    """What a study of many tasks gives: tasks x models x four pictures, a run a task, with intervals."""
+def large(tasks: int = 12, models: int = 3, layers: int = 25) -> list[Record]:
+    """What a study of many tasks gives: tasks x models x four pictures, one record per task, with intervals."""
     pictures = ("ORIG-ORIG", "FT-ORIG", "FT-FT", "FT[1]-FT[2]")
     runs = []
     for t in range(tasks):
@@ -154,5 +150,5 @@ def large(tasks: int = 12, models: int = 3, layers: int = 25) -> list[RunRecord]
                 found.append(heatmap(names, layers, seed=97 * t + 7 * m + k, facets=facets, title=title))
         # three of the pictures stand alone, so that many heat maps are on the page besides those that take turns
         alone = [heatmap((f"model-{m}",), layers, seed=t, group="", title=f"task-{t}: {m}") for m in range(models)]
-        runs.append(RunRecord(kind="compare", title=f"task-{t}", figures=[*found, *alone]))
+        runs.append(Record(kind="compare", title=f"task-{t}", figures=[*found, *alone]))
     return runs

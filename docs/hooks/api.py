@@ -19,23 +19,22 @@ GROUPS = {
     "Representations": ["extract", "Representations", "stream", "attentions", "Attentions"],
     "Compare": [
         *("compare", "Similarity", "measures", "measure", "Moments", "panels", "compare_weights"),
-        *("localization", "blocks", "Blocks", "Curve"),
+        *("localization", "blocks", "Blocks"),
     ],
     "Cut": [
-        *("evaluate", "truncation_curve", "skip_map", "advise", "Advice", "truncate", "skip", "cut", "LayerPlan"),
-        *("save", "plot_truncation", "plot_skip_map"),
+        *("evaluate", "Score", "truncation_curve", "Truncation", "skip_map", "SkipMap", "advise", "Advice"),
+        *("truncate", "skip", "cut", "LayerPlan", "save"),
     ],
     "Tune": [
         *("specialty", "probe", "agreement", "smoothness", "choose", "Choice", "label_cca", "mutual_information"),
-        *("numerical_rank", "nuclear_norm", "imbalance", "scarcity", "specialty_study", "plot_robustness"),
-        *("Strategy", "strategies", "training_cost", "tune", "Run", "Runs", "copy_run", "strategy_study"),
-        "plot_strategies",
+        *("numerical_rank", "nuclear_norm", "imbalance", "scarcity", "specialty_study", "Strategy", "strategies"),
+        *("training_cost", "tune", "Training", "Trainings", "strategy_study"),
     ],
     "Align": [
-        *("align", "Aligner", "load_aligner", "alignment_study", "alignment_table", "plot_alignment"),
-        *("synthetic_study", "inject", "Injection", "injection_study", "plot_injection"),
+        *("align", "Aligner", "load_aligner", "alignment_study", "synthetic_study", "inject", "Injection"),
+        "injection_study",
     ],
-    "Report": ["report", "figures", "read_run", "write_run", "RunRecord"],
+    "Results and records": ["Result", "Curve", "Record", "read_record", "write_record", "report", "figures"],
     "Errors and version": ["LayerscopeError", "__version__"],
 }
 
@@ -69,7 +68,7 @@ def _entry(name: str, home: str) -> str:
 
 
 def places() -> dict[str, str]:
-    """Each public name with the path of its definition, such as layerscope.measures.comparing.compare."""
+    """Each public name with the path of its definition, such as layerscope.similarity.comparing.compare."""
     tree = ast.parse((SOURCE / "layerscope/__init__.py").read_text(encoding="utf-8"))
     values = {
         node.targets[0].id: ast.literal_eval(node.value)

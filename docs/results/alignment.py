@@ -47,28 +47,28 @@ def written(frame: pandas.DataFrame, command: str, n: int, width: int) -> str:
 
 def _sentences(mean: pandas.Series) -> list[str]:
     """What agrees with the paper and what does not, from the figures."""
-    found = []
+    sentences = []
     for truth in ("inn", "rotated inn"):
         errors = mean[truth, 0.0].drop(["identity", "mean"], errors="ignore").sort_values()
         best, second = errors.index[:2]
         linear = mean[truth, 0.0, "linear"]
-        found.append(
+        sentences.append(
             f"- Truth `{truth}`: {best} is best ({errors.iloc[0]:.4f}), then {second} ({errors.iloc[1]:.4f}); linear "
             f"regression, solved in closed form with a ridge, reaches {linear:.4f}."
         )
     wins = mean["inn", 0.0].drop(["identity", "mean"]).idxmin() == "inn"
     still = mean["rotated inn", 0.0].drop(["identity", "mean"]).idxmin() == "inn"
-    found.append(
+    sentences.append(
         f"- The paper's order (the invertible network first) {'holds' if wins else 'does not hold'} where the truth "
         f"splits the same features as the learner, and {'holds' if still else 'does not hold'} in rotated coordinates, "
         "where the learner is told nothing of the truth's form."
     )
     order = mean["inn", 0.0]
-    found.append(
+    sentences.append(
         "- The paper's linear regression (1.09, trained by gradient steps that hardly move) is its worst method; "
         f"solved, it is {'better' if order['linear'] < order['cca'] else 'worse'} than CCA here."
     )
-    return found
+    return sentences
 
 
 def main() -> None:
@@ -78,11 +78,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     reps = ls.extract(options.model, "pydocs", split="train", pool="mean", limit=options.limit)
-    frame = ls.synthetic_study(reps, repeats=options.repeats)
-    started = ls.synthetic_study(
-        reps, repeats=options.repeats, methods=["inn"], options={"inn": {"start": "linear"}}
-    ).assign(method=STARTED)
-    frame = pandas.concat([frame, started], ignore_index=True)
+    plain = ls.synthetic_study(reps, repeats=options.repeats)
+    started = ls.synthetic_study(reps, repeats=options.repeats, methods=["inn"], options={"inn": {"start": "linear"}})
+    frame = pandas.concat([plain.frame, started.frame.assign(method=STARTED)], ignore_index=True)
     command = f"python docs/results/alignment.py --limit {options.limit} --repeats {options.repeats}"
     page = written(frame, command, len(reps), reps.width)
     Path(__file__).with_suffix(".md").write_text(page, encoding="utf-8")

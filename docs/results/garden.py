@@ -1,8 +1,8 @@
 """Do the garden's models show the papers' pictures? CKA and truncation on SST-2, written to garden.md beside this.
 
-Run with: python docs/results/garden.py. Each model is fine-tuned as garden/scores.py does it (a run that is in the
-store is not done again); SST-2 comes from LAYERSCOPE_DATA or the hub. The numbers are kept in garden.json, from which
-the page is written.
+Run with: python docs/results/garden.py. Each model is fine-tuned as garden/scores.py does it (a training that is in
+the store is not done again); SST-2 comes from LAYERSCOPE_DATA or the hub. The numbers are kept in garden.json,
+from which the page is written.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from layerscope.store import write_json, write_text  # noqa: E402
 
 MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
 TASK = "sst2"
+CURVE = ["layer", "score", "majority", "metric", "task", "n"]  # the columns that garden.json keeps
 NEAR = 0.02  # what a cut may cost
 CHANGED = 0.05  # how much less CKA with the untuned model counts as changed by tuning
 
@@ -42,14 +43,14 @@ def top_block(blocks: ls.Blocks) -> tuple[int, float, float]:
     return first, within, float(np.nanmean(values[np.ix_(top, below)]))
 
 
-def cuttable(curve: Any) -> int:
+def cuttable(curve: pandas.DataFrame) -> int:
     """How many top blocks can be cut, one after another, before the score is more than NEAR below the whole model's."""
     found = list(curve.sort_values("layer", ascending=False)["score"])
     kept = [score >= found[0] - NEAR for score in found]
     return (kept.index(False) if False in kept else len(kept)) - 1
 
 
-def numbers(blocks: ls.Blocks, across: Any, curve: Any) -> dict[str, Any]:
+def numbers(blocks: ls.Blocks, across: ls.Similarity, curve: ls.Truncation) -> dict[str, Any]:
     """What the sentences are made of."""
     first, within, between = top_block(blocks)
     values = np.asarray(across.values)
@@ -64,7 +65,7 @@ def numbers(blocks: ls.Blocks, across: Any, curve: Any) -> dict[str, Any]:
         "between": between,
         "top_same": top_same,
         "low_same": low_same,
-        "curve": curve[["layer", "score", "majority", "metric"]].to_dict(orient="list"),
+        "curve": curve.frame[CURVE].to_dict(orient="list"),
     }
 
 
@@ -100,8 +101,8 @@ def sentences(one: dict[str, Any]) -> list[str]:
 def measured(name: str, limit: int | None, train_limit: int | None, out: Path) -> dict[str, Any]:
     """A model's numbers; its figure is written."""
     changes = {} if train_limit is None else {"train_limit": train_limit}
-    run = ls.tune(f"garden:{name}", TASK, seed=0, **scores.SETTINGS[TASK] | changes)
-    tuned, original = run.model, f"garden:{name}"
+    training = ls.tune(f"garden:{name}", TASK, seed=0, **scores.SETTINGS[TASK] | changes)
+    tuned, original = training.model, f"garden:{name}"
     options: dict[str, Any] = {"task": TASK, "limit": limit, "pool": "cls", "max_length": 128}
     same = ls.compare(tuned, names=[f"{name}, tuned"], **options)
     across = ls.compare(tuned, original, names=[f"{name}, tuned", name], **options)
@@ -172,8 +173,8 @@ def main() -> None:
         write_json(kept, found)
         print(name, *sentences(found[name]), sep="\n", flush=True)
     write_text(options.out / "garden.md", page(found))
-    curves = {name: pandas.DataFrame(one["curve"]) for name, one in found.items()}
-    ls.plot_truncation(curves, options.out / "garden-truncation.png")
+    curves = {name: ls.Truncation(pandas.DataFrame(one["curve"]), {}) for name, one in found.items()}
+    ls.Truncation.together(curves).plot(options.out / "garden-truncation.png")
 
 
 if __name__ == "__main__":

@@ -2,141 +2,126 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from layerscope.errors import LayerscopeError
 from layerscope.version import __version__
 
 if TYPE_CHECKING:
-    from layerscope.alignment import Aligner, align, load_aligner
-    from layerscope.analysis import (
-        Advice,
-        Blocks,
-        Choice,
-        Curve,
-        Run,
-        Runs,
-        advise,
-        agreement,
-        alignment_study,
-        alignment_table,
-        blocks,
-        choose,
-        copy_run,
-        imbalance,
-        injection_study,
-        label_cca,
-        localization,
-        mutual_information,
-        nuclear_norm,
-        numerical_rank,
-        plot_alignment,
-        plot_injection,
-        plot_robustness,
-        plot_skip_map,
-        plot_strategies,
-        plot_truncation,
-        probe,
-        scarcity,
-        skip_map,
-        smoothness,
-        specialty,
-        specialty_study,
-        strategies,
-        strategy_study,
-        synthetic_study,
-        training_cost,
-        truncation_curve,
-        tune,
-    )
+    from layerscope.alignment.aligner import Aligner
+    from layerscope.alignment.aligning import align, load_aligner
+    from layerscope.alignment.injecting import Injection, inject
+    from layerscope.alignment.injection_study import injection_study
+    from layerscope.alignment.studies import alignment_study
+    from layerscope.alignment.synthetic import synthetic_study
+    from layerscope.cutting.advice import Advice, advise
+    from layerscope.cutting.curves import SkipMap, Truncation, skip_map, truncation_curve
+    from layerscope.cutting.cutting import cut, skip, truncate
+    from layerscope.cutting.plan import LayerPlan
+    from layerscope.cutting.saving import save
     from layerscope.data import Task, task, tasks
-    from layerscope.extract import Attentions, Representations, attentions, evaluate, extract, stream
-    from layerscope.measures import Moments, Similarity, compare, compare_weights, measure, measures, panels
+    from layerscope.evaluation.exam import evaluate
+    from layerscope.evaluation.score import Score
+    from layerscope.extraction.attention import Attentions, attentions
+    from layerscope.extraction.extracting import extract
+    from layerscope.extraction.representations import Representations
+    from layerscope.extraction.streaming import stream
     from layerscope.models import Model, Replay, families, load
-    from layerscope.report import RunRecord, figures, read_run, report, write_run
-    from layerscope.surgery import Injection, LayerPlan, cut, inject, save, skip, truncate
-    from layerscope.tuning import Strategy
+    from layerscope.probing.label_measures import label_cca, mutual_information, nuclear_norm, numerical_rank
+    from layerscope.probing.probes import agreement, probe
+    from layerscope.probing.robustness import imbalance, scarcity, specialty_study
+    from layerscope.probing.variability import smoothness, specialty
+    from layerscope.reporting.page import report
+    from layerscope.reporting.paper import figures
+    from layerscope.results import Curve, Record, Result, read_record, write_record
+    from layerscope.similarity.attention.weights import compare_weights
+    from layerscope.similarity.comparing import compare
+    from layerscope.similarity.localizing import localization
+    from layerscope.similarity.moments import Moments
+    from layerscope.similarity.registry import measure, measures
+    from layerscope.similarity.segmentation import Blocks, blocks
+    from layerscope.similarity.similarity import Similarity, panels
+    from layerscope.tuning.choosing import Choice, choose
+    from layerscope.tuning.costs import strategies, training_cost
+    from layerscope.tuning.strategy import Strategy
+    from layerscope.tuning.studies import strategy_study
+    from layerscope.tuning.training import Training, Trainings
+    from layerscope.tuning.tuning import tune
 
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
-    "Advice": "analysis",
-    "Aligner": "alignment",
-    "Attentions": "extract",
-    "Blocks": "analysis",
-    "Choice": "analysis",
-    "Curve": "analysis",
-    "Injection": "surgery",
-    "LayerPlan": "surgery",
+    "Advice": "cutting.advice",
+    "Aligner": "alignment.aligner",
+    "Attentions": "extraction.attention",
+    "Blocks": "similarity.segmentation",
+    "Choice": "tuning.choosing",
+    "Curve": "results",
+    "Injection": "alignment.injecting",
+    "LayerPlan": "cutting.plan",
     "Model": "models",
-    "Moments": "measures",
+    "Moments": "similarity.moments",
+    "Record": "results",
     "Replay": "models",
-    "Representations": "extract",
-    "Run": "analysis",
-    "RunRecord": "report",
-    "Runs": "analysis",
-    "Similarity": "measures",
-    "Strategy": "tuning",
+    "Representations": "extraction.representations",
+    "Result": "results",
+    "Score": "evaluation.score",
+    "Similarity": "similarity.similarity",
+    "SkipMap": "cutting.curves",
+    "Strategy": "tuning.strategy",
     "Task": "data",
-    "advise": "analysis",
-    "agreement": "analysis",
-    "align": "alignment",
-    "alignment_study": "analysis",
-    "alignment_table": "analysis",
-    "attentions": "extract",
-    "blocks": "analysis",
-    "choose": "analysis",
-    "compare": "measures",
-    "compare_weights": "measures",
-    "copy_run": "analysis",
-    "cut": "surgery",
-    "evaluate": "extract",
-    "extract": "extract",
+    "Training": "tuning.training",
+    "Trainings": "tuning.training",
+    "Truncation": "cutting.curves",
+    "advise": "cutting.advice",
+    "agreement": "probing.probes",
+    "align": "alignment.aligning",
+    "alignment_study": "alignment.studies",
+    "attentions": "extraction.attention",
+    "blocks": "similarity.segmentation",
+    "choose": "tuning.choosing",
+    "compare": "similarity.comparing",
+    "compare_weights": "similarity.attention.weights",
+    "cut": "cutting.cutting",
+    "evaluate": "evaluation.exam",
+    "extract": "extraction.extracting",
     "families": "models",
-    "figures": "report",
-    "imbalance": "analysis",
-    "inject": "surgery",
-    "injection_study": "analysis",
-    "label_cca": "analysis",
+    "figures": "reporting.paper",
+    "imbalance": "probing.robustness",
+    "inject": "alignment.injecting",
+    "injection_study": "alignment.injection_study",
+    "label_cca": "probing.label_measures",
     "load": "models",
-    "load_aligner": "alignment",
-    "localization": "analysis",
-    "measure": "measures",
-    "measures": "measures",
-    "mutual_information": "analysis",
-    "nuclear_norm": "analysis",
-    "numerical_rank": "analysis",
-    "panels": "measures",
-    "plot_alignment": "analysis",
-    "plot_injection": "analysis",
-    "plot_robustness": "analysis",
-    "plot_skip_map": "analysis",
-    "plot_strategies": "analysis",
-    "plot_truncation": "analysis",
-    "probe": "analysis",
-    "read_run": "report",
-    "report": "report",
-    "save": "surgery",
-    "scarcity": "analysis",
-    "skip": "surgery",
-    "skip_map": "analysis",
-    "smoothness": "analysis",
-    "specialty": "analysis",
-    "specialty_study": "analysis",
-    "strategies": "analysis",
-    "strategy_study": "analysis",
-    "stream": "extract",
-    "synthetic_study": "analysis",
+    "load_aligner": "alignment.aligning",
+    "localization": "similarity.localizing",
+    "measure": "similarity.registry",
+    "measures": "similarity.registry",
+    "mutual_information": "probing.label_measures",
+    "nuclear_norm": "probing.label_measures",
+    "numerical_rank": "probing.label_measures",
+    "panels": "similarity.similarity",
+    "probe": "probing.probes",
+    "read_record": "results",
+    "report": "reporting.page",
+    "save": "cutting.saving",
+    "scarcity": "probing.robustness",
+    "skip": "cutting.cutting",
+    "skip_map": "cutting.curves",
+    "smoothness": "probing.variability",
+    "specialty": "probing.variability",
+    "specialty_study": "probing.robustness",
+    "strategies": "tuning.costs",
+    "strategy_study": "tuning.studies",
+    "stream": "extraction.streaming",
+    "synthetic_study": "alignment.synthetic",
     "task": "data",
     "tasks": "data",
-    "training_cost": "analysis",
-    "truncate": "surgery",
-    "truncation_curve": "analysis",
-    "tune": "analysis",
-    "write_run": "report",
+    "training_cost": "tuning.costs",
+    "truncate": "cutting.cutting",
+    "truncation_curve": "cutting.curves",
+    "tune": "tuning.tuning",
+    "write_record": "results",
 }
 
 __all__ = [
@@ -151,26 +136,28 @@ __all__ = [
     "LayerscopeError",
     "Model",
     "Moments",
+    "Record",
     "Replay",
     "Representations",
-    "Run",
-    "RunRecord",
-    "Runs",
+    "Result",
+    "Score",
     "Similarity",
+    "SkipMap",
     "Strategy",
     "Task",
+    "Training",
+    "Trainings",
+    "Truncation",
     "__version__",
     "advise",
     "agreement",
     "align",
     "alignment_study",
-    "alignment_table",
     "attentions",
     "blocks",
     "choose",
     "compare",
     "compare_weights",
-    "copy_run",
     "cut",
     "evaluate",
     "extract",
@@ -189,14 +176,8 @@ __all__ = [
     "nuclear_norm",
     "numerical_rank",
     "panels",
-    "plot_alignment",
-    "plot_injection",
-    "plot_robustness",
-    "plot_skip_map",
-    "plot_strategies",
-    "plot_truncation",
     "probe",
-    "read_run",
+    "read_record",
     "report",
     "save",
     "scarcity",
@@ -215,7 +196,7 @@ __all__ = [
     "truncate",
     "truncation_curve",
     "tune",
-    "write_run",
+    "write_record",
 ]
 
 
@@ -229,14 +210,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Api(ModuleType):
-    """`ls.extract` is the function, also after something has imported the room `layerscope.extract`."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Api

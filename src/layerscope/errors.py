@@ -11,7 +11,16 @@ log = logging.getLogger("layerscope")
 
 
 class LayerscopeError(Exception):
-    """Any mistake that a user can mend. The message is a full sentence."""
+    """Any mistake that a user can mend. The message is a full sentence.
+
+    Example:
+        >>> import layerscope as ls
+        >>> try:
+        ...     ls.LayerPlan(keep=[2, 1])
+        ... except ls.LayerscopeError as error:
+        ...     print(error)
+        keep is [2, 1]; blocks are numbered from 1, each once and in order.
+    """
 
 
 class InputError(LayerscopeError, ValueError):
@@ -53,6 +62,12 @@ def check_seed(seed: int) -> int:
     if not isinstance(seed, Integral) or not 0 <= seed < 1 << 32:
         raise InputError(f"seed is {seed}; it must be a whole number from 0 to {(1 << 32) - 1}.")
     return int(seed)
+
+
+def check_level(ci: float | None) -> None:
+    """Raise unless `ci` is the level of an interval, such as 0.95, or none is asked for."""
+    if ci is not None and not 0 < ci < 1:
+        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownNameError:

@@ -27,9 +27,10 @@ class Team:
         if int(os.environ.get("WORLD_SIZE", "1")) < 2:
             return Team()
 
+        import torch
         from accelerate import PartialState
 
-        state = PartialState()
+        state = PartialState(cpu=not torch.cuda.is_available())  # without it, processes on CPUs take themselves for one
         return Team(state.process_index, state.num_processes)
 
     @property

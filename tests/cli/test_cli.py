@@ -83,13 +83,13 @@ def test_compare_attention(model, reviews, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "attention_js over words" in done.stdout
     assert {path.name for path in out.iterdir()} == {
-        "compare-run",
+        "compare-record",
         "attention_js.parquet",
         "attention_js.png",
         "attention_js-heads.png",
     }
     given = ["compare", model, "--task", words, "--measure", "attention_js"]
-    done = run_here(*given, "--pool", "tokens", "--keep-special")
+    done = run_here(*given, "--pool", "tokens", "--special")
     assert done.returncode == 0, done.stderr
     done = run_here(*given, "--heads", "2,4")
     assert done.returncode != 0
@@ -104,7 +104,7 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     assert done.returncode == 0, done.stderr
     assert {p.name for p in out.iterdir()} == {
         *("cka.parquet", "cka.png", "neuron.parquet", "neuron.png"),
-        "compare-run",
+        "compare-record",
     }
     assert "cka over reviews (3 rows)" in done.stdout
     assert "nan: every row is the same, so nothing varies." in done.stdout
@@ -188,7 +188,7 @@ def test_cutting_on_the_command_line(tuned_minilm, tmp_path):
     assert done.returncode == 0, done.stderr
     curve = json.loads(done.stdout)
     assert [row["layer"] for row in curve] == list(range(7))
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"truncation.csv", "truncation.png", "truncate-run"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"truncation.csv", "truncation.png", "truncate-record"}
     done = run_here("truncate", tuned_minilm, *data, "--keep", 5, "--save", tmp_path / "small")
     assert done.returncode == 0, done.stderr
     assert "reopened and compared" in done.stdout
@@ -210,7 +210,7 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Keep blocks" in done.stdout
     assert ls.load(str(tmp_path / "small")).depth < 6
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-run"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-record"}
 
 
 def test_tuning_on_the_command_line(model, labelled, tmp_path):
@@ -225,8 +225,8 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
     done = run_here("tune", model, *quick, "--study", "--best", "4", "-o", tmp_path / "study")
     assert done.returncode == 0, done.stderr
-    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png", "study-run"}
-    assert "(l*+1, L, L) is left out" in done.stderr
+    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png", "study-record"}
+    assert "(l*+1, L, L) with finetune is left out" in done.stderr
     assert "One seed gives no standard error" in done.stderr
     done = run_here("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
@@ -238,14 +238,14 @@ def test_strategies_on_the_command_line(model, labelled):
     assert done.returncode == 0, done.stderr
     rows = {row["strategy"]: row for row in json.loads(done.stdout)}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
-    assert rows["full"]["trained"] == rows["full"]["parameters"]
+    assert rows["full"]["trainable"] == rows["full"]["parameters"]
 
 
 def test_specialty_on_the_command_line(model, labelled, tmp_path):
     done = run_here("specialty", model, "--task", labelled, "--no-probe", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "Next: layerscope tune" in done.stdout
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png", "specialty-run"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png", "specialty-record"}
 
 
 def test_the_recommended_command_can_be_run_as_it_stands(model, tmp_path):
@@ -270,7 +270,7 @@ def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
     assert ("scarcity", "N = 8") in settings
     assert ("pools", f"{model}, cls") in settings
     names = {p.stem for p in (tmp_path / "out").iterdir()}
-    assert names == {"specialty", "imbalance", "scarcity", "pools", "specialty-run"}
+    assert names == {"specialty", "imbalance", "scarcity", "pools", "specialty-record"}
     wrong = run_here("specialty", model, "--task", labelled, "--no-probe", "--imbalance", "half")
     assert wrong.returncode != 0
     assert "write 0.5,0.25,0.1" in wrong.stderr

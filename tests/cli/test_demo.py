@@ -11,15 +11,19 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas
 import pytest
 import zoo
 from transformers import AutoModelForSequenceClassification
 from typer.testing import CliRunner
 
 import layerscope as ls
-from layerscope.cli import app, demo, demo_stage, demo_steps
+from layerscope.cli import app, demo
+from layerscope.cli.demo import stage as demo_stage
+from layerscope.cli.demo import steps as demo_steps
+from layerscope.drawing.figures.table import TableFigure
 from layerscope.errors import InputError
-from layerscope.report.values import TableFigure
+from layerscope.results import Table
 
 TINY = {"steps": 4, "batch": 8, "max_length": 64, "texts": 40, "learned": 48, "attended": 8, "map_steps": 5}
 SCORED = {"limit": 40, "max_length": 64}
@@ -69,27 +73,29 @@ def quick(monkeypatch):
 
 def _named(name):
     table = TableFigure.of([{"name": name}], title=name, shows="a name", reading="as it is")
-    return lambda stage: demo_steps.Found([f"This is {name}."], [table], [stage.base], "layerscope", stage.texts)
+    result = Table(pandas.DataFrame([{"name": name}]), [table], {}, name)
+    return lambda stage: demo_steps.Outcome([f"This is {name}."], {name: result}, "layerscope")
 
 
 def numbers(text):
     return [float(n) for n in re.findall(r"\d+\.\d+", text)]
 
 
-def test_every_step_says_what_came_out_and_leaves_a_run(played):
+def test_every_step_says_what_came_out_and_leaves_a_record(played):
     assert [each.state for each in played.done] == ["done"] * len(FOLDERS)
     for folder, each in zip(FOLDERS, played.done, strict=True):
-        run = ls.read_run(played.out / folder)
-        assert run.figures
-        assert run.seconds > 0
+        record = ls.read_record(played.out / folder)
+        assert record.figures
+        assert record.tables
+        assert record.seconds > 0
         assert each.findings
-        assert list(run.findings[:-1]) == each.findings
+        assert list(record.findings[:-1]) == each.findings
         assert all(sentence in played.said for sentence in each.findings)
     assert played.said.count("everything is measured on 40 of its") == 1
     assert played.said.endswith(demo.NEXT[-1])
     assert str(played.out / "report.html") in played.said
     page = (played.out / "report.html").read_text()
-    assert all(f"run-{k}" in page for k in range(1, len(FOLDERS) + 1))
+    assert all(f"record-{k}" in page for k in range(1, len(FOLDERS) + 1))
     for pair in ("ORIG-ORIG", "FT-ORIG", "FT-FT", "FT[1]-FT[2]"):
         assert pair in page
 
@@ -102,7 +108,7 @@ def test_what_is_said_is_what_was_measured(played):
     reps = [ls.extract(model, stage.task, **SCORED) for model in (stage.tuned[0], stage.base)]
     cka = ls.compare(*reps, measure="cka").values
     assert f"{cka[1, 1]:.2f} at layer 1 and {cka[4, 4]:.2f} at layer 4" in found["layers"]
-    curve = ls.truncation_curve(stage.tuned[0], stage.task, **SCORED)
+    curve = ls.truncation_curve(stage.tuned[0], stage.task, **SCORED).frame
     assert f"has accuracy {curve['score'].iloc[-1]:.3f}" in found["cuts"]
     smaller = ls.load(str(played.out / demo_steps.SMALLER))
     assert smaller.depth < stage.base.depth
@@ -132,7 +138,7 @@ def test_a_lost_model_is_made_anew(played, tmp_path):
 
 def test_other_settings_are_another_demo(played):
     keys = [demo_stage.Stage(s, played.out).key for s in (played.settings, replace(played.settings, attended=9))]
-    assert keys[0] == ls.read_run(played.out / FOLDERS[0]).settings["demo"]
+    assert keys[0] == ls.read_record(played.out / FOLDERS[0]).settings["demo"]
     assert keys[1] != keys[0]
 
 
@@ -185,7 +191,7 @@ def test_failure_is_an_exit_code_and_json_is_for_programs(played, tmp_path, quic
     assert done.exit_code == 1
     records = json.loads(done.stdout)
     expected = [str(tmp_path / folder) if "attention" not in folder else None for folder in FOLDERS]
-    assert [record["run"] for record in records] == expected
+    assert [record["record"] for record in records] == expected
     quick("", None)
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
 
@@ -195,7 +201,7 @@ def test_where_no_block_can_go_the_least_loss_is_taken_and_said(played):
     advice = ls.advise(stage.tuned[0], stage.task, **SCORED)
     advice.choice = ls.LayerPlan(range(1, stage.base.depth + 1))
     plan, row, why = demo_steps._plan(advice, 0.01)
-    cuts = advice.table[advice.table["savable"] & (advice.table["removed"] > 0)]
+    cuts = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
     assert len(plan.keep) < stage.base.depth
     assert row["chosen_on"] == cuts["chosen_on"].max()
     assert why.startswith("No block can go")
@@ -205,7 +211,7 @@ def test_where_no_block_can_go_the_least_loss_is_taken_and_said(played):
 def test_killed_and_started_again_it_goes_on(played, tmp_path):
     code = (
         "from pathlib import Path\n"
-        "from layerscope.cli import demo, demo_stage\n"
+        "from layerscope.cli import demo\nfrom layerscope.cli.demo import stage as demo_stage\n"
         f"done = demo.play(demo_stage.{played.settings!r}, Path({str(tmp_path / 'out')!r}))\n"
         "print('STATES', *(each.state for each in done))"
     )
@@ -215,7 +221,7 @@ def test_killed_and_started_again_it_goes_on(played, tmp_path):
         if line.startswith("3/"):
             process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    kept = [folder for folder in FOLDERS if (tmp_path / "out" / folder / "run.json").is_file()]
+    kept = [folder for folder in FOLDERS if (tmp_path / "out" / folder / "record.json").is_file()]
     assert kept[:2] == FOLDERS[:2]
     assert len(kept) < len(FOLDERS)
     assert "run-2" in (tmp_path / "out" / "report.html").read_text()
@@ -236,7 +242,7 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run(start, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    runs = [ls.read_run(tmp_path / "out" / folder) for folder in FOLDERS]
+    runs = [ls.read_record(tmp_path / "out" / folder) for folder in FOLDERS]
     first, second, majority = numbers(runs[0].findings[0])
     assert min(first, second) > majority + 0.35  # a well tuned model
     whole, smaller = (

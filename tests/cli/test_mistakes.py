@@ -145,4 +145,4 @@ def test_mistakes_in_tuning_are_found_before_the_work(arguments, sentence, model
     assert done.returncode == 2
     assert sentence in done.stderr
     assert done.stdout == ""
-    assert not list(home.rglob("run.json"))
+    assert not list(home.rglob("record.json"))

@@ -18,7 +18,7 @@ def notebooks():
     return script("examples/notebooks.py")
 
 
-def test_there_is_one_example_a_question():
+def test_there_is_one_example_per_question():
     assert [path.stem for path in SCRIPTS] == ["align", "compare", "cut", "tune"]
 
 

@@ -46,6 +46,11 @@ def test_embeddings_are_tuned_under_full_only():
     assert not ls.Strategy(1, 12, 12, embeddings=False).trains_embeddings(12)
 
 
+def test_its_spec_is_plain_and_whole():
+    assert ls.Strategy(2, 3, 4).spec() == {"bottom": 2, "top": 3, "head": 4, "embeddings": None}
+    assert ls.Strategy(1, 4, 4, embeddings=True).spec() != ls.Strategy(1, 4, 4).spec()
+
+
 def test_below_the_first_block_is_the_first_block(caplog):
     found = ls.Strategy.parse("(l*-2, l*, L)").resolve(12, best=2)
     assert (found.bottom, found.top) == (1, 2)

@@ -1,6 +1,1 @@
-"""Aligners: maps from one representation space to another, linear and not, behind one interface."""
-
-from layerscope.alignment.aligner import Aligner
-from layerscope.alignment.aligning import METHODS, align, align_all, load_aligner
-
-__all__ = ["METHODS", "Aligner", "align", "align_all", "load_aligner"]
+"""Are two models the same up to a change of coordinates, and can one stand in for the other?"""

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from layerscope.alignment.methods import of_any_widths
+from layerscope.drawing.words import listed
 from layerscope.errors import InputError
 from layerscope.store import write_bytes
 
@@ -21,19 +23,34 @@ _CHECKED = 2048  # rows whose way there and back is measured after a fit
 
 
 class Aligner(ABC):
-    """The constructor stores options, `fit` learns; what was learned ends in `_`.
+    """A map between two representation spaces; `ls.align` makes one.
 
-    `report_` says how it was learned and, as `round_trip`, how far `inverse(self(X))` is from X on training rows,
-    relative to the spread of X (NaN where there is no inverse).
+    The constructor stores options, `fit` learns; what was learned ends in `_`. `report_` says how it was learned and,
+    as `round_trip`, how far `inverse(self(X))` is from X on training rows, relative to the spread of X (NaN where there
+    is no inverse).
+
+    Example:
+        >>> import numpy as np
+        >>> import layerscope as ls
+        >>> x = np.random.default_rng(0).normal(size=(100, 4))
+        >>> aligner = ls.align(x, 2 * x + 1, method="procrustes")
+        >>> aligner
+        Procrustes(4 -> 4, 100 rows)
+        >>> bool(np.allclose(aligner(x), 2 * x + 1))
+        True
+        >>> bool(np.allclose(aligner.inverse(aligner(x)), x))
+        True
     """
 
     method: ClassVar[str]
+    place: ClassVar[int]  # in lists of all methods: how much a map can express, floors first
     dtype: ClassVar[torch.dtype] = torch.float64
-    same_width: ClassVar[str] = ""  # why both sides must have one width, if they must
+    same_width: ClassVar[str] = ""  # why both sides must have one width, if they must; then `pad` is an option
     no_inverse: ClassVar[str] = ""  # why there is no inverse, if there is none
+    pad = False
 
-    def __init__(self, *, seed: int = 0, pad: bool = False) -> None:
-        self.seed, self.pad = seed, pad
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
         self.widths_: tuple[int, int] | None = None
         self.tensors_: dict[str, Tensor] = {}
         self.report_: dict[str, Any] = {}
@@ -53,36 +70,50 @@ class Aligner(ABC):
     # What every method shares.
 
     def fit(self, x: Array, y: Array) -> Self:
-        """Learn the map from rows of `x` (n, d) to the same rows of `y` (n, d')."""
+        """Learn the map from rows to rows.
+
+        Args:
+            x: Rows of the source (n, d), numpy or torch.
+            y: The same rows of the target (n, d').
+
+        Returns:
+            The aligner itself.
+        """
         x, y = self._pair(x, y)
         self._start(x, y)
         self._end(x, self._fit(*self._padded(x, y)))
         return self
 
     def __call__(self, x: Array) -> Array:
-        """(n, d) -> (n, d'), of the kind that went in."""
+        """Rows of the source (n, d) as rows of the target (n, d'), of the kind that went in."""
         return self._through(x, 0, self._map)
 
     def inverse(self, y: Array) -> Array:
-        """(n, d') -> (n, d), of the kind that went in."""
+        """Rows of the target (n, d') as rows of the source (n, d), of the kind that went in."""
         if self.no_inverse:
             raise InputError(f"{self.method} has no inverse: {self.no_inverse}.")
         return self._through(y, 1, self._back)
 
-    def error(self, x: Array, y: Array, *, level: float = 0.95) -> dict[str, float]:
-        """How far the mapped `x` is from `y`, best on rows that were not learned from.
+    def error(self, x: Array, y: Array, *, ci: float = 0.95) -> dict[str, float]:
+        """How far the mapped rows are from the target's, best on rows that were not learned from.
 
-        `mse` is the mean squared error per entry, `relative` is |Y - g(X)|^2 / |Y - mean Y|^2; each with an interval
-        over rows (`_low`, `_high`; normal approximation of a mean and of a ratio).
+        Args:
+            x: Rows of the source (n, d).
+            y: The same rows of the target (n, d').
+            ci: How much the intervals cover: 0.95 for 95 %.
+
+        Returns:
+            `mse`, the mean squared error per entry, and `relative`, |Y - g(X)|^2 / |Y - mean Y|^2, each with an
+            interval over rows (`_low`, `_high`; normal approximation of a mean and of a ratio).
         """
         x, y = self._pair(x, y)
-        return self._errors(x, y, level)
+        return self._errors(x, y, ci)
 
-    def _errors(self, x: Tensor, y: Tensor, level: float) -> dict[str, float]:
-        return error_of(self(x), y, level)
+    def _errors(self, x: Tensor, y: Tensor, ci: float) -> dict[str, float]:
+        return error_of(self(x), y, ci)
 
     def save(self, path: str | Path) -> Path:
-        """One safetensors file, with the options and the report in it."""
+        """Write one safetensors file with the options and the report in it; `ls.load_aligner` reads it."""
         from safetensors.torch import save
 
         if self.widths_ is None:
@@ -116,19 +147,19 @@ class Aligner(ABC):
         return f"{type(self).__name__}({self.widths_[0]} -> {self.widths_[1]}, {self.report_.get('n')} rows)"
 
     def _pair(self, x: Array, y: Array) -> tuple[Tensor, Tensor]:
-        one, two = self._tensor(x, "X"), self._tensor(y, "Y")
-        if len(one) != len(two):
-            raise InputError(f"X has {len(one)} rows and Y {len(two)}; an aligner learns from pairs of rows.")
-        return one, two.to(one.device)
+        source, target = self._tensor(x, "X"), self._tensor(y, "Y")
+        if len(source) != len(target):
+            raise InputError(f"X has {len(source)} rows and Y {len(target)}; an aligner learns from pairs of rows.")
+        return source, target.to(source.device)
 
     def _tensor(self, rows: Array, name: str) -> Tensor:
-        found = torch.as_tensor(rows)
-        if found.ndim != 2 or not found.numel():
-            raise InputError(f"{name} must be rows (n, width); its shape is {tuple(found.shape)}.")
-        found = found.to(self.dtype)
-        if not torch.isfinite(found).all():
+        tensor = torch.as_tensor(rows)
+        if tensor.ndim != 2 or not tensor.numel():
+            raise InputError(f"{name} must be rows (n, width); its shape is {tuple(tensor.shape)}.")
+        tensor = tensor.to(self.dtype)
+        if not torch.isfinite(tensor).all():
             raise InputError(f"{name} has entries that are not finite numbers.")
-        return found
+        return tensor
 
     def _start(self, x: Tensor, y: Tensor) -> None:
         if len(x) < 2:
@@ -137,7 +168,7 @@ class Aligner(ABC):
         if self.same_width and x.shape[1] != y.shape[1] and not self.pad:
             raise InputError(
                 f"{self.method} needs one width on both sides, since {self.same_width}; these have {x.shape[1]} and "
-                f"{y.shape[1]}. pad=True pads the narrower one with zeros; linear, cca, svcca and mlp take both."
+                f"{y.shape[1]}. pad=True pads the narrower one with zeros; {listed(of_any_widths())} take both."
             )
 
     def _end(self, x: Tensor, report: dict[str, Any]) -> None:
@@ -158,28 +189,28 @@ class Aligner(ABC):
         if self.widths_ is None:
             raise InputError("This aligner is not fitted yet; call fit(X, Y), or make one with ls.align(X, Y).")
         given = torch.as_tensor(rows)
-        found = self._tensor(rows, "XY"[side])
-        if found.shape[1] != self.widths_[side]:
+        tensor = self._tensor(rows, "XY"[side])
+        if tensor.shape[1] != self.widths_[side]:
             raise InputError(
                 f"This aligner maps rows of width {self.widths_[0]} to width {self.widths_[1]}; "
-                f"{'inverse' if side else 'it'} was given rows of width {found.shape[1]}."
+                f"{'inverse' if side else 'it'} was given rows of width {tensor.shape[1]}."
             )
-        if any(tensor.device != found.device for tensor in self.tensors_.values()):
-            self.to(found.device)
+        if any(own.device != tensor.device for own in self.tensors_.values()):
+            self.to(tensor.device)
         with torch.no_grad():
-            mapped = act(*self._padded(found))[:, : self.widths_[1 - side]]
+            mapped = act(*self._padded(tensor))[:, : self.widths_[1 - side]]
         mapped = mapped.to(given.dtype if given.dtype.is_floating_point else torch.float32)
         return mapped if isinstance(rows, Tensor) else mapped.cpu().numpy()
 
 
-def error_of(found: Tensor, y: Tensor, level: float = 0.95) -> dict[str, float]:
+def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95) -> dict[str, float]:
     """Mean squared error per entry and relative to the spread of `y`, with intervals over rows."""
     from scipy.stats import norm
 
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; it must be between 0 and 1, such as 0.95.")
-    n, z = len(y), float(norm.ppf((1 + level) / 2))
-    misses = (found.double() - y.double()).pow(2).sum(dim=1)
+    if not 0 < ci < 1:
+        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
+    n, z = len(y), float(norm.ppf((1 + ci) / 2))
+    misses = (mapped.double() - y.double()).pow(2).sum(dim=1)
     spread = (y.double() - y.double().mean(dim=0)).pow(2).sum(dim=1)
     mse = float(misses.mean()) / y.shape[1]
     edge = z * float(misses.std()) / math.sqrt(n) / y.shape[1] if n > 1 else math.nan

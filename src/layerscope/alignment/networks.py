@@ -1,4 +1,4 @@
-"""Maps that are trained: an invertible network of couplings, and a plain one as its floor."""
+"""What maps that are trained share: standardised sides, the start, many networks side by side; and couplings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from layerscope.alignment.affine import Ridge, strength_of
 from layerscope.alignment.aligner import Aligner
-from layerscope.alignment.linear import Ridge, strength_of
 from layerscope.alignment.training import Schedule, Trained, held_out, train
 from layerscope.errors import InputError
 
@@ -40,9 +40,8 @@ class Network(Aligner):
         start: str = "plain",
         *,
         seed: int = 0,
-        pad: bool = False,
     ) -> None:
-        super().__init__(seed=seed, pad=pad)
+        super().__init__(seed=seed)
         for name, value in (("steps", steps), ("batch", batch), ("patience", patience), ("hidden", hidden or 1)):
             if value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1.")
@@ -69,8 +68,8 @@ class Network(Aligner):
         first = aligners[0]
         x, y = (torch.stack([pair[side] for pair in scaled]) for side in (0, 1))
         schedule = Schedule(first.steps, first.batch, first.learning_rate, first.weight_decay, first.patience)
-        found = train(first._network, x, y, schedule, first.seed, f"{first.method} aligners")
-        for aligner, pair, trained in zip(aligners, pairs, found, strict=True):
+        fitted = train(first._network, x, y, schedule, first.seed, f"{first.method} aligners")
+        for aligner, pair, trained in zip(aligners, pairs, fitted, strict=True):
             aligner._take(trained)
             aligner._end(pair[0], {"start": aligner.start, **trained.report})
         return list(aligners)
@@ -92,10 +91,10 @@ class Network(Aligner):
             spread = side.std(dim=0)
             self.tensors_[f"{name}_mean"] = side.mean(dim=0)
             self.tensors_[f"{name}_scale"] = torch.where(spread > 1e-6 * spread.max().clamp_min(1e-30), spread, 1.0)
-        one, two = self._standard(x, "x"), self._standard(y, "y")
+        source, target = self._standard(x, "x"), self._standard(y, "y")
         learned = held_out(len(x), self.seed)[1].to(x.device)  # what stops the network has no say in its start either
-        self._prepare(one[learned].double(), two[learned].double())
-        return self._enter(one), two
+        self._prepare(source[learned].double(), target[learned].double())
+        return self._enter(source), target
 
     def _prepare(self, x: Tensor, y: Tensor) -> None:
         """Learn what stands before the network."""
@@ -130,70 +129,6 @@ class Network(Aligner):
         return self._restored(self._run(self._enter(self._standard(x, "x"))), "y")
 
 
-class INN(Network):
-    """An invertible network (RealNVP, Dinh et al. 2017): affine couplings of alternating halves, scales clamped.
-
-    `couplings` blocks of FrEIA, each two half-couplings, with fixed random rotations between them; a last rotation
-    undoes the others, so an untrained network changes nothing. Couplings keep the orientation of space: where the
-    linear solution has a negative determinant, one feature is mirrored first.
-    """
-
-    method = "inn"
-    same_width = "an invertible network keeps the width"
-
-    def __init__(
-        self,
-        couplings: int = 4,
-        hidden: int | None = None,
-        clamp: float = 2.0,
-        steps: int = 1500,
-        batch: int = 256,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1e-2,
-        patience: int = 12,
-        start: str = "plain",
-        *,
-        seed: int = 0,
-        pad: bool = False,
-    ) -> None:
-        super().__init__(hidden, steps, batch, learning_rate, weight_decay, patience, start, seed=seed, pad=pad)
-        if couplings < 1 or clamp <= 0:
-            raise InputError(f"couplings is {couplings} and clamp {clamp}; couplings start at 1, clamp is above 0.")
-        self.couplings, self.clamp = couplings, clamp
-
-    def _start(self, x: Tensor, y: Tensor) -> None:
-        super()._start(x, y)
-        if max(x.shape[1], y.shape[1]) < 2:
-            raise InputError("inn splits the features into two halves; these have one. Use linear or mlp.")
-
-    def _prepare(self, x: Tensor, y: Tensor) -> None:
-        linear = Ridge(x, y).weight(strength_of(x, y, self.seed))
-        mirror = torch.ones(x.shape[1], device=x.device)
-        if float(torch.linalg.slogdet(linear)[0]) < 0:
-            mirror[0] = -1.0
-        self.tensors_["mirror"] = mirror
-        if self.start == "linear":
-            # Directions that ridge has shrunk to nothing are kept a little, or there is no way back.
-            u, s, vt = torch.linalg.svd(linear)
-            first = (u * s.clamp_min(1e-2 * float(s[0]))) @ vt
-            self.tensors_["first"] = first.float()
-            self.tensors_["first_back"] = torch.linalg.inv(first).float()
-            self.tensors_["mirror"] = torch.ones_like(mirror)
-
-    def _enter(self, x: Tensor) -> Tensor:
-        return super()._enter(x * self.tensors_["mirror"])
-
-    def _back(self, y: Tensor) -> Tensor:
-        x = self._run(self._standard(y, "y"), back=True)
-        x = x @ self.tensors_["first_back"] if "first_back" in self.tensors_ else x
-        return self._restored(x * self.tensors_["mirror"], "x")
-
-    def _network(self) -> nn.Module:
-        assert self.widths_ is not None
-        width = max(self.widths_)
-        return Couplings(width, self.couplings, self.hidden or min(max(width, 64), 256), self.clamp, self.seed)
-
-
 class Couplings(nn.Module):
     """Affine coupling blocks with fixed rotations between them."""
 
@@ -211,7 +146,7 @@ class Couplings(nn.Module):
 
         def subnet(inputs: int, outputs: int) -> nn.Sequential:
             return nn.Sequential(
-                nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), _zero(hidden, outputs)
+                nn.Linear(inputs, hidden), nn.SiLU(), nn.Linear(hidden, hidden), nn.SiLU(), silent(hidden, outputs)
             )
 
         self.blocks = nn.ModuleList(
@@ -229,34 +164,8 @@ class Couplings(nn.Module):
         return rows @ self.turns[-1]
 
 
-class MLP(Network):
-    """Two hidden layers, any widths, no inverse: what a map can do that need not be bijective."""
-
-    method = "mlp"
-    no_inverse = "a plain network need not be bijective"
-
-    def _network(self) -> nn.Module:
-        assert self.widths_ is not None
-        width = self.hidden or min(max(*self.widths_, 128), 1024)
-        inputs = self.widths_[1] if self.start == "linear" else self.widths_[0]
-        return Plain(inputs, width, self.widths_[1], residual=self.start == "linear")
-
-
-class Plain(nn.Module):
-    """inputs -> hidden -> hidden -> outputs; with `residual` added to its input."""
-
-    def __init__(self, inputs: int, hidden: int, outputs: int, residual: bool) -> None:
-        super().__init__()
-        last = _zero(hidden, outputs) if residual else nn.Linear(hidden, outputs)
-        self.layers = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), last)
-        self.residual = residual
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.layers(rows) + rows if self.residual else self.layers(rows)
-
-
-def _zero(inputs: int, outputs: int) -> nn.Linear:
-    """A layer that gives nothing until it is trained."""
+def silent(inputs: int, outputs: int) -> nn.Linear:
+    """A layer that gives zeros until it is trained."""
     layer = nn.Linear(inputs, outputs)
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -1,33 +1,16 @@
-"""The command line: one thin file a command. Nothing heavy is imported to print a help text."""
+"""The command line: one thin file per command. Nothing heavy is imported to print a help text."""
 
 from __future__ import annotations
 
 import errno
 import os
+import pkgutil
 import sys
+from importlib import import_module
 
 import typer
 
-from layerscope.cli import (
-    advise,
-    align,
-    cache,
-    compare,
-    demo,
-    evaluate,
-    extract,
-    inject,
-    measures,
-    models,
-    record,
-    report,
-    skip,
-    specialty,
-    streams,
-    tasks,
-    truncate,
-    tune,
-)
+from layerscope.cli import record, streams
 from layerscope.errors import LayerscopeError
 
 app = typer.Typer(
@@ -39,13 +22,16 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = (
-    *(extract, compare, evaluate, truncate, skip, advise, specialty, tune, align, inject),
-    *(report, tasks, models, measures, demo),
-)
-for command in COMMANDS:
-    command.register(app)
-app.add_typer(cache.app, name="cache")
+
+
+def _register() -> None:
+    """Every file here with a function `register` is a command; `PLACE` says where it stands in the help text."""
+    modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
+    for module in sorted((m for m in modules if hasattr(m, "register")), key=lambda m: m.PLACE):
+        module.register(app)
+
+
+_register()
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, names, network_options, with_columns
+from layerscope.alignment.methods import METHODS
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, aligner_options, integers, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, listed, write_table
+from layerscope.cli.record import OUT, keep
+from layerscope.drawing.words import listed
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+PLACE = 90  # in the help text
 
 
 def register(app: typer.Typer) -> None:
@@ -28,9 +32,7 @@ def align(
     models: list[str] = typer.Argument(help="Two models or more; one with --against every."),
     task: str = Data.task,
     layer: str | None = typer.Option(None, "--layer", help="Only these layers: 8, 0,4,8 or 6-12."),
-    method: str | None = typer.Option(
-        None, "--method", help="identity, mean, linear, procrustes, cca, svcca, pwcca, inn, mlp; several with commas."
-    ),
+    method: str | None = typer.Option(None, "--method", help=f"{', '.join(METHODS)}, pwcca; several with commas."),
     study: bool = typer.Option(False, "--study", help="All layers, all methods, pairs of models drawn from all given."),
     pairs: int | None = typer.Option(None, help="With --study: how many ordered pairs of models; 8 if not given."),
     of: str = typer.Option("states", help="states, or attention (pairs of words by attention heads)."),
@@ -38,18 +40,17 @@ def align(
     pool: str = typer.Option("mean", help="How token states become rows: mean, cls, last, words or tokens."),
     train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
     test: int = typer.Option(1600, help="Texts of the other split that they are scored on."),
-    start: str = typer.Option("plain", help="Of inn and mlp: plain, or linear to start from the ridge solution."),
+    start: str = typer.Option("plain", help="Of networks: plain, or linear to start from the ridge solution."),
     pad: bool = typer.Option(False, "--pad", help="Pad the narrower model with zeros where a method needs one width."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
-    device: str | None = Run.device,
+    device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Are two models the same up to a map? Maps fitted on some texts and scored on others, layer by layer."""
     import layerscope as ls
-    from layerscope.extract.run import examples_of
 
     if len(models) > 2 and not study:
         raise InputError(
@@ -58,15 +59,10 @@ def align(
     if pairs is not None and not study:
         raise InputError("--pairs says how many pairs of models --study draws; leave it out, or give --study.")
     chosen = names(method, "method") if method is not None else None if study else ["linear", "inn"]
-    options = network_options(start, chosen)
-    if pad:
-        padded = [name for name in ("identity", "procrustes", "inn") if chosen is None or name in chosen]
-        if not padded:
-            raise InputError(f"--pad is for identity, procrustes and inn, and only {method} was asked for.")
-        options |= {name: {**options.get(name, {}), "pad": True} for name in padded}
+    options = aligner_options(chosen, start, pad)
     data = columns.open(task)
     opened = [ls.load(name, device=device) for name in models]
-    frame = ls.alignment_study(
+    result = ls.alignment_study(
         opened,
         data,
         layers=integers(layer) if layer else None,
@@ -81,37 +77,16 @@ def align(
         seed=seed,
         options=options,
     )
-    table = ls.alignment_table(frame)
     title = f"{listed([m.name for m in opened])} on {task}: errors of maps between {of}"
     if format is Format.json:
-        show(frame.to_dict("records"), format)
+        show(result.frame.to_dict("records"), format)
     else:
         if not study:
-            show(_short(frame).to_dict("records"), format, title)
-        if study or len(frame) > len(table) * frame["split"].nunique():  # else there is nothing to average
-            show(table.to_dict("records"), format, f"{title}, mean over layers and pairs")
-    if out is not None:
-        from layerscope.report import pictures
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(frame, out / "alignment.csv")
-        if "relative" in frame and frame[frame["split"] == "test"]["relative"].notna().any():
-            ls.plot_alignment(frame, out / "alignment.png")
-        leave(
-            out,
-            "align",
-            title,
-            pictures.alignment(frame, table),
-            models=opened,
-            examples=examples_of(data, None, test),
-            n=int(frame[frame["split"] == "test"]["n"].iloc[0]),
-            pool=pool if of == "states" else None,
-            of=of,
-            train=train,
-            start=start,
-            max_length=max_length,
-            seed=seed,
-        )
+            show(_short(result.frame).to_dict("records"), format, title)
+        if study or len(result.frame) > len(result.summary) * result.frame["split"].nunique():
+            show(result.summary.to_dict("records"), format, f"{title}, mean over layers and pairs")
+    tested = int(result.frame[result.frame["split"] == "test"]["n"].iloc[0])
+    keep(out, "align", title, {"alignment": result}, data={"n": tested}, start=start)
 
 
 def _short(frame: DataFrame) -> DataFrame:

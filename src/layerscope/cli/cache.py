@@ -13,6 +13,13 @@ app = typer.Typer(
 )
 
 
+PLACE = 160
+
+
+def register(parent: typer.Typer) -> None:
+    parent.add_typer(app, name="cache")
+
+
 @app.command("ls", epilog="Example:  `layerscope cache ls --format json`")
 def ls_(format: Format = FORMAT) -> None:
     """Every stored result with its size and age."""
@@ -40,10 +47,10 @@ def verify(format: Format = FORMAT) -> None:
     """Read every stored result back and compare it with its checksums; exit code 1 if one is damaged."""
     from layerscope.store import Store
 
-    found = [(entry, entry.fault()) for entry in Store().entries() if entry.state == "done"]
-    rows = [{"key": e.key[:12], "kind": e.kind, "fault": fault or "none"} for e, fault in found]
-    show(rows, format, f"{len(found)} results, {sum(fault is not None for _, fault in found)} damaged")
-    if any(fault for _, fault in found):
+    checked = [(entry, entry.fault()) for entry in Store().entries() if entry.state == "done"]
+    rows = [{"key": e.key[:12], "kind": e.kind, "fault": fault or "none"} for e, fault in checked]
+    show(rows, format, f"{len(checked)} results, {sum(fault is not None for _, fault in checked)} damaged")
+    if any(fault for _, fault in checked):
         raise typer.Exit(1)
 
 
@@ -80,5 +87,14 @@ def rm(
 
 
 def _what(spec: dict[str, object]) -> str:
-    named = [str(spec[name]) for name in ("task", "split", "pool", "python") if spec.get(name)]
-    return " ".join(named)
+    """What an artifact is of: the task, split and pool somewhere in its spec."""
+    words: dict[str, str] = {}
+
+    def look(part: object) -> None:
+        for name, value in part.items() if isinstance(part, dict) else ():
+            if name in ("task", "split", "pool", "python") and isinstance(value, str):
+                words.setdefault(name, value)
+            look(value)
+
+    look(spec)
+    return " ".join(words.values())

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave
+from layerscope.cli.record import OUT, keep
+
+PLACE = 30  # in the help text
 
 
 def register(app: typer.Typer) -> None:
@@ -17,41 +19,22 @@ def register(app: typer.Typer) -> None:
 
 @with_columns
 def evaluate(
-    model: str = Run.model,
+    model: str = Given.model,
     task: str = Data.task,
     split: str | None = Data.split,
-    limit: int | None = Run.limit,
-    max_length: int | None = Run.max_length,
-    device: str | None = Run.device,
+    metric: str | None = typer.Option(None, help="Another metric than the task's own: accuracy, f1, matthews, .."),
+    limit: int | None = Given.limit,
+    max_length: int | None = Given.max_length,
+    device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """The task's main metric of a model with a head, beside that of always giving the most frequent class."""
     import layerscope as ls
-    from layerscope.extract.exam import exam
 
-    data = columns.open(task)
-    found = exam(ls.load(model, device=device), data, split=split, limit=limit, max_length=max_length)
-    row = {
-        "model": model,
-        "task": found.examples.task,
-        "split": found.examples.split,
-        "n": len(found.examples),
-        "metric": found.task.metric,
-        "score": found.score(found.logits()),
-        "majority": found.majority,
-    }
-    show([row], format)
-    if out is not None:
-        from layerscope.report import pictures
-
-        leave(
-            out,
-            "evaluate",
-            f"{model} on {task}",
-            pictures.score(row),
-            models=[found.model],
-            examples=found.examples,
-            max_length=max_length,
-        )
+    opened, data = ls.load(model, device=device), columns.open(task)
+    score = ls.evaluate(opened, data, split=split, limit=limit, max_length=max_length, metric=metric)
+    kept = ("model", "task", "split", "n", "metric", "score", "majority")
+    show([{name: score.row[name] for name in kept}], format)
+    keep(out, "evaluate", f"{model} on {task}", {"score": score})

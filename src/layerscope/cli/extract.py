@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import leave
+from layerscope.cli.record import keep
+
+PLACE = 10  # in the help text
 
 
 def register(app: typer.Typer) -> None:
@@ -21,14 +22,14 @@ def register(app: typer.Typer) -> None:
 
 @with_columns
 def extract(
-    model: str = Run.any_model,
+    model: str = Given.any_model,
     task: str = Data.task,
     split: str | None = Data.split,
     pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),
     layers: str | None = typer.Option(None, help="Which layers, as 0,3,6 or 0-6; all if not given."),
     limit: int | None = typer.Option(None, help="Only the first so many examples."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
-    batch_tokens: int | None = typer.Option(None, help="Tokens a batch, padding included."),
+    batch_tokens: int | None = typer.Option(None, help="Tokens per batch, padding included."),
     subword: str = typer.Option("last", help="Which sub-words stand for a word: last, first or mean."),
     special: bool = typer.Option(False, "--special", help="Keep special tokens in the pools mean and tokens."),
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
@@ -38,23 +39,21 @@ def extract(
     seed: int = typer.Option(0, help="Decides the weights of random: models."),
     columns: Columns = COLUMNS,
     out: Path | None = typer.Option(
-        None, "--out", "-o", help="Save the representations and a run folder (`layerscope report`) here."
+        None, "--out", "-o", help="Save the representations and a record (`layerscope report`) here."
     ),
     format: Format = FORMAT,
 ) -> None:
     """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
     import layerscope as ls
-    from layerscope.extract.representations import CARD
+    from layerscope.extraction.representations import CARD
     from layerscope.store import check_free
     from layerscope.team import Team
 
     if out is not None:
         check_free(out, CARD)  # before the work, not after it
-    data = columns.open(task)
-    opened = ls.load(model, dtype=dtype, device=device, seed=seed)
     reps = ls.extract(
-        opened,
-        data,
+        ls.load(model, dtype=dtype, device=device, seed=seed),
+        columns.open(task),
         split=split,
         pool=pool,
         layers=None if layers is None else integers(layers),
@@ -70,21 +69,9 @@ def extract(
         return
     summary = reps.summary()
     title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
-    show(summary.to_dict("records"), format, title)
+    show(summary.frame.to_dict("records"), format, title)
     if out is not None:
-        from layerscope.extract.run import examples_of
-        from layerscope.report import pictures
-
         reps.save(out)
-        examples = examples_of(data, split, limit)
-        settings: dict[str, Any] = {
-            "pool": pool,
-            "max_length": max_length,
-            "dtype": dtype,
-            "autocast": autocast,
-            "seed": seed,
-        }
-        figures = pictures.summary(summary, model)
-        leave(out, "extract", title, figures, models=[opened], examples=examples, n=len(reps), **settings)
-    if out is not None and format is Format.table:
-        print(f"Saved in {out}.")
+        keep(out, "extract", title, {"layers": summary}, tables="", dtype=dtype, seed=seed)
+        if format is Format.table:
+            print(f"Saved in {out}.")

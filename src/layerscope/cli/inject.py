@@ -7,9 +7,11 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, names, network_options, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, aligner_options, integers, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, write_table
+from layerscope.cli.record import OUT, keep
+
+PLACE = 100  # in the help text
 
 
 def register(app: typer.Typer) -> None:
@@ -24,30 +26,29 @@ def inject(
     layer: str | None = typer.Option(None, "--layer", help="The target's layers: 8, 0,4,8, 6-12 or all; its last one."),
     method: str | None = typer.Option(None, "--method", help="Methods with commas; all if not given."),
     train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
-    start: str = typer.Option("plain", help="Of inn and mlp: plain, or linear to start from the ridge solution."),
+    start: str = typer.Option("plain", help="Of networks: plain, or linear to start from the ridge solution."),
     seed: int = typer.Option(0, help="Decides folds, networks and floors."),
     split: str | None = Data.split,
-    limit: int | None = Run.limit,
-    max_length: int | None = Run.max_length,
-    device: str | None = Run.device,
+    limit: int | None = Given.limit,
+    max_length: int | None = Given.max_length,
+    device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Does one model work on another's states? A layer of TARGET is replaced by SOURCE's, mapped, and evaluated."""
     import layerscope as ls
-    from layerscope.extract.run import examples_of
 
     methods = None if method is None else names(method, "method")
-    options = network_options(start, methods)
+    options = aligner_options(methods, start)
     data = columns.open(task)
-    one, two = (ls.load(name, device=device) for name in (source, target))
-    chosen: Any = layer if layer in (None, "all") else integers(str(layer))
-    frame = ls.injection_study(
-        one,
-        two,
+    source_model, target_model = (ls.load(name, device=device) for name in (source, target))
+    layers: Any = layer if layer in (None, "all") else integers(str(layer))
+    study = ls.injection_study(
+        source_model,
+        target_model,
         data,
-        layers=chosen,
+        layers=layers,
         methods=methods,
         split=split,
         limit=limit,
@@ -57,30 +58,12 @@ def inject(
         options=options,
     )
     title = f"{source} in the place of {target} on {task}"
-    kept = ["layer", "method", "score"] if format is Format.table else list(frame)
-    first = frame.iloc[0]
-    show(frame[kept].to_dict("records"), format, title)
+    kept = ["layer", "method", "score"] if format is Format.table else list(study.frame)
+    show(study.frame[kept].to_dict("records"), format, title)
     if format is Format.table:
+        first = study.frame.iloc[0]
         print(
             f"{first['metric']} of {source} alone {first['source_score']:.4f}, of {target} alone "
             f"{first['target_score']:.4f}, of the most frequent class {first['majority']:.4f} ({first['n']} texts)."
         )
-    if out is not None:
-        from layerscope.report import pictures
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(frame, out / "injection.csv")
-        ls.plot_injection(frame, out / "injection.png")
-        leave(
-            out,
-            "inject",
-            title,
-            pictures.injection(frame),
-            models=[one, two],
-            examples=examples_of(data, split, limit),
-            n=int(first["n"]),
-            train=train,
-            start=start,
-            max_length=max_length,
-            seed=seed,
-        )
+    keep(out, "inject", title, {"injection": study}, start=start)

@@ -6,6 +6,8 @@ import typer
 
 from layerscope.cli.output import FORMAT, Format, show
 
+PLACE = 140  # in the help text
+
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope measures --format json`")(measures)

@@ -9,6 +9,8 @@ import typer
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.errors import InputError
 
+PLACE = 130  # in the help text
+
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope models demo:minilm`; `layerscope models --garden`")(models)
@@ -67,7 +69,7 @@ def models(
 
 
 def _garden() -> list[dict[str, Any]]:
-    """A row a model of the garden, from its card; a score is the mean over the seeds of its tuning."""
+    """One row per model of the garden, from its card; a score is the mean over the seeds of its tuning."""
     from layerscope.models.sources import GARDEN, garden
 
     package = garden()
@@ -87,5 +89,5 @@ def _garden() -> list[dict[str, Any]]:
     ]
 
 
-def _mean(found: dict[str, Any] | None) -> float | None:
-    return None if not found else round(sum(found["seeds"].values()) / len(found["seeds"]), 3)
+def _mean(scores: dict[str, Any] | None) -> float | None:
+    return None if not scores else round(sum(scores["seeds"].values()) / len(scores["seeds"]), 3)

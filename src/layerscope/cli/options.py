@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
+from layerscope.drawing.words import listed
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ class Columns:
 
     def words(self) -> list[str]:
         """What was given of these, as it is written on a command line."""
-        found = []
+        words = []
         for name, value in asdict(self).items():
             option = f"--{name.replace('_', '-')}"
-            found += [option] if value is True else [option, str(value)] if value else []
-        return found
+            words += [option] if value is True else [option, str(value)] if value else []
+        return words
 
     def open(self, source: str) -> Task:
         """The task that `--task` and these options name."""
@@ -95,7 +96,7 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-class Run:
+class Given:
     """Which model, on how much data, where."""
 
     model = typer.Argument(help="A classifier checkpoint: a folder, a hub id or id@revision.")
@@ -110,20 +111,30 @@ class Run:
 
 def names(text: str, kind: str) -> list[str]:
     """`a,b, c`: names with commas between them, at least one."""
-    found = [part.strip() for part in text.split(",") if part.strip()]
-    if not found:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
         raise InputError(f"No {kind} was named in {text!r}; write one, or several with commas.")
-    return found
+    return parts
 
 
-def network_options(start: str, methods: list[str] | None) -> dict[str, dict[str, Any]]:
-    """The options of alignment methods that `--start` stands for; an error where no method has it."""
-    networks = [name for name in ("inn", "mlp") if methods is None or name in methods]
-    if start == "plain":
+def aligner_options(methods: list[str] | None, start: str, pad: bool = False) -> dict[str, dict[str, Any]]:
+    """The options of alignment methods that `--start` and `--pad` stand for; an error where no method has them."""
+    wanted: dict[str, Any] = ({"start": start} if start != "plain" else {}) | ({"pad": True} if pad else {})
+    if not wanted:
         return {}
-    if not networks:
-        raise InputError(f"--start {start} is for inn and mlp, and neither was asked for.")
-    return {name: {"start": start} for name in networks}
+
+    from layerscope.alignment.methods import with_option
+
+    options: dict[str, dict[str, Any]] = {}
+    for option, value in wanted.items():
+        able = with_option(option)
+        chosen = [name for name in able if methods is None or name in methods]
+        if not chosen:
+            said = f"--{option}" if value is True else f"--{option} {value}"
+            raise InputError(f"{said} is for {listed(able)}, and only {listed(methods or ())} was asked for.")
+        for name in chosen:
+            options.setdefault(name, {})[option] = value
+    return options
 
 
 def shares(text: str) -> list[float]:
@@ -136,12 +147,12 @@ def shares(text: str) -> list[float]:
 
 def integers(text: str) -> list[int]:
     """`0,3,6` or `0-6` (inclusive) or both."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise InputError(f"{text!r} is not a list of numbers; write 0,3,6 or 0-6.")
         if dash and int(last) < int(first):
             raise InputError(f"{part.strip()!r} runs backwards; write {last}-{first}.")
-        found += range(int(first), int(last if dash else first) + 1)
-    return found
+        numbers += range(int(first), int(last if dash else first) + 1)
+    return numbers

@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -72,7 +71,7 @@ def side_by_side(columns: Sequence[Column], room: int) -> Iterator[list[Column]]
     """Columns in groups that fit beside one another without a broken number; each begins with the first column."""
     part = list(columns[:1])
     for column in columns[1:]:
-        if len(part) > 1 and sum(one.least + _GAP for one in (*part, column)) >= room:
+        if len(part) > 1 and sum(each.least + _GAP for each in (*part, column)) >= room:
             yield part
             part = [columns[0]]
         part.append(column)
@@ -81,17 +80,17 @@ def side_by_side(columns: Sequence[Column], room: int) -> Iterator[list[Column]]
 
 def widths(columns: Sequence[Column], room: int) -> list[int]:
     """How wide each column is: what it must be, and then the narrowest that is cut gets the next character."""
-    found = [column.least for column in columns]
-    for _ in range(room - 1 - sum(width + _GAP for width in found)):
-        cut = [k for k, column in enumerate(columns) if found[k] < column.most]
+    chosen = [column.least for column in columns]
+    for _ in range(room - 1 - sum(width + _GAP for width in chosen)):
+        cut = [k for k, column in enumerate(columns) if chosen[k] < column.most]
         if not cut:
             break
-        found[min(cut, key=found.__getitem__)] += 1
-    return found
+        chosen[min(cut, key=chosen.__getitem__)] += 1
+    return chosen
 
 
 def show_scores(frame: DataFrame, format: Format, title: str) -> None:
-    """Print a score a row; what is the same in every row stands in the title, but in JSON."""
+    """Print one score per row; what is the same in every row stands in the title, but in JSON."""
     rows = frame.to_dict("records")
     if format is Format.table:
         task, split, metric, n = (frame[name].iloc[0] for name in ("task", "split", "metric", "n"))
@@ -100,46 +99,6 @@ def show_scores(frame: DataFrame, format: Format, title: str) -> None:
             title += f"; the whole model scores {frame['whole'].iloc[0]:.4f}"
         rows = frame.drop(columns=["task", "split", "metric", "n", "whole"], errors="ignore").to_dict("records")
     show(rows, format, title)
-
-
-def cut_and_save(
-    model: Any, plan: Any, task: Any, options: dict[str, Any], folder: Path | None, out: Path | None, format: Format
-) -> None:
-    """Cut a model, print what is left of it beside the whole, and save it if a folder is given."""
-    import layerscope as ls
-    from layerscope.store import check_free
-    from layerscope.surgery.saving import RECORD
-
-    if folder is not None:
-        check_free(folder, RECORD)  # before the work, not after it
-    smaller = ls.cut(model, plan)
-    rows = [
-        {
-            "blocks": spans,
-            "score": ls.evaluate(one, task, **options),
-            "parameters": sum(p.numel() for p in getattr(one, "network", one).parameters()),
-        }
-        for spans, one in ((f"1-{model.depth}", model), (str(plan), smaller))
-    ]
-    show(rows, format, f"{model.name} on {task.name}, nothing trained")
-    if out is not None:
-        from layerscope.cli.record import leave
-        from layerscope.extract.run import examples_of
-        from layerscope.report import pictures
-
-        leave(
-            out,
-            "cut",
-            f"{model.name} on {task.name}: {plan}",
-            pictures.cut_model(rows),
-            models=[model],
-            examples=examples_of(task, options["split"], options["limit"]),
-            max_length=options["max_length"],
-        )
-    if folder is not None:
-        ls.save(smaller, folder)
-        if format is Format.table:
-            print(f"Saved in {folder}, reopened and compared.")
 
 
 def _plain(value: Any) -> Any:

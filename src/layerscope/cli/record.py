@@ -1,14 +1,12 @@
-"""Leaving a run folder: what every command that computes something does when it is given `-o`."""
+"""Keeping results: what every command that measures something does when it is given `-o`."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +16,8 @@ import typer
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from layerscope.data import Examples
-    from layerscope.report.runs import RunRecord
-    from layerscope.report.values import Figure
+    from layerscope.drawing.figure import Figure
+    from layerscope.results import Record, Result
 
 
 def writable(out: Path | None) -> Path | None:
@@ -42,9 +37,8 @@ OUT = typer.Option(
     "--out",
     "-o",
     callback=writable,
-    help="Write tables, figures and a run folder, for `layerscope report`, into this folder.",
+    help="Write tables, figures and a record, for `layerscope report`, into this folder.",
 )
-_LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "datasets", "numpy", "scipy", "scikit-learn")
 _started = time.perf_counter()
 
 
@@ -54,100 +48,67 @@ def begin() -> None:
     _started = time.perf_counter()
 
 
-def leave(
-    out: Path | None, kind: str, title: str, figures: Sequence[Figure], *, models: Sequence[Any] = (), **about: Any
+def keep(
+    out: Path | None,
+    kind: str,
+    title: str,
+    results: Mapping[str, Result],
+    *,
+    findings: Sequence[str] = (),
+    tables: str = "csv",
+    **settings: Any,
 ) -> None:
-    """Write the run folder `OUT/KIND-run` of what `recorded` takes; nothing without `-o`."""
+    """Write every result's table and picture into OUT, and the record `OUT/KIND-record`; nothing without `-o`."""
     if out is None:
         return
 
-    from layerscope.report.runs import write_run
+    from layerscope.results import write_record
 
-    folder = out / f"{kind}-run"
+    out.mkdir(parents=True, exist_ok=True)
+    for name, result in results.items():
+        write_result(out, name, result, tables)
+    folder = out / f"{kind}-record"
     replaced = ", in place of the one before" if folder.exists() else ""
-    write_run(folder, recorded(kind, title, figures, models=models, **about))
+    write_record(folder, recorded(kind, title, results, findings=findings, **settings))
     look = shlex.join(["layerscope", "report", str(out)])
-    print(f"The run is kept in {folder}{replaced}; to look at it: {look}", file=sys.stderr)
+    print(f"The record is {folder}{replaced}; to look at it: {look}", file=sys.stderr)
 
 
-def write_table(frame: DataFrame, path: Path) -> None:
-    """A table as CSV, whole or not at all."""
+def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> None:
+    """A result's table, as CSV or Parquet, and its picture, if its first figure is one."""
     from layerscope.store import write_text
 
-    write_text(path, frame.to_csv(index=False))
+    if tables == "parquet":
+        result.save(out / f"{name}.parquet")
+    elif tables == "csv":
+        write_text(out / f"{name}.csv", result.frame.to_csv(index=False))
+    if tables and result.figures()[0].kind != "table":
+        result.plot(out / f"{name}.png")
 
 
 def recorded(
     kind: str,
     title: str,
-    figures: Sequence[Figure],
+    results: Mapping[str, Result],
     *,
-    models: Sequence[Any] = (),
-    examples: Examples | None = None,
-    n: int | None = None,
     findings: Sequence[str] = (),
+    figures: Sequence[Figure] | None = None,
     seconds: float | None = None,
+    data: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> RunRecord:
-    """What a command computed, with all that it depends on. Settings that were not given are left out."""
-    from layerscope.report.runs import RunRecord
+) -> Record:
+    """The record of what a command measured. Settings that were not given are left out."""
+    from layerscope.results import Record
 
-    data = {} if examples is None else _data(examples)
-    if n is not None:
-        data["n"] = n
-    return RunRecord(
-        kind=kind,
-        title=title,
-        figures=figures,
+    return Record.of(
+        kind,
+        title,
+        results,
         findings=findings,
-        command=shlex.join(["layerscope", *sys.argv[1:]]),
-        models=[_model(model) for model in models],
+        figures=figures,
         data=data,
-        settings={name: value for name, value in settings.items() if value is not None},
-        versions=_versions(),
+        settings=settings,
+        command=shlex.join(["layerscope", *sys.argv[1:]]),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.perf_counter() - _started if seconds is None else seconds, 1),
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """`a`, `a and b`, or `a, b and c`; each once."""
-    *others, last = dict.fromkeys(names)
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def _model(model: Any) -> dict[str, Any]:
-    """What a model is: its name and its weights' hash, and the revision where it came from the hub."""
-    from layerscope.models.identity import fingerprint
-
-    found = {
-        "name": model.name,
-        "class": type(model.network).__name__,
-        "blocks": model.depth,
-        "width": model.width,
-        "weights": fingerprint(model),
-        "revision": getattr(model.network.config, "_commit_hash", None),
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _data(examples: Examples) -> dict[str, Any]:
-    return {
-        "task": examples.task,
-        "split": examples.split,
-        "fingerprint": examples.fingerprint,
-        "n": len(examples),
-        "skipped": examples.skipped,
-    }
-
-
-def _versions() -> dict[str, str]:
-    from layerscope.version import __version__
-
-    found = {"layerscope": __version__, "python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+PLACE = 110  # in the help text
+
 
 def register(app: typer.Typer) -> None:
     app.command(
@@ -16,26 +18,26 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    runs: list[Path] = typer.Argument(help="Run folders, or folders that hold some: what commands wrote with -o."),
+    records: list[Path] = typer.Argument(help="Records, or folders that hold some: what commands wrote with -o."),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="The HTML file to write."),
     title: str = typer.Option("layerscope report", help="The heading of the page."),
 ) -> None:
-    """Show runs in one HTML file that needs no network: open it by double click, send it to a colleague."""
+    """Show records in one HTML file that needs no network: open it by double click, send it to a colleague."""
     import layerscope as ls
 
-    written = ls.report(runs, out, title=title)
+    written = ls.report(records, out, title=title)
     print(f"The report is {written} ({written.stat().st_size / 1e6:.1f} MB).")
 
 
 def figures(
-    run: Path = typer.Argument(help="A run folder, or a folder that holds some: what commands wrote with -o."),
+    record: Path = typer.Argument(help="A record, or a folder that holds some: what commands wrote with -o."),
     out: Path = typer.Option(Path("figures"), "--out", "-o", help="The folder to write into."),
     format: str = typer.Option("pdf", help="pdf, svg or png; several with commas."),
     width: str = typer.Option("6.75in", help="The width of every figure: 6.75in, 8cm, 85mm or 240pt."),
     titles: bool = typer.Option(False, "--titles", help="Write each figure's title above it."),
 ) -> None:
-    """Draw every figure of a run for a paper, in one style and of one width; tables become CSV files."""
+    """Draw every figure of a record for a paper, in one style and of one width; tables become CSV files."""
     import layerscope as ls
 
-    for path in ls.figures(run, out, format=format, width=width, titles=titles):
+    for path in ls.figures(record, out, format=format, width=width, titles=titles):
         print(path)

@@ -7,10 +7,13 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, with_columns
-from layerscope.cli.output import FORMAT, Format, cut_and_save, show_scores
-from layerscope.cli.record import OUT, leave, write_table
+from layerscope.cli.cutting import cut_and_save
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
+from layerscope.cli.output import FORMAT, Format, show_scores
+from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError
+
+PLACE = 50  # in the help text
 
 
 def register(app: typer.Typer) -> None:
@@ -22,17 +25,17 @@ def register(app: typer.Typer) -> None:
 
 @with_columns
 def skip(
-    model: str = Run.model,
+    model: str = Given.model,
     task: str = Data.task,
     blocks: str | None = typer.Option(None, help="Leave these blocks out: 3-5, or 2,4,7-8."),
     map: bool = typer.Option(False, "--map", help="Leave out every contiguous span in turn."),
     max_span: int | None = typer.Option(None, help="With --map: spans of at most so many blocks."),
-    save: Path | None = Run.save,
+    save: Path | None = Given.save,
     out: Path | None = OUT,
     split: str | None = Data.split,
-    limit: int | None = Run.limit,
-    max_length: int | None = Run.max_length,
-    device: str | None = Run.device,
+    limit: int | None = Given.limit,
+    max_length: int | None = Given.max_length,
+    device: str | None = Given.device,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
@@ -48,8 +51,7 @@ def skip(
     data = columns.open(task)
     opened = ls.load(model, device=device)
     options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
-    if not map:
-        assert blocks is not None
+    if blocks is not None:
         gone = integers(blocks)
         wrong = [b for b in gone if not 1 <= b <= opened.depth]
         if wrong:
@@ -57,22 +59,6 @@ def skip(
         plan = ls.LayerPlan([b for b in range(1, opened.depth + 1) if b not in gone])
         cut_and_save(opened, plan, data, options, save, out, format)
         return
-    frame = ls.skip_map(opened, data, max_span=max_span, **options)
-    show_scores(frame, format, f"{model} without blocks first..last, nothing trained")
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(frame, out / "skip-map.csv")
-        ls.plot_skip_map(frame, out / "skip-map.png")
-
-        from layerscope.extract.run import examples_of
-        from layerscope.report import pictures
-
-        leave(
-            out,
-            "skip",
-            f"{model} on {task}: without every span of blocks",
-            pictures.skip_map(frame),
-            models=[opened],
-            examples=examples_of(data, split, limit),
-            max_length=max_length,
-        )
+    skips = ls.skip_map(opened, data, max_span=max_span, **options)
+    show_scores(skips.frame, format, f"{model} without blocks first..last, nothing trained")
+    keep(out, "skip", f"{model} on {task}: without every span of blocks", {"skip-map": skips})

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, integers, names, shares, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, names, shares, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, write_table
+from layerscope.cli.record import OUT, keep
 from layerscope.errors import choose
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from layerscope.probing.robustness import Robustness
+
+PLACE = 70  # in the help text
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 @with_columns
 def specialty(
-    model: str = Run.any_model,
+    model: str = Given.any_model,
     task: str = Data.task,
     no_probe: bool = typer.Option(False, "--no-probe", help="Only nu, no probes."),
     imbalance: str | None = typer.Option(
@@ -33,17 +35,17 @@ def specialty(
     scarcity: str | None = typer.Option(None, help="Also nu of balanced training sets of these sizes: 5000,1000,200."),
     pools: str | None = typer.Option(None, help="Also nu and probes under these pools: mean,cls."),
     tuned: str | None = typer.Option(None, help="Also nu and probes of this model, tuned on the task, beside MODEL."),
-    limit: int | None = Run.limit,
+    limit: int | None = Given.limit,
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides the subsamples."),
-    device: str | None = Run.device,
+    device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
     import layerscope as ls
-    from layerscope.extract.reading import POOLS
+    from layerscope.extraction.reading import POOLS
 
     wanted_shares = None if imbalance is None else shares(imbalance)  # before the work, not after it
     wanted_sizes = None if scarcity is None else integers(scarcity)
@@ -52,51 +54,26 @@ def specialty(
     opened = ls.load(model, device=device)
     beside = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
-    found = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
-    command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", found.strategy]
-    found = replace(found, command=shlex.join(command))
-    frame = found.nu.to_frame().drop(columns="model")
-    if found.probe is not None:
-        frame["probe"] = found.probe.values
-    experiments: dict[str, DataFrame] = {}
+    choice = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
+    command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", choice.strategy]
+    choice = replace(choice, command=shlex.join(command))
+    experiments: dict[str, Robustness] = {}
     if wanted_shares or wanted_sizes:
         train = ls.extract(opened, data, split=data.resolve(None, learning=True), pool="mean", **options)
         if wanted_shares:
-            experiments["imbalance"] = ls.imbalance(train, wanted_shares, probe=found.probe, seed=seed)
+            experiments["imbalance"] = ls.imbalance(train, wanted_shares, probe=choice.probe, seed=seed)
         if wanted_sizes:
-            experiments["scarcity"] = ls.scarcity(train, wanted_sizes, probe=found.probe, seed=seed)
+            experiments["scarcity"] = ls.scarcity(train, wanted_sizes, probe=choice.probe, seed=seed)
     if pools or tuned:
         experiments["pools"] = ls.specialty_study(beside, data, pools=wanted_pools, **options)
     if format is Format.json:
-        more = [table.assign(experiment=name) for name, table in experiments.items()]
-        show([row for part in [frame, *more] for row in part.to_dict("records")], format)
+        more = [each.frame.assign(experiment=name) for name, each in experiments.items()]
+        show([row for part in [choice.frame, *more] for row in part.to_dict("records")], format)
     else:
-        show(frame.to_dict("records"), format, f"nu of {model} on {task}: the least is l*")
-        show(found.table.to_dict("records"), format, "Strategies around it; multiply-adds are a token's")
-        for name, table in experiments.items():
-            each = table.drop(columns=["layer", "nu", "nu_rows", "score"], errors="ignore").drop_duplicates()
-            show(each.to_dict("records"), format, f"{name}: smoothness of nu, and its correlation with probes")
-        print(found)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(frame, out / "specialty.csv")
-        found.plot(out / "specialty.png")
-        for name, table in experiments.items():
-            write_table(table, out / f"{name}.csv")
-            ls.plot_robustness(table, out / f"{name}.png")
-
-        from layerscope.extract.run import examples_of
-        from layerscope.report import pictures
-
-        leave(
-            out,
-            "specialty",
-            f"Which layers of {model} to tune for {task}",
-            pictures.choice(found),
-            models=[opened],
-            examples=examples_of(data, None, limit, learning=True),
-            findings=[found.reason, f"Next: {found.command}"],
-            pool="mean",
-            max_length=max_length,
-            seed=seed,
-        )
+        show(choice.frame.to_dict("records"), format, f"nu of {model} on {task}: the least is l*")
+        show(choice.strategies.frame.to_dict("records"), format, "Strategies around it; multiply-adds are per token")
+        for name, each in experiments.items():
+            heading = f"{name}: smoothness of nu, and its correlation with probes"
+            show(each.settings.to_dict("records"), format, heading)
+        print(choice)
+    keep(out, "specialty", f"Which layers of {model} to tune for {task}", {"specialty": choice, **experiments})

@@ -12,6 +12,9 @@ from layerscope.cli.output import FORMAT, Format, show
 _SHOWN = 20  # classes in a table
 
 
+PLACE = 120  # in the help text
+
+
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope tasks pydocs`")(tasks)
 

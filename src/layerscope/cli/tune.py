@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Run, names, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.cli.record import OUT, leave, writable, write_table
+from layerscope.cli.record import OUT, keep, writable
 from layerscope.errors import InputError, check_seed
+from layerscope.tuning.registry import METHODS
 
 if TYPE_CHECKING:
-    from layerscope.data import Examples, Task
+    from layerscope.data import Task
     from layerscope.models import Model
 
+PLACE = 80  # in the help text
 _BEST = typer.Option(
     None, "--best", help="l*, the layer of the task's specialty; else a pass over the training split finds it."
 )
-_METHOD = typer.Option("finetune", help="finetune, adapter, lora or prefix; several with commas for a study.")
-
-_OUT = typer.Option(
-    None, "--out", "-o", callback=writable, help="Put the checkpoint, its record and a run folder here."
-)
+_METHOD = typer.Option("finetune", help=f"{', '.join(METHODS)}; several with commas for a study.")
+_OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the checkpoint and a record here.")
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 @with_columns
 def tune(
-    model: str = Run.any_model,
+    model: str = Given.any_model,
     task: str = Data.task,
     strategy: str | None = typer.Option(
         None, help="(bottom, top, head), full (the default), head-only, top-3, freeze-bottom-6, .."
@@ -45,12 +43,13 @@ def tune(
     preset: str | None = typer.Option(None, help="phang2021, wu2020 or xie2022: the papers' hyperparameters."),
     best: int | None = _BEST,
     size: int | None = typer.Option(None, help="Adapter width, LoRA rank, or number of virtual tokens."),
+    metric: str | None = typer.Option(None, help="Another metric than the task's own: accuracy, f1, matthews, .."),
     seed: int = typer.Option(0, help="Decides the new head, the order of rows and dropout."),
-    seeds: int | None = typer.Option(None, help="So many runs, with seeds 0, 1, ..: mean and standard error."),
+    seeds: int | None = typer.Option(None, help="So many trainings, with seeds 0, 1, ..: mean and standard error."),
     learning_rate: str | None = typer.Option(None, help="One, or several with commas: the best on validation is kept."),
     epochs: float | None = typer.Option(None, help="Passes over the training split."),
     max_steps: int | None = typer.Option(None, help="Steps, instead of epochs."),
-    batch: int | None = typer.Option(None, help="Texts a step."),
+    batch: int | None = typer.Option(None, help="Texts per step."),
     accumulate: int | None = typer.Option(None, help="Steps whose gradients are added up."),
     warmup: float | None = typer.Option(None, help="A share of the steps, or their number."),
     max_length: int | None = typer.Option(None, help="Longest text in tokens."),
@@ -60,20 +59,19 @@ def tune(
     train_limit: int | None = typer.Option(None, help="Only the first so many training examples."),
     validation_limit: int | None = typer.Option(None, help="Only the first so many validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
-    device: str | None = Run.device,
+    device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
     import layerscope as ls
-    from layerscope.analysis import training_costs, tuning
     from layerscope.team import Team
+    from layerscope.tuning.tuning import folders_for, plan_tuning
 
     _check(strategy, method, size, seed, seeds, study)
-    rates = None if learning_rate is None else [_number(part) for part in learning_rate.split(",")]
     options: dict[str, Any] = {
-        "learning_rate": rates,
+        "learning_rate": None if learning_rate is None else [_number(part) for part in learning_rate.split(",")],
         "epochs": epochs,
         "max_steps": max_steps,
         "batch": batch,
@@ -87,63 +85,35 @@ def tune(
         "validation_limit": validation_limit,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    data = columns.open(task)
+    data = columns.open(task).with_metric(metric)
     opened = ls.load(model, device=device)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
-        settings = {"preset": preset, "seeds": chosen, "best": best}
-        _study(opened, data, method, out, format, f"Strategies for {model} on {task}", settings, given)
+        _study(opened, data, names(method, "method"), out, format, preset=preset, seeds=chosen, best=best, **given)
         return
-    strategy = strategy or "full"
-    _check_free(out, chosen)  # before the work, not after it
-    job = tuning.plan(opened, data, strategy, method, preset, best, size, options)
+    folders = [] if out is None else folders_for(out, chosen if len(chosen) > 1 else None)  # before the work
+    about: dict[str, Any] = {"strategy": strategy or "full", "method": method, "preset": preset}
+    plan = plan_tuning(opened, data, **about, best=best, size=size, **given)
     if format is Format.table and Team.current().is_main:
-        cost = {"strategy": str(job.strategy), **training_costs.costs(opened, data, job.strategy, job.method)}
-        show([cost], format, "What is trained, and what it costs")
-    found = tuning.run(job, chosen)
+        show(plan.cost.frame.to_dict("records"), format, "What is trained, and what it costs")
+    trainings = plan.produce(chosen)
     if not Team.current().is_main:
         return
-    rows = [
-        {
-            "seed": run.job.seed,
-            "strategy": str(run.job.strategy),
-            "method": run.job.method.name,
-            "learning_rate": run.job.training.rates[0],
-            "tried": run.tried,
-            "score": run.score,
-            "majority": run.result["majority"],
-            "best_epoch": run.result["best_epoch"],
-            "trained": run.trainable,
-            "parameters": run.result["parameters"],
-            "seconds": run.seconds,
-        }
-        for run in found.runs
-    ]
-    show(rows, format, f"{model} on {task}, {found.runs[0].result['metric']} on validation")
+    table = trainings.frame.drop(columns="metric")
+    show(table.to_dict("records"), format, f"{model} on {task}, {trainings.metric} on validation")
     if format is Format.table and len(chosen) > 1:
-        print(f"Mean {found.mean:.4f}, standard error {found.error:.4f} over {len(chosen)} seeds.")
-    if out is not None:
-        for run in found.runs:
-            ls.copy_run(run, out if len(chosen) == 1 else out / f"seed-{run.job.seed}")
-
-        from layerscope.report import pictures
-
-        title = f"{model} tuned on {task}, {found.runs[0].job.strategy}"
-        figures = pictures.tuned(found, rows)
-        said = []
-        if len(chosen) > 1:
-            said = [f"Mean {found.mean:.4f}, standard error {found.error:.4f} over {len(chosen)} seeds."]
-        settings = {"strategy": strategy, "method": method, "preset": preset, "seeds": chosen, **given}
-        leave(out, "tune", title, figures, models=[opened], examples=found.runs[0].job.train, findings=said, **settings)
-        if format is Format.table:
-            print(f"Saved in {out}.")
-    elif format is Format.table:
-        print("The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again.")
+        print(trainings.findings()[0])
+    for training, folder in zip(trainings.trainings, folders, strict=bool(folders)) if folders else ():
+        training.copy_to(folder)
+    keep(out, "tune", f"{model} tuned on {task}, {plan.strategy}", {"trainings": trainings}, tables="", **about)
+    if format is Format.table:
+        kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
+        print(kept if out is None else f"Saved in {out}.")
 
 
 @with_columns
 def strategies(
-    model: str = Run.any_model,
+    model: str = Given.any_model,
     task: str = Data.task,
     best: int | None = _BEST,
     method: str = _METHOD,
@@ -154,15 +124,9 @@ def strategies(
     """The papers' strategies for a model: what each would train and cost, before anything is trained."""
     import layerscope as ls
 
-    data = columns.open(task)
-    opened = ls.load(model)
-    frame = ls.strategies(opened, data, best=best, method=method)
-    show(frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are a token's")
-    if out is not None:
-        from layerscope.report import pictures
-
-        title = f"Strategies for {model} on {task}"
-        leave(out, "strategies", title, pictures.strategies(frame), models=[opened], best=best, method=method)
+    table = ls.strategies(ls.load(model), columns.open(task), best=best, method=method)
+    show(table.frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are per token")
+    keep(out, "strategies", f"Strategies for {model} on {task}", {"strategies": table}, tables="")
 
 
 def _check(strategy: str | None, method: str, size: int | None, seed: int, seeds: int | None, study: bool) -> None:
@@ -183,48 +147,17 @@ def _check(strategy: str | None, method: str, size: int | None, seed: int, seeds
         raise InputError(f"Several methods were given ({method}), which is a study; give one, or --study.")
 
 
-def _check_free(out: Path | None, seeds: Sequence[int]) -> None:
-    """Raise a sentence if the runs cannot be put where they are wanted."""
-    from layerscope.store import check_free
-    from layerscope.tuning.training import RESULT
-
-    for one in [] if out is None else [out] if len(seeds) == 1 else [out / f"seed-{k}" for k in seeds]:
-        check_free(one, RESULT)
-
-
-def _study(
-    model: Model,
-    data: Task,
-    method: str,
-    out: Path | None,
-    format: Format,
-    title: str,
-    settings: dict[str, Any],
-    given: dict[str, Any],
-) -> None:
+def _study(model: Model, data: Task, methods: list[str], out: Path | None, format: Format, **settings: Any) -> None:
     """Train every strategy of the papers, and show and keep what came out."""
     import layerscope as ls
     from layerscope.team import Team
 
-    methods = names(method, "method")
-    frame = ls.strategy_study(model, data, methods=methods, **settings, **given)
+    result = ls.strategy_study(model, data, methods=methods, **settings)
     if not Team.current().is_main:
         return
-    show(frame.to_dict("records"), format, title)
-    if out is not None:
-        from layerscope.report import pictures
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_table(frame, out / "strategies.csv")
-        ls.plot_strategies(frame, out / "strategies.png")
-        about = {"methods": methods, **settings, **given}
-        leave(out, "study", title, pictures.study(frame), models=[model], examples=_training(data), **about)
-
-
-def _training(data: Task) -> Examples:
-    from layerscope.extract.run import examples_of
-
-    return examples_of(data, None, None, learning=True)
+    title = f"Strategies for {model.name} on {data.name}"
+    show(result.frame.to_dict("records"), format, title)
+    keep(out, "study", title, {"strategies": result})
 
 
 def _number(text: str) -> float:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import xxhash
+
+from layerscope.store import digest
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Examples:
     labels: np.ndarray | None = None  # (n,) int64 classes or float64 numbers
     label_names: tuple[str, ...] | None = None
     skipped: int = 0  # bad rows that were left out
-    fingerprint: str = ""  # of the whole split's content
+    _whole: str = field(default="", init=False, repr=False, compare=False)  # the fingerprint of what these are part of
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -37,19 +40,39 @@ class Examples:
             n: [getattr(self, n)[i] for i in positions] for n in names if getattr(self, n) is not None
         }
         labels = None if self.labels is None else self.labels[positions]
-        return replace(self, **lists, rows=self.rows[positions], labels=labels)
+        part = replace(self, **lists, rows=self.rows[positions], labels=labels)
+        object.__setattr__(part, "_whole", self.fingerprint)
+        return part
 
-    def signed(self) -> Examples:
-        """The same with the fingerprint of its content."""
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the content: of the split that these were taken from, or of what is here if anything was edited."""
+        if self._whole:
+            return self._whole
         total = xxhash.xxh3_128()
-        for values in (self.texts, self.pairs or (), self.choices or (), self.words or ()):
-            for value in values:
-                parts = (value,) if isinstance(value, str) else value
+
+        def add(data: bytes) -> None:
+            total.update(len(data).to_bytes(8, "little") + data)  # so that no two lists are alike when joined
+
+        for values in (self.texts, self.pairs, self.choices, self.words):
+            add(b"" if values is None else f"{len(values)}".encode())
+            for value in values or ():
+                parts = (value,) if isinstance(value, str) else tuple(value)
+                add(f"{len(parts)}".encode())
                 for part in parts:
-                    data = part.encode("utf-8", "surrogatepass")
-                    total.update(len(data).to_bytes(4, "little") + data)
-                total.update(b"\xff")
-            total.update(b"\xfe")
-        total.update(repr(self.label_names).encode())
-        total.update(b"" if self.labels is None else self.labels.tobytes())
-        return replace(self, fingerprint=total.hexdigest())
+                    add(part.encode("utf-8", "surrogatepass"))
+        add(repr(self.label_names).encode())
+        if self.labels is not None:
+            add(self.labels.dtype.str.encode())
+            add(np.ascontiguousarray(self.labels).tobytes())
+        return total.hexdigest()
+
+    def spec(self) -> dict[str, Any]:
+        """What decides them: the data's content, and which rows of it. For keys of the store."""
+        rows = digest(np.ascontiguousarray(self.rows).tobytes())
+        return {"task": self.task, "split": self.split, "data": self.fingerprint, "rows": rows}
+
+    def described(self) -> dict[str, Any]:
+        """What they are, for the provenance of results."""
+        about = {"task": self.task, "split": self.split, "fingerprint": self.fingerprint, "n": len(self)}
+        return {**about, "skipped": self.skipped}

@@ -60,6 +60,11 @@ _OF_COUNTS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
 METRICS = (*_OF_COUNTS, "pearson_spearman")
 
 
+def fitting(regression: bool) -> tuple[str, ...]:
+    """The metrics for numbers, or those for classes."""
+    return ("pearson_spearman",) if regression else tuple(_OF_COUNTS)
+
+
 def majority(metric: str, labels: np.ndarray) -> float:
     """The score of always giving the most frequent class; NaN where labels are numbers."""
     if metric == "pearson_spearman" or not len(labels):

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from layerscope.data.tables import Table, frame_table
 from layerscope.errors import DataError
-from layerscope.store import Store
+from layerscope.store import Artifact
 
 VERSION = 2  # of the making below: a change makes other rows
 SHARES = {"train": 0.7, "validation": 0.15, "test": 0.15}
@@ -41,9 +42,20 @@ class PydocsSource:
     def table(self, split: str) -> Table:
         import pyarrow.parquet
 
-        spec = {"version": VERSION, "python": edition(), "library": str(_library())}
-        folder = Store().produce("pydocs", spec, _write)
+        folder = Pydocs().produce()
         return frame_table(pyarrow.parquet.read_table(folder / f"{split}.parquet"), f"pydocs ({split})")
+
+
+class Pydocs(Artifact):
+    """The splits as Parquet files."""
+
+    kind, version, planned = "pydocs", VERSION, False
+
+    def spec(self) -> dict[str, Any]:
+        return {"python": edition(), "library": str(_library())}
+
+    def build(self, folder: Path) -> None:
+        _write(folder)
 
 
 def edition() -> str:
@@ -127,10 +139,10 @@ def divide(rows: list[Sentence], seed: int = 0) -> dict[str, list[Sentence]]:
             split = min(filled, key=lambda name: filled[name] / SHARES[name])
             filled[split] += len(cluster)
             chosen[split] += cluster
-    found = {split: [rows[i] for i in sorted(indices)] for split, indices in chosen.items()}
-    for part in found.values():
+    splits = {split: [rows[i] for i in sorted(indices)] for split, indices in chosen.items()}
+    for part in splits.values():
         generator.shuffle(part)  # the first rows are a sample, as in published data sets
-    return found
+    return splits
 
 
 def near_duplicates(rows: list[Sentence]) -> list[list[int]]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from layerscope.errors import unknown
+from layerscope.data.metrics import METRICS
+from layerscope.errors import choose, unknown
 
 if TYPE_CHECKING:
     import pandas
 
-Metric = Literal["accuracy", "f1", "matthews", "pearson_spearman"]
+
+def _known_metric(name: str) -> str:
+    return choose("metric", name, METRICS)
+
+
+Metric = Annotated[str, AfterValidator(_known_metric)]
 
 
 class _Record(BaseModel):
@@ -61,12 +67,12 @@ class TaskSpec(_Record):
 @cache
 def registry() -> dict[str, TaskSpec]:
     """Every task by its name."""
-    found = {}
+    specs = {}
     for entry in sorted(files("layerscope.data").joinpath("tasks").iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".yaml"):
             spec = TaskSpec(**yaml.safe_load(entry.read_text(encoding="utf-8")))
-            found[spec.name] = spec
-    return found
+            specs[spec.name] = spec
+    return specs
 
 
 def spec_of(name: str) -> TaskSpec:
@@ -77,7 +83,17 @@ def spec_of(name: str) -> TaskSpec:
 
 
 def tasks() -> pandas.DataFrame:
-    """The registry as a table: name, kind, labels, metric, splits, title."""
+    """List the tasks that are known by name.
+
+    Returns:
+        A table with the columns name, kind, labels, metric, splits, title.
+
+    Example:
+        >>> import layerscope as ls
+        >>> known = ls.tasks().set_index("name")
+        >>> known.loc["pydocs", "kind"], known.loc["pydocs", "metric"]
+        ('single', 'accuracy')
+    """
     import pandas
 
     return pandas.DataFrame([_row(spec) for spec in registry().values()])

@@ -63,17 +63,17 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
     if len(named) == 1:
         return _texts_or_words(table, named[0])
     strings = [n for n in names if n not in used and _is_text(table.columns[n])]
-    found = ", ".join(map(repr, table.columns))
+    names = ", ".join(map(repr, table.columns))
     counted = list(table.columns) == [str(k) for k in range(len(table.columns))]  # as pandas names columns itself
     if len(strings) == 1 and not counted and any(as_number(name) is not None for name in table.columns):
         raise DataError(
-            f"The columns of {table.name} are called {found}, which looks like a first row; put a line with names "
+            f"The columns of {table.name} are called {names}, which looks like a first row; put a line with names "
             "above it, or name the text: text='...', or --text on the command line."
         )
     if len(strings) == 1:
         return _texts_or_words(table, strings[0])
     raise DataError(
-        f"Which column of {table.name} holds the text is not clear; it has {found}. Name it: text='...'"
+        f"Which column of {table.name} holds the text is not clear; it has {names}. Name it: text='...'"
         " (and text_pair='...', label='...'), or --text on the command line."
     )
 
@@ -141,7 +141,7 @@ def build(
         label_names=labels.names if labels and not number else None,
         skipped=len(bad),
         **reader.columns(kept),
-    ).signed()
+    )
 
 
 def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
@@ -159,10 +159,10 @@ def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
 
 def _label_column(table: Table, names: Sequence[str], may_lack: bool) -> str | None:
     """The first of the alternatives that the table has; an error if it has none of them and may not lack it."""
-    found = next((name for name in names if name in table.columns), None)
-    if names and found is None and not may_lack:
+    column = next((name for name in names if name in table.columns), None)
+    if names and column is None and not may_lack:
         table.column(names[0], "label")
-    return found
+    return column
 
 
 class _Reader:
@@ -181,10 +181,10 @@ class _Reader:
             raise DataError(f"{table.name}: no text column was named and none was found.")
 
     def _list_column(self, names: Sequence[str]) -> list[Any] | None:
-        found = next((name for name in names if name in self.table.columns), None)
-        if names and found is None:
+        column = next((name for name in names if name in self.table.columns), None)
+        if names and column is None:
             self.table.column(names[0], "words")
-        return self.table.columns[found] if found else None
+        return self.table.columns[column] if column else None
 
     def _choices(self, alternatives: Sequence[Sequence[str]]) -> tuple[list[Any] | None, str]:
         if not alternatives:
@@ -221,14 +221,14 @@ class _Reader:
     def columns(self, kept: list[int]) -> dict[str, Any]:
         """The examples' text fields for the rows that are kept."""
         words = None if self.words is None else [list(self.words[r]) for r in kept]
-        found: dict[str, Any] = {"words": words}
-        found["texts"] = [self.text[r] for r in kept] if self.text is not None else [" ".join(w) for w in words or ()]
+        parts: dict[str, Any] = {"words": words}
+        parts["texts"] = [self.text[r] for r in kept] if self.text is not None else [" ".join(w) for w in words or ()]
         if self.pair is not None:
-            found["pairs"] = [self.pair[r] for r in kept]
+            parts["pairs"] = [self.pair[r] for r in kept]
         if self.choices is not None:
             start = (lambda r: f"{self.prompt[r]} ") if self.prompt is not None else (lambda _: "")  # type: ignore[index]
-            found["choices"] = [[start(r) + choice for choice in self.choices[r]] for r in kept]
-        return found
+            parts["choices"] = [[start(r) + choice for choice in self.choices[r]] for r in kept]
+        return parts
 
 
 def _has_text(value: Any) -> bool:

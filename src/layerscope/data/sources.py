@@ -152,11 +152,11 @@ class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
 
 def mirror(spec: TaskSpec) -> LocalSource:
     """The task's files under the folders of LAYERSCOPE_DATA, the first folder that has a split winning."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for root in roots():
         for split, path in {**_named_files(root, spec), **split_files(root / spec.name)}.items():
-            found.setdefault(split, path)
-    return LocalSource(found)
+            paths.setdefault(split, path)
+    return LocalSource(paths)
 
 
 def roots() -> list[Path]:
@@ -166,28 +166,28 @@ def roots() -> list[Path]:
 
 def _named_files(root: Path, spec: TaskSpec) -> dict[str, Path]:
     folders = [root, root / spec.name] + ([root / spec.folder] if spec.folder else [])
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for split, name in spec.files.items():
         for path in (folder / (name + gz) for folder in folders for gz in ("", ".gz")):
             if path.is_file():
-                found.setdefault(split, path)
-    return found
+                paths.setdefault(split, path)
+    return paths
 
 
 def split_files(folder: Path) -> dict[str, Path]:
     """The files of a folder whose names are splits: `train.csv`, `validation.parquet`, `dev.jsonl.gz` ..."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     files = [p for p in sorted(folder.iterdir()) if p.is_file() and readable(p)] if folder.is_dir() else []
     named = [p for p in files if _split_name(p).split("_")[0] in _USUAL]
     for path in named or files:  # beside train and validation, a README.txt is no split
         if not path.name.startswith("."):
             split = _split_name(path)
-            if split in found:
+            if split in paths:
                 raise DataError(
-                    f"{folder} has two files for split {split!r}: {found[split].name} and {path.name}; keep one."
+                    f"{folder} has two files for split {split!r}: {paths[split].name} and {path.name}; keep one."
                 )
-            found[split] = path
-    return found
+            paths[split] = path
+    return paths
 
 
 def _split_name(path: Path) -> str:
@@ -197,7 +197,7 @@ def _split_name(path: Path) -> str:
 
 def folder_source(folder: Path) -> LocalSource:
     """A user's folder with one file a split."""
-    found = split_files(folder)
-    if not found:
+    paths = split_files(folder)
+    if not paths:
         raise DataError(f"{folder} holds no data file; put train and validation files there ({endings()}).")
-    return LocalSource(found)
+    return LocalSource(paths)

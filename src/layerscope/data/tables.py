@@ -192,7 +192,7 @@ def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
 
 
 def _read_jsonl(path: Path) -> Table:
-    found: list[tuple[int, dict[str, Any]]] = []
+    records: list[tuple[int, dict[str, Any]]] = []
     broken: list[BadRow] = []
     with _open(path) as file:
         for line, text in enumerate(file, start=1):
@@ -202,11 +202,11 @@ def _read_jsonl(path: Path) -> Table:
                 value = json.loads(text)
                 if not isinstance(value, dict):
                     raise ValueError("not a JSON object; each line must be one")
-                found.append((line, value))
+                records.append((line, value))
             except ValueError as error:
                 broken.append(BadRow(str(path), f"line {line}", "", f"broken JSON ({error})"))
-    header = list(dict.fromkeys(name for _, value in found for name in value))
-    rows = [(line, [value.get(name) for name in header]) for line, value in found]
+    header = list(dict.fromkeys(name for _, value in records for name in value))
+    rows = [(line, [value.get(name) for name in header]) for line, value in records]
     return _lines_table(path, header, rows, broken)
 
 

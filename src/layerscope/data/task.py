@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from layerscope.data import pydocs
 from layerscope.data.examples import Examples
 from layerscope.data.labels import Labels, hidden, infer_labels, pick
-from layerscope.data.registry import Columns, Hub, Metric, TaskSpec, registry, spec_of
+from layerscope.data.metrics import METRICS
+from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
 from layerscope.data.rows import build, guess_columns, index_labels
 from layerscope.data.sources import HubSource, LocalSource, MirroredSource, Source, folder_source, mirror, roots
 from layerscope.data.tables import Table, endings, readable
@@ -20,7 +22,24 @@ from layerscope.errors import DataError, InputError, choose, log, near, unknown
 
 
 class Task:
-    """Texts with labels in named splits. Nothing is read before it is asked for."""
+    """Texts with labels in named splits; `ls.task` makes one. Nothing is read before it is asked for.
+
+    Attributes:
+        name: The task's name.
+        splits: The names of its splits.
+        kind: `single`, `pair` or `choice`.
+        label_names: The classes in order, or None for a regression or a task without labels.
+        regression: Whether labels are numbers.
+        metric: What it is scored by.
+
+    Example:
+        >>> import layerscope as ls
+        >>> task = ls.task("pydocs")
+        >>> task.kind, task.metric, "train" in task.splits
+        ('single', 'accuracy', True)
+        >>> len(task.split("train")) > 100
+        True
+    """
 
     def __init__(
         self,
@@ -136,6 +155,25 @@ class Task:
         )
         return train.take(learned), train.take(rest)
 
+    def spec(self) -> dict[str, Any]:
+        """What decides how answers are read and scored: kind, classes in order, metric. For keys of the store."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "kind": self.kind,
+            "labels": None if self.label_names is None else list(self.label_names),
+            "regression": self.regression,
+            "metric": self.metric,
+        }
+
+    def with_metric(self, metric: str | None) -> Task:
+        """The same task scored by another metric; the task itself where none is named."""
+        if metric is None or metric == self.metric:
+            return self
+        chosen = copy.copy(self)
+        chosen._metric = choose("metric", metric, METRICS)
+        return chosen
+
     def is_here(self, split: str) -> bool:
         """Whether a split can be read without asking the hub."""
         return self._source.is_here(split)
@@ -173,10 +211,10 @@ class Task:
                 values[split] = [pick(v, columns.label_pattern) for v in table.columns[column]]
         if not any(name in table.columns for table in tables.values() for name in columns.label):
             next(iter(tables.values())).column(columns.label[0], "label")
-        found = infer_labels([v for part in values.values() for v in part], self._number)
-        if not found.number and "train" in values:
-            self._warn_of_unseen(found, values["train"])
-        return found
+        labels = infer_labels([v for part in values.values() for v in part], self._number)
+        if not labels.number and "train" in values:
+            self._warn_of_unseen(labels, values["train"])
+        return labels
 
     def _warn_of_unseen(self, labels: Labels, train: Sequence[Any]) -> None:
         """Say which classes other splits have and train has not: classes that are named otherwise there, mostly."""
@@ -203,12 +241,31 @@ def task(
     metric: str | None = None,
     skip_bad: bool = False,
 ) -> Task:
-    """A task from its registry name, a file, a folder, a mapping of split names, a pandas table or a hub id.
+    """Open a task: texts, labels, splits and a metric.
 
-    `text`, `text_pair`, `label` and `choices` name columns; they are guessed where only one reading is
-    possible. `choices` is a column of lists, or several columns. `skip_bad=True` leaves bad rows out and counts
-    them instead of stopping. A hub id may carry a revision (`org/name@revision`) and needs `config` if the data
-    set has several.
+    Columns that are not named are guessed where only one reading is possible.
+
+    Args:
+        source: A registry name (`ls.tasks()` lists them), a file, a folder, a mapping of split names to files or
+            tables, a pandas table, a hub id, perhaps with a revision (`org/name@revision`), or a `Task`.
+        text: The column with the texts.
+        text_pair: The column with the second texts of pairs.
+        label: The column with the labels.
+        choices: The column with lists of choices, or several columns with one choice each.
+        config: The configuration of a hub data set that has several.
+        regression: Whether labels are numbers rather than classes; guessed if not given.
+        metric: What it is scored by: accuracy, f1, matthews or pearson_spearman.
+        skip_bad: Leave bad rows out and count them instead of stopping.
+
+    Returns:
+        The `Task`.
+
+    Example:
+        >>> import pandas, layerscope as ls
+        >>> table = pandas.DataFrame({"text": ["a file", "the list"], "label": ["file", "list"]})
+        >>> task = ls.task({"train": table, "validation": table}, metric="f1")
+        >>> task.splits, task.label_names, task.metric
+        (('train', 'validation'), ('file', 'list'), 'f1')
     """
     if isinstance(source, Task):
         given = (text, text_pair, label, choices, config, regression, metric, skip_bad)
@@ -275,7 +332,7 @@ def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool = False, metric: st
         source,
         spec.columns.model_copy(update=changes),
         labels=labels,
-        metric=choose("metric", metric, get_args(Metric)) if metric else spec.metric,
+        metric=choose("metric", metric, METRICS) if metric else spec.metric,
         skip_bad=skip_bad,
         version=spec.version,
         edition=pydocs.edition() if spec.builtin else "",

@@ -194,7 +194,16 @@ REFUSED = dict.fromkeys(("t5", "mt5", "longt5", "switch_transformers", "pop2pian
 
 
 def families() -> tuple[Anatomy, ...]:
-    """The families whose anatomy is known; others are found by the generic finder."""
+    """List the families whose anatomy is known; others are looked into when they are loaded.
+
+    Returns:
+        One `Anatomy` per family: where it keeps blocks, norms and heads.
+
+    Example:
+        >>> import layerscope as ls
+        >>> next(a for a in ls.families() if a.family == "bert").blocks
+        'encoder.layer'
+    """
     return _FAMILIES
 
 

@@ -1,44 +1,213 @@
-"""What a model is, as a short text: its class, its config and every weight."""
+"""What a model and a tokenizer are, as short texts: everything that can change an answer, as it is at this moment."""
 
 from __future__ import annotations
 
+import functools
 import json
+import types
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import xxhash
+from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
-from layerscope.store import digest
+from layerscope.store import NoKey, digest
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
 
-_VOLATILE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache")
+_CONFIG_VOLATILE = ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype", "use_cache")
+# Libraries whose code is known by its name; anybody else's may be another one under the same name.
+_LIBRARIES = {"torch", "transformers", "peft", "accelerate", "layerscope", "tokenizers", "builtins", "collections"}
+# Attributes of modules that say where a network comes from or what it has been through, and never what it answers.
+_MODULE_VOLATILE = {
+    *("training", "name_or_path", "model_tags", "warnings_issued", "generation_config", "max_seq_len_cached"),
+    *("gradient_checkpointing", "is_gradient_checkpointing", "config"),
+}
+_ADAPTER_STATE = ("_active_adapter", "_disable_adapters")  # which of peft's adapters answer
+_PEFT_VOLATILE = ("base_model_name_or_path", "revision", "inference_mode", "peft_version")
+# Attributes of tokenizers that do not change which ids a text becomes here: padding and lengths are layerscope's own,
+# and `cache` is what a slow tokenizer remembers of earlier texts.
+_TOKENIZER_VOLATILE = {
+    *("name_or_path", "init_kwargs", "init_inputs", "files_loaded", "verbose", "deprecation_warnings", "backend"),
+    *("chat_template", "response_template", "chat_control_tokens", "model_max_length", "padding_side", "_vocab"),
+    *("_tokenizer", "_in_target_context_manager", "_processor_class", "_should_update_post_processor"),
+    *("_pad_token_type_id", "clean_up_tokenization_spaces", "sp_model_kwargs", "cache"),
+    "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
+}
+_NAMED_TOKENS = ("_special_tokens_map", "_extra_special_tokens")
 
 
 def fingerprint(model: Model) -> str:
     """A hash of the network as it is now, so that weights edited in place make another model."""
-    network = model.network
-    config = {k: v for k, v in network.config.to_dict().items() if k not in _VOLATILE}
-    parts = [type(network).__name__, json.dumps(config, sort_keys=True, default=str)]
-    for name, tensor in sorted(network.state_dict().items()):
-        parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {_bytes_hash(tensor)}")
-    return digest(*parts)
+    return _Scan().network(model.network)
+
+
+def model_spec(model: Model) -> dict[str, Any]:
+    """What decides a model's answers; raises NoKey where something in it cannot be fingerprinted."""
+    scan = _Scan()
+    weights = scan.network(model.network)
+    if scan.unknown:
+        raise NoKey(f"{model.name} has {scan.unknown[0]}, which cannot be fingerprinted")
+    tokenizer = None if model.tokenizer is None else tokenizer_fingerprint(model.tokenizer)
+    parts = {"weights": weights, "dtype": str(model.network.dtype), "tokenizer": tokenizer}
+    return {**parts, "anatomy": digest(scan.content(asdict(model.anatomy)))}
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of everything that decides which ids a text becomes."""
+    """A hash of everything that decides which ids a text becomes; raises NoKey where that cannot be told."""
+    scan = _Scan()
+    parts = [scan.kind(tokenizer, "the tokenizer")]
     if getattr(tokenizer, "is_fast", False):
         state = json.loads(tokenizer.backend_tokenizer.to_str())
         for setting in ("truncation", "padding"):  # what the last call set, not what the tokenizer is
             state.pop(setting, None)
-        content = json.dumps(state, sort_keys=True)
-    else:
-        content = json.dumps(tokenizer.get_vocab(), sort_keys=True)
-    settings = [str(getattr(tokenizer, name, None)) for name in ("truncation_side", "model_input_names")]
-    return digest(type(tokenizer).__name__, content, *settings)
+        parts.append(json.dumps(state, sort_keys=True))
+    kept = {k: v for k, v in vars(tokenizer).items() if k not in _TOKENIZER_VOLATILE and not k.endswith("_file")}
+    for name in _NAMED_TOKENS:  # texts or added tokens, as it happens; what else they are stands among the added ones
+        named = kept.get(name)
+        if named:
+            kept[name] = {k: str(v) for k, v in named.items()} if isinstance(named, Mapping) else list(map(str, named))
+    parts.append(scan.content(kept))
+    if scan.unknown:
+        raise NoKey(f"the tokenizer has {scan.unknown[0]}, which cannot be fingerprinted")
+    return digest(*parts)
 
 
-def _bytes_hash(tensor: torch.Tensor) -> str:
+def tokenizer_identity(tokenizer: Any) -> str:
+    """Equal for tokenizers that read the same tokens; one that cannot be fingerprinted is only itself."""
+    try:
+        return tokenizer_fingerprint(tokenizer)
+    except NoKey:
+        return digest(f"{type(tokenizer).__qualname__} at {id(tokenizer)}")
+
+
+class _Scan:
+    """Turns a network or a tokenizer into text; what it cannot read is listed in `unknown`."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self._seen: dict[int, Any] = {}
+
+    def network(self, network: Any) -> str:
+        """Class, config, every tensor, and every module's own settings, functions and adapters."""
+        parts = [self._config(network.config)]
+        for name, tensor in sorted([*network.named_parameters(), *network.named_buffers()], key=lambda pair: pair[0]):
+            parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {_bytes_hash(tensor)}")
+        parts += [f"{name} {self._module(name, module, network)}" for name, module in network.named_modules()]
+        if _global_forward_hooks or _global_forward_pre_hooks:
+            self.unknown.append("a forward hook for all modules")
+        return digest(*parts)
+
+    def _config(self, config: Any) -> str:
+        return self.content({k: v for k, v in config.to_dict().items() if k not in _CONFIG_VOLATILE}, "the config")
+
+    def _module(self, name: str, module: nn.Module, network: Any) -> str:
+        place = name or "the network"
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        if not all(_of_library(hook) for some in hooks for hook in some.values()):
+            self.unknown.append(f"a hook on {place}")
+        own = {
+            key: value
+            for key, value in vars(module).items()
+            if (not key.startswith("_") or key in _ADAPTER_STATE) and key not in _MODULE_VOLATILE
+        }
+        config = getattr(module, "config", network.config)
+        apart = ""
+        if config is not network.config and hasattr(config, "to_dict"):
+            own_config = self._config(config)
+            apart = own_config if own_config != self._config(network.config) else ""
+        return f"{self.kind(module, place)} {apart} {self.content(own, place)}"
+
+    def kind(self, value: Any, place: str) -> str:
+        """The class of a value; what a class of no library does cannot be told."""
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        if not _of_library(type(value)):
+            self.unknown.append(f"an object of {kind} in {place}")
+        return kind
+
+    def content(self, value: Any, place: str = "it") -> str:
+        """A value as text, the same for equal values in any process."""
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype)):
+            return repr(value)
+        if isinstance(value, (torch.device, nn.Module)) or id(value) in self._seen:
+            return type(value).__name__  # modules are scanned by themselves
+        if isinstance(value, (Tensor, np.ndarray, np.generic)):
+            tensor = torch.as_tensor(value)
+            return f"{tensor.dtype} {tuple(tensor.shape)} {_bytes_hash(tensor)}"
+        if isinstance(value, (Mapping, Set, Sequence)):
+            return self._container(value, place)
+        if isinstance(value, functools.partial) or hasattr(value, "__qualname__"):
+            return self._function(value, place)
+        return self._object(value, place)
+
+    def _container(self, value: Mapping[Any, Any] | Set[Any] | Sequence[Any], place: str) -> str:
+        if isinstance(value, Mapping):
+            return "{" + ", ".join(sorted(f"{k!r}: {self.content(v, place)}" for k, v in value.items())) + "}"
+        parts = [self.content(v, place) for v in value]
+        return "{" + ", ".join(sorted(parts)) + "}" if isinstance(value, Set) else "[" + ", ".join(parts) + "]"
+
+    def _function(self, value: Any, place: str) -> str:
+        if isinstance(value, functools.partial):
+            return f"partial {self._function(value.func, place)} {self.content([value.args, value.keywords], place)}"
+        name = f"{getattr(value, '__module__', None)}.{value.__qualname__}"
+        # The name of a lambda, or of a function inside another one, does not tell what it does; nor does a user's.
+        if "<" in name or not _of_library(value):
+            self.unknown.append(f"a function of its own in {place}")
+        return name
+
+    def _object(self, value: Any, place: str) -> str:
+        if hasattr(value, "serialized_model_proto"):  # sentencepiece
+            return f"{type(value).__qualname__} {digest(value.serialized_model_proto())}"
+        if hasattr(value, "pattern") and hasattr(value, "flags"):  # a compiled expression, of re or of regex
+            return f"pattern {value.pattern!r} {int(value.flags)}"
+        kind = self.kind(value, place)
+        if hasattr(value, "to_dict"):
+            return (
+                f"{kind} {self.content({k: v for k, v in value.to_dict().items() if k not in _PEFT_VOLATILE}, place)}"
+            )
+        if kind.startswith("tokenizers."):  # such as an added token: it says all of itself
+            return f"{kind} {value!r}"
+        self._seen[id(value)] = value
+        return f"{kind} {self.content(dict(vars(value)), place)}" if _has_state(value) else kind
+
+
+def _has_state(value: Any) -> bool:
+    return hasattr(value, "__dict__") and not type(value).__module__.startswith("torch")
+
+
+def _of_library(code: Callable[..., Any]) -> bool:
+    """Whether a class, a function or a hook is a library's, so that its name tells what it does."""
+    function: Any = code.func if isinstance(code, functools.partial) else code
+    function = getattr(function, "__func__", function)
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None and not _of_library(wrapped):
+        return False
+    # A function's globals tell where it was written, whatever name functools.wraps has given it.
+    written = isinstance(function, types.FunctionType)
+    module = function.__globals__.get("__name__") if written else getattr(function, "__module__", None)
+    if module is None:  # built into Python or torch, which say so of few of their functions
+        return isinstance(function, types.BuiltinFunctionType)
+    return str(module).split(".")[0] in _LIBRARIES
+
+
+def _bytes_hash(tensor: Tensor) -> str:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return xxhash.xxh3_128(flat.view(torch.uint8).numpy().data).hexdigest()
+
+
+def described(model: Model) -> dict[str, Any]:
+    """What a model is, for provenance: its name, class, size, its weights' hash, and the hub's revision if any."""
+    about = {
+        "name": model.name,
+        "class": type(model.network).__name__,
+        "blocks": model.depth,
+        "width": model.width,
+        "weights": fingerprint(model),
+        "revision": getattr(model.network.config, "_commit_hash", None),
+    }
+    return {name: value for name, value in about.items() if value is not None}

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from layerscope.errors import InputError, ModelError, check_seed, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
+from layerscope.models.identity import described, model_spec
 from layerscope.models.selfcheck import faults, find_anatomy
 from layerscope.models.sources import Source, fetch, parse
 
@@ -29,7 +30,20 @@ _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry the
 
 @dataclass(eq=False)
 class Model:
-    """A transformers network with its tokenizer, its anatomy and its name."""
+    """A transformers network with its tokenizer, its anatomy and its name; `ls.load` makes one.
+
+    Attributes:
+        network: The transformers model, in evaluation mode.
+        tokenizer: Its tokenizer, or None.
+        anatomy: Where its family keeps blocks, norms and heads.
+        name: What it is called in results.
+
+    Example:
+        >>> import layerscope as ls
+        >>> model = ls.load("garden:bert-s0")
+        >>> model.name, model.has_head, model.depth == model.network.config.num_hidden_layers
+        ('garden:bert-s0', False, True)
+    """
 
     network: Any
     tokenizer: Any
@@ -71,6 +85,14 @@ class Model:
             )
         return self.tokenizer
 
+    def spec(self) -> dict[str, Any]:
+        """What decides its answers: weights, config, adapters, float type, tokenizer. For keys of the store."""
+        return model_spec(self)
+
+    def described(self) -> dict[str, Any]:
+        """What it is, for the provenance of results."""
+        return described(self)
+
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {type(self.network).__name__}, blocks 1..{self.depth}, width {self.width})"
 
@@ -83,10 +105,26 @@ def load(
     seed: int = 0,
     tokenizer: Any = None,
 ) -> Model:
-    """Open a model: a folder, a hub id, `id@revision`, `garden:<name>`, `random:...`, or a loaded transformers model.
+    """Open a model so that what runs is what was saved.
 
-    A classifier checkpoint opens with its head, any other as a bare encoder. `seed` decides the weights of
-    `random:` models. `device` is the first GPU where there is one, unless said otherwise.
+    A classifier checkpoint opens with its head, any other as a bare encoder.
+
+    Args:
+        source: A folder, a hub id, `id@revision`, `garden:<name>`, `random:<id or folder>` for the same architecture
+            untrained, a `Model`, or a loaded transformers model.
+        dtype: The float type of its weights. A loaded model is used as it is.
+        device: Where it runs; the first GPU where there is one.
+        seed: Decides the weights of `random:` models.
+        tokenizer: A tokenizer, or where to open one, in place of the model's own.
+
+    Returns:
+        The `Model`.
+
+    Example:
+        >>> import layerscope as ls
+        >>> model, untrained = ls.load("garden:bert-s0"), ls.load("random:garden:bert-s0")
+        >>> model.depth == untrained.depth, model.spec() == untrained.spec()
+        (True, False)
     """
     if isinstance(tokenizer, (str, Path)):
         tokenizer = _open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
@@ -115,12 +153,12 @@ def _device(device: str | torch.device | None) -> torch.device:
     if device is None:
         return default_device()
     try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
+        usable_device = torch.device(device)
+        torch.empty(0, device=usable_device)
     except (RuntimeError, AssertionError) as error:
         usable = "cpu" + (", cuda" if torch.cuda.is_available() else "")
         raise InputError(f"The device {str(device)!r} cannot be used here; usable: {usable}.") from error
-    return found
+    return usable_device
 
 
 def default_device() -> torch.device:
@@ -234,10 +272,10 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
 def _check_json(path: Path, name: str) -> None:
     """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"The {path.name} of {name} is not JSON ({error}); fetch the checkpoint again.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelError(f"The {path.name} of {name} is not a JSON object; fetch the checkpoint again.")
 
 
@@ -302,10 +340,10 @@ def _open_tokenizer(folder: Path, name: str) -> Any:
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+    float_type = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(float_type, torch.dtype) or not float_type.is_floating_point:
         raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
-    return found
+    return float_type
 
 
 @contextmanager

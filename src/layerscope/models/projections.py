@@ -18,34 +18,34 @@ def head_matrices(model: Model, block: int, which: str) -> Tensor:
     """
     choose("attention matrix", which, MATRICES)
     anatomy, config = model.anatomy, model.network.config
-    found = anatomy.projections
-    if found is None:
+    projections = anatomy.projections
+    if projections is None:
         known = ", ".join(name for name, each in FAMILIES.items() if each.projections)
         raise ModelError(
             f"Where {model.name} ({anatomy.family}) keeps its attention matrices is not known; it is for {known}."
         )
     module = block_modules(model.network.base_model, anatomy)[block - 1]
-    weight = _weight(module, getattr(found, which))
-    if found.layout == "by head":
+    weight = _weight(module, getattr(projections, which))
+    if projections.layout == "by head":
         return weight.permute(1, 2, 0)
-    if found.layout == "transposed":
+    if projections.layout == "transposed":
         weight = weight.T
     heads = int(config.num_attention_heads)
     size = getattr(config, "head_dim", None) or model.width // heads
     if which == "output":
         return weight.T.unflatten(0, (-1, size))
-    if found.fused == "no":
+    if projections.fused == "no":
         return weight.unflatten(0, (-1, size))
     place = MATRICES.index(which)
-    if found.fused == "thirds":
+    if projections.fused == "thirds":
         return weight.unflatten(0, (3, -1, size))[place]
     return weight.unflatten(0, (-1, 3, size))[:, place]
 
 
 def _weight(block: nn.Module, path: str) -> Tensor:
-    found: object = block
+    part: object = block
     for name in path.split("."):
-        found = getattr(found, name)
-    weight = getattr(found, "weight", found)
+        part = getattr(part, name)
+    weight = getattr(part, "weight", part)
     assert isinstance(weight, Tensor)
     return weight.detach()

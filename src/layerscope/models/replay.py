@@ -39,7 +39,23 @@ class Call:
 class Replay:
     """The states of one forward, and every block ready to be run again.
 
-    `states[l]` is layer l, (batch, time, width): 0 the embedding output, l the raw output of block l.
+    Args:
+        model: A `Model`.
+        inputs: What the network is called with, as its tokenizer gives it.
+
+    Attributes:
+        states: `states[l]` is layer l, (batch, time, width): 0 the embedding output, l the raw output of block l.
+        result: What the network answered.
+        calls: What each block was called with.
+
+    Example:
+        >>> import torch, layerscope as ls
+        >>> model = ls.load("garden:bert-s0")
+        >>> with torch.no_grad():
+        ...     replay = ls.Replay(model, model.tokenizer("a file", return_tensors="pt"))
+        ...     again = replay.run(replay.states[1], 2)
+        >>> torch.equal(again, replay.states[2])
+        True
     """
 
     def __init__(self, model: Model, inputs: Mapping[str, Any]) -> None:

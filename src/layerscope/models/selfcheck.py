@@ -27,11 +27,11 @@ def find_anatomy(network: Any) -> list[Anatomy]:
         )
     field = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
     base = network.base_model
-    found = []
+    candidates = []
     for path, module in base.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth and len({type(m) for m in module}) == 1:
-            found.append(Anatomy(config.model_type, path, field, _per_layer(config, depth), generic=True))
-    if not found:
+            candidates.append(Anatomy(config.model_type, path, field, _per_layer(config, depth), generic=True))
+    if not candidates:
         raise ModelError(
             f"{config.model_type} is not supported: no list of {depth} blocks was found in {type(base).__name__}."
         )
@@ -39,7 +39,7 @@ def find_anatomy(network: Any) -> list[Anatomy]:
     offset = _position_offset(base)
     return [
         replace(anatomy, base_head=pooler, position_offset=offset, final_norm=_final_norm(base, anatomy))
-        for anatomy in found
+        for anatomy in candidates
     ]
 
 
@@ -69,14 +69,14 @@ def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:
 
 def faults(model: Model) -> Iterator[str]:
     """Every way in which replay is not this model's own computation; nothing if it is sound."""
-    one, two = probe_inputs(model, 0), probe_inputs(model, 1)
+    first_inputs, other_inputs = probe_inputs(model, 0), probe_inputs(model, 1)
     with torch.inference_mode(), evaluating(model.network):
-        yield from _check(model, one, two)
+        yield from _check(model, first_inputs, other_inputs)
 
 
-def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iterator[str]:
+def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str, Tensor]) -> Iterator[str]:
     network = model.network
-    replay, other = Replay(model, one), Replay(model, two)
+    replay, other = Replay(model, first_inputs), Replay(model, other_inputs)
     for block, (a, b) in enumerate(zip(replay.calls, other.calls, strict=True), start=1):
         if not (same(a.args, b.args) and same(a.kwargs, b.kwargs)):
             yield f"block {block} is called with something that depends on the tokens besides the state"
@@ -85,7 +85,7 @@ def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iter
         if not close(replay.states[block], replay.entered[block]):
             yield f"the output of block {block} is not what block {block + 1} receives"
             return
-    alone = Replay(model, {name: value[..., 1:2, :5] for name, value in one.items()})
+    alone = Replay(model, {name: value[..., 1:2, :5] for name, value in first_inputs.items()})
     if not all(close(a[-1:, :5], b) for a, b in zip(replay.states, alone.states, strict=True)):
         yield "padding changes the states of the tokens before it"
         return
@@ -99,7 +99,7 @@ def _check(model: Model, one: dict[str, Tensor], two: dict[str, Tensor]) -> Iter
             break
         kept = [b for b in range(1, replay.depth + 1) if not first <= b <= last]
         with only_blocks(network, model.anatomy, kept), caches_off(network):
-            removed = primary(network(**one))
+            removed = primary(network(**first_inputs))
         if not close(primary(replay.finish(replay.without(first, last))), removed):
             yield f"replay without block {first} is not the model with block {first} removed"
             return

@@ -112,10 +112,10 @@ def garden() -> Any:
 
 
 def _in_garden(name: str) -> Path:
-    found = garden()
-    if name not in found.names():
-        raise unknown("garden model", name, found.names())
-    return Path(found.path(name))
+    package = garden()
+    if name not in package.names():
+        raise unknown("garden model", name, package.names())
+    return Path(package.path(name))
 
 
 def _from_hub(source: Source) -> Path:

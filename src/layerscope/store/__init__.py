@@ -3,14 +3,19 @@
 from layerscope.store.artifacts import Entry, Store, home
 from layerscope.store.files import atomic_folder, check_free, sync, whole_file, write_bytes, write_json, write_text
 from layerscope.store.keys import digest
+from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
 
 __all__ = [
+    "Artifact",
     "Entry",
+    "NoKey",
     "Store",
     "atomic_folder",
     "check_free",
     "digest",
     "home",
+    "keys_of",
+    "produce_all",
     "sync",
     "whole_file",
     "write_bytes",

@@ -87,7 +87,7 @@ class Store:
         team = team or Team()
         key = key_of(kind, spec)
         done = Entry(kind, key, self.root / "done" / kind / key, "done")
-        with self._sentences():
+        with sentences(self.root):
             if team.tell(team.is_main and done.path.is_dir() and done.fault() is None):
                 return done.path
             if not team.is_main:
@@ -113,11 +113,11 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """Everything in the store, by kind and key."""
-        found = []
+        entries = []
         for state in ("done", "unfinished", "damaged"):
             for path in sorted((self.root / state).glob("*/*")):
-                found.append(Entry(path.parent.name, path.name.split(".")[0], path, state))
-        return found
+                entries.append(Entry(path.parent.name, path.name.split(".")[0], path, state))
+        return entries
 
     def set_aside(self, entry: Entry) -> Path:
         """Move a damaged artifact out of the way, to be looked at or removed."""
@@ -128,7 +128,7 @@ class Store:
 
     def remove(self, entry: Entry) -> None:
         """Delete an artifact; never while it is being built."""
-        with self._sentences(), self._lock(entry.kind, entry.key):
+        with sentences(self.root), self._lock(entry.kind, entry.key):
             if entry.path.exists():  # what was unfinished may be done by now
                 shutil.rmtree(entry.path)
 
@@ -183,26 +183,29 @@ class Store:
         finally:
             lock.release()
 
-    @contextmanager
-    def _sentences(self) -> Iterator[None]:
-        """Turn the disk's errors into sentences."""
-        ways_out = {
-            errno.ENOSPC: "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME",
-            errno.EACCES: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
-            errno.EPERM: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
-            errno.EROFS: "it is on a read-only disk; set LAYERSCOPE_HOME to another folder",
-        }
-        try:
-            yield
-        except LayerscopeError:
+
+_WAYS_OUT = {
+    errno.ENOSPC: "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME",
+    errno.EACCES: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
+    errno.EPERM: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
+    errno.EROFS: "it is on a read-only disk; set LAYERSCOPE_HOME to another folder",
+}
+
+
+@contextmanager
+def sentences(root: Path) -> Iterator[None]:
+    """Turn the disk's errors into sentences."""
+    try:
+        yield
+    except LayerscopeError:
+        raise
+    except OSError as error:
+        inside = str(error.filename or "").startswith(str(root))
+        if error.errno not in _WAYS_OUT and not inside:
             raise
-        except OSError as error:
-            inside = str(error.filename or "").startswith(str(self.root))
-            if error.errno not in ways_out and not inside:
-                raise
-            way_out = ways_out.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
-            raise StoreError(f"The store {self.root} cannot be used: {way_out}.") from error
-        except Exception as error:
-            if os.strerror(errno.ENOSPC) not in str(error):  # some writers wrap the disk's errors in their own
-                raise
-            raise StoreError(f"The store {self.root} cannot be used: {ways_out[errno.ENOSPC]}.") from error
+        way_out = _WAYS_OUT.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
+        raise StoreError(f"The store {root} cannot be used: {way_out}.") from error
+    except Exception as error:
+        if os.strerror(errno.ENOSPC) not in str(error):  # some writers wrap the disk's errors in their own
+            raise
+        raise StoreError(f"The store {root} cannot be used: {_WAYS_OUT[errno.ENOSPC]}.") from error

@@ -1,5 +1,1 @@
-"""Training under a strategy: methods, the frozen-prefix cache, heads."""
-
-from layerscope.tuning.strategy import Strategy
-
-__all__ = ["Strategy"]
+"""Training under a strategy: which layers, with which method, at what cost, and what came out."""

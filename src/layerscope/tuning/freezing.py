@@ -1,4 +1,4 @@
-"""A network under training with a frozen prefix: no dropout there, and no run where its output is known."""
+"""A network under training with a frozen prefix: no dropout there, and no forward where its output is known."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Prefixed(nn.Module):
             return [call.output for call in Replay(model, probe_inputs(model)).calls]
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """What is trained, for the checkpoints of an interrupted run; the rest is the model as it was opened."""
+        """What is trained, for the checkpoints of an interrupted training; the rest is the model as it was opened."""
         trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         return {name: value for name, value in super().state_dict(*args, **kwargs).items() if name in trained}
 
@@ -69,10 +69,8 @@ class Prefixed(nn.Module):
             logits = self.network(**inputs).logits
         if real is not None:
             logits = logits.masked_fill(~real, -torch.inf)
-        found = {"logits": logits}
-        if labels is not None:
-            found = {"loss": _loss(logits, labels), **found}
-        return found
+        answer = {"logits": logits}
+        return answer if labels is None else {"loss": _loss(logits, labels), **answer}
 
     @contextmanager
     def _answering(self, states: Tensor) -> Iterator[None]:

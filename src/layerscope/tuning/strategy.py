@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from layerscope.errors import InputError, log, near
 
@@ -18,8 +19,18 @@ _BOUND = re.compile(r"(l\*|L|\d+)\s*(?:([+-])\s*(\d+))?")
 class Strategy:
     """Blocks bottom..top are tuned and the head reads layer `head`; blocks above `head` are dropped.
 
-    Each is a number, or a text such as `l*-2` or `L` that `resolve` turns into one. With `bottom` and `top` None no
-    block is tuned, only the head. `embeddings` are tuned under (1, L, L) only, unless it says otherwise.
+    Args:
+        bottom: The lowest tuned block: a number, or a text such as `l*-2` that `resolve` turns into one. None, as
+            `top`, where no block is tuned and only the head is.
+        top: The highest tuned block.
+        head: The layer that the head reads.
+        embeddings: Whether the embeddings are tuned; None: under (1, L, L) only.
+
+    Example:
+        >>> import layerscope as ls
+        >>> strategy = ls.Strategy("l*-2", "l*", "L")
+        >>> strategy.resolve(12, best=7).blocks
+        (5, 6, 7)
     """
 
     bottom: Bound
@@ -29,7 +40,20 @@ class Strategy:
 
     @staticmethod
     def parse(text: str | Strategy) -> Strategy:
-        """`(l*-2, l*, L)`, or full, head-only, top-3, freeze-bottom-6, freeze-top-4."""
+        """A strategy from its text.
+
+        Args:
+            text: `(bottom, top, head)` with numbers, L and l*, such as `(l*-2, l*, L)`; or full, head-only, top-3,
+                freeze-bottom-6, freeze-top-4.
+
+        Returns:
+            The strategy, with its texts as they are.
+
+        Example:
+            >>> import layerscope as ls
+            >>> print(ls.Strategy.parse("(l*-2, l*, L)").resolve(12, best=7))
+            (5, 7, 12)
+        """
         if isinstance(text, Strategy):
             return text
         name = str(text).strip()
@@ -47,7 +71,20 @@ class Strategy:
         return any("l*" in str(bound) for bound in (self.bottom, self.top, self.head))
 
     def resolve(self, depth: int, best: int | None = None) -> Strategy:
-        """The same in numbers for a model of `depth` blocks whose best layer l* is `best`."""
+        """The same in numbers.
+
+        Args:
+            depth: How many blocks the model has.
+            best: l*, where the strategy needs it.
+
+        Returns:
+            A strategy whose bounds are numbers. A bottom of `l*-k` below block 1 becomes 1, with a warning.
+
+        Example:
+            >>> import layerscope as ls
+            >>> print(ls.Strategy.parse("top-3").resolve(12))
+            (10, 12, 12)
+        """
         check_best(best, depth)
         if self.needs_best and best is None:
             raise InputError(f"The strategy {self} needs l*, the layer of the task's specialty; give it as best=.")
@@ -85,8 +122,9 @@ class Strategy:
         whole = (self.bottom, self.top, self.head) == (1, depth, depth)
         return whole if self.embeddings is None else self.embeddings
 
-    def with_embeddings(self, wanted: bool) -> Strategy:
-        return replace(self, embeddings=wanted)
+    def spec(self) -> dict[str, Any]:
+        """What decides it, for keys of the store."""
+        return asdict(self)
 
     def _number(self, bound: Bound, depth: int, best: int | None) -> int:
         if isinstance(bound, int):

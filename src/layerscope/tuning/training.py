@@ -1,328 +1,281 @@
-"""One training run on the Hugging Face Trainer: from a model, a strategy in numbers and a seed to a saved result."""
+"""Trainings as results: what was learned, where it is kept, and what it cost."""
 
 from __future__ import annotations
 
-import inspect
-import json
-import math
 import shutil
-import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from layerscope.data import Examples, Task, metrics
-from layerscope.errors import ModelError
-from layerscope.extract.exam import Exam
-from layerscope.models import Model, load
-from layerscope.models.load import quiet
-from layerscope.models.selfcheck import close
-from layerscope.progress import progress
-from layerscope.store import write_json
-from layerscope.surgery import cut, save
-from layerscope.surgery.plan import LayerPlan
-from layerscope.team import Team
-from layerscope.tuning.adapters import load_adapters, save_adapters
-from layerscope.tuning.batches import Collate, TextRows
-from layerscope.tuning.cache import PrefixCache, prefix_cache
-from layerscope.tuning.freezing import Prefixed
-from layerscope.tuning.heads import classifier_of
-from layerscope.tuning.methods import Method, apply, check, counts
-from layerscope.tuning.presets import Training
-from layerscope.tuning.strategy import Strategy
-from layerscope.version import __version__
+from layerscope.drawing.figures.box import BoxFigure
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.words import MAJORITY, caveat, numbers
+from layerscope.results import Result, provenance_of
+from layerscope.store import atomic_folder
+from layerscope.tuning.job import RESULT, TrainingJob, read_result
+from layerscope.tuning.method import ADAPTER, CHECKPOINT
 
-RESULT = "run.json"
-CHECKPOINT, ADAPTER = "checkpoint", "adapter"
-_COMPARED = 32  # validation texts on which the saved result must answer as the trained one
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
 
 
-@dataclass
-class Job:
-    """Everything that decides one run."""
+class Training(Result):
+    """One finished training.
 
-    model: Model
-    task: Task
-    train: Examples
-    validation: Examples
-    strategy: Strategy  # in numbers
-    method: Method
-    training: Training  # with one learning rate
-    seed: int
-    epoch_seconds: list[float] = field(default_factory=list)
+    Attributes:
+        job: What was asked for: the model and rows, the strategy in numbers, the method, hyperparameters and seed.
+        path: The folder in the store with `training.json` and the checkpoint or adapter.
+        outcome: What `training.json` says.
+        tried: How many learning rates were tried, this one being the best on validation.
 
-    def run(self, folder: Path) -> None:
-        """Train, save and compare; in a folder with what an earlier try left, go on from there."""
-        check(self.model, self.strategy, self.method)
-        tuned = self.prepared()
-        frozen = self._frozen()
-        caches = self._caches(frozen)
-        embeddings = self.strategy.trains_embeddings(self.model.depth)
-        trained = apply(tuned, self.strategy, self.method, embeddings, self.seed)
-        wrapped = Prefixed(tuned, frozen, embeddings, trained if self.method.name == "prefix" else None)
-        total, trainable = counts(wrapped.network)
-        trainer, history, seconds = self._train(wrapped, tuned, caches, folder / "checkpoints")
-        logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
-        if np.isnan(logits).any():
-            raise ModelError(
-                f"The training of {self.model.name} diverged: its answers are no longer numbers. Take a learning rate "
-                f"below {self.training.rates[0]:g}."
-            )
-        if Team.current().is_main:
-            epochs = [
-                {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
-                for entry in history
-                if "eval_score" in entry
-            ]
-            best = max(epochs, key=lambda entry: _order(entry["score"]))
-            self._save(tuned, trained, folder, logits)
-            write_json(
-                folder / RESULT,
-                {
-                    "model": self.model.name,
-                    "task": self.task.name,
-                    "strategy": str(self.strategy),
-                    "embeddings": embeddings,
-                    "method": {"name": self.method.name, "size": self.method.size},
-                    "training": self.training.model_dump(),
-                    "seed": self.seed,
-                    "layerscope": __version__,
-                    "score": best["score"],
-                    "best_epoch": best["epoch"],
-                    "epochs": epochs,
-                    "metric": self.task.metric,
-                    "majority": metrics.majority(self.task.metric, self._labels),
-                    "seconds": seconds,
-                    "epoch_seconds": self.epoch_seconds,
-                    "seconds_an_epoch": float(np.mean(self.epoch_seconds[1:] or self.epoch_seconds)),
-                    "cached": caches[0] is not None,
-                    "parameters": total,
-                    "trainable": trainable,
-                    "steps": trainer.state.global_step,
-                },
-            )
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    Example:
+        >>> import layerscope as ls
+        >>> few = {"train_limit": 64, "validation_limit": 32, "max_length": 32, "max_steps": 2}
+        >>> training = ls.tune("garden:bert-s0", "pydocs", strategy="head-only", **few)
+        >>> training.metric, training.trainable < training.parameters
+        ('accuracy', True)
+    """
+
+    name = "training"
+
+    def __init__(self, job: TrainingJob, path: Path, tried: int = 1) -> None:
+        self.job, self.path, self.tried = job, path, tried
+        self.outcome = read_result(path)
+        self.provenance = _provenance([job])
 
     @property
-    def _labels(self) -> np.ndarray:
-        assert self.validation.labels is not None
-        return self.validation.labels
+    def model(self) -> Any:
+        """The tuned transformers model, opened from what was saved."""
+        return self.job.reopened(self.path).network
 
-    def prepared(self) -> Model:
-        """A classifier for the task, cut at the strategy's head."""
-        tuned = classifier_of(self.model, self.task, self.seed)
-        if int(self.strategy.head) < tuned.depth:
-            name = tuned.name
-            tuned = load(cut(tuned, LayerPlan.truncated(tuned.depth, int(self.strategy.head))))
-            tuned.name = name
-        return tuned
+    @property
+    def score(self) -> float:
+        """The task's metric on validation, of the best epoch."""
+        return float(self.outcome["score"])
 
-    def _frozen(self) -> int:
-        """The highest layer that no training can change."""
-        if self.strategy.trains_embeddings(self.model.depth) or self.method.name == "prefix":
-            return 0
-        return int(self.strategy.head) if not self.strategy.blocks else self.strategy.blocks[0] - 1
+    @property
+    def metric(self) -> str:
+        return str(self.outcome["metric"])
 
-    def _caches(self, frozen: int) -> tuple[PrefixCache | None, PrefixCache | None]:
-        if not (frozen and self.training.cache):
-            return None, None
-        t = self.training
-        train, validation = (
-            prefix_cache(self.model, part, frozen, t.max_length, t.cache_dtype, t.cache_limit)
-            for part in (self.train, self.validation)
-        )
-        return (train, validation) if train is not None and validation is not None else (None, None)
+    @property
+    def majority(self) -> float:
+        """The score of always giving the most frequent class."""
+        return float(self.outcome["majority"])
 
-    def _hold(
-        self, wrapped: Prefixed, caches: tuple[PrefixCache | None, PrefixCache | None], device: torch.device
-    ) -> tuple[int | None, int | None]:
-        """Cached states onto the GPU where they fit into half of what is free; where each split's begin there."""
-        train, validation = caches
-        if device.type != "cuda" or train is None or validation is None:
-            return None, None
-        size = (train.tokens + validation.tokens + 2) * self.model.width * (4 if _wide(self.training) else 2)
-        if size > torch.cuda.mem_get_info(device)[0] / 2:
-            return None, None
-        wrapped.table = torch.cat([train.table(device), validation.table(device)])
-        return 0, train.tokens + 1
+    @property
+    def trainable(self) -> int:
+        """Parameters that were trained."""
+        return int(self.outcome["trainable"])
 
-    def _train(
-        self, wrapped: Prefixed, tuned: Model, caches: tuple[PrefixCache | None, PrefixCache | None], folder: Path
-    ) -> tuple[Any, list[dict[str, Any]], float]:
-        from transformers import EarlyStoppingCallback, Trainer
+    @property
+    def parameters(self) -> int:
+        """Parameters in all."""
+        return int(self.outcome["parameters"])
 
-        length = self.training.max_length
-        starts = self._hold(wrapped, caches, tuned.device)
-        rows = [
-            TextRows(tuned, part, length, cache, start)
-            for part, cache, start in zip((self.train, self.validation), caches, starts, strict=True)
+    @property
+    def seconds(self) -> float:
+        return float(self.outcome["seconds"])
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Of training, evaluation and the first epoch not counted."""
+        return float(self.outcome["seconds_per_epoch"])
+
+    @property
+    def epochs(self) -> list[dict[str, float]]:
+        """Epoch, score and loss on validation, after every epoch."""
+        return list(self.outcome["epochs"])
+
+    @property
+    def best_epoch(self) -> float:
+        """The epoch that is kept."""
+        return float(self.outcome["best_epoch"])
+
+    @property
+    def cached(self) -> bool:
+        """Whether the frozen blocks ran only once."""
+        return bool(self.outcome["cached"])
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The training in the words of its table."""
+        job = self.job
+        return {
+            "seed": job.seed,
+            "strategy": str(job.strategy),
+            "method": job.method.name,
+            "learning_rate": job.hyperparameters.rates[0],
+            "tried": self.tried,
+            "metric": self.metric,
+            "score": self.score,
+            "majority": self.majority,
+            "best_epoch": self.best_epoch,
+            "trainable": self.trainable,
+            "parameters": self.parameters,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """One row: seed, strategy, method, learning_rate, tried, metric, score, majority and what it cost."""
+        import pandas
+
+        return pandas.DataFrame([self.row])
+
+    def figures(self) -> list[Figure]:
+        return _figures([self])
+
+    def findings(self) -> list[str]:
+        return [
+            f"{self.metric} is {self.score:.4f} on validation after epoch {self.best_epoch:g}, and {self.majority:.4f} "
+            f"for always giving the most frequent class; {self.trainable:,} of {self.parameters:,} parameters were "
+            "trained."
         ]
-        accepted = set(inspect.signature(tuned.network.forward).parameters)
-        with quiet():
-            trainer = Trainer(
-                model=wrapped,
-                args=self._arguments(folder, tuned),
-                data_collator=Collate(tuned, self.task.regression, accepted),
-                train_dataset=rows[0],
-                eval_dataset=rows[1],
-                compute_metrics=self._metrics,
-            )
-            for callback in list(trainer.callback_handler.callbacks):
-                if type(callback).__name__ in ("PrinterCallback", "ProgressCallback"):
-                    trainer.remove_callback(callback)
-            if self.training.patience is not None:
-                trainer.add_callback(EarlyStoppingCallback(self.training.patience))
-            started = time.perf_counter()
-            bar = _Bar(trainer, f"{self.model.name} on {self.task.name}, {self.strategy}, {self.method.name}")
-            with bar:
-                trainer.train(resume_from_checkpoint=_last(folder))
-        self.epoch_seconds = bar.epochs
-        return trainer, trainer.state.log_history, time.perf_counter() - started
 
-    def _arguments(self, folder: Path, tuned: Model) -> Any:
-        from transformers import TrainingArguments
+    def copy_to(self, folder: str | Path) -> Path:
+        """Put a copy of the training's files into a folder of yours.
 
-        t = self.training
-        return TrainingArguments(
-            output_dir=str(folder),
-            learning_rate=t.rates[0],
-            num_train_epochs=t.epochs,
-            max_steps=t.max_steps or -1,
-            per_device_train_batch_size=t.batch,
-            per_device_eval_batch_size=max(t.batch, 32),
-            gradient_accumulation_steps=t.accumulate,
-            warmup_steps=t.warmup,
-            lr_scheduler_type=t.schedule,
-            weight_decay=t.weight_decay,
-            adam_epsilon=t.adam_epsilon,
-            bf16=t.bf16,
-            seed=self.seed,
-            data_seed=self.seed,
-            eval_strategy="epoch",
-            save_strategy="epoch",
-            save_total_limit=1,
-            load_best_model_at_end=True,
-            metric_for_best_model="score",
-            greater_is_better=True,
-            logging_strategy="no",
-            logging_nan_inf_filter=False,  # it would wait for the GPU in every step
-            report_to="none",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            label_names=["labels"],
-            use_cpu=tuned.device.type == "cpu",
-            dataloader_pin_memory=tuned.device.type == "cuda",
-            ddp_find_unused_parameters=Team.current().size > 1,  # a few embeddings are in no forward
+        Args:
+            folder: The folder to write. An earlier training there is replaced, anything else is left alone.
+
+        Returns:
+            The folder, with `training.json` and `checkpoint` (a standard checkpoint) or `adapter`, or both.
+        """
+        target = Path(folder)
+        with atomic_folder(target, RESULT) as staging:
+            for name in (CHECKPOINT, ADAPTER):
+                if (self.path / name).is_dir():
+                    shutil.copytree(self.path / name, staging / name)
+            shutil.copy(self.path / RESULT, staging / RESULT)
+        return target
+
+    def __repr__(self) -> str:
+        job = self.job
+        return (
+            f"Training({job.lesson.model.name} on {job.lesson.task.name}, {job.strategy}, {job.method.name}, "
+            f"seed {job.seed}: {self.metric} {self.score:.4f}, {self.trainable:,} parameters trained in "
+            f"{self.seconds:.0f} s)"
         )
 
-    def _metrics(self, prediction: Any) -> dict[str, float]:
-        logits, labels = prediction.predictions, prediction.label_ids
-        guesses = logits[..., 0] if self.task.regression else logits.argmax(axis=-1)
-        if np.isnan(logits).any():
-            return {"score": math.nan}  # the most likely class of a NaN is no answer
-        return {"score": metrics.score(self.task.metric, labels, guesses)}
 
-    def _save(self, tuned: Model, trained: Any, folder: Path, logits: np.ndarray) -> None:
-        """Write the result, open it again, and compare its answers with those of the trained module."""
-        for name in (CHECKPOINT, ADAPTER):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        method = self.method
-        if method.name == "adapter":
-            (folder / ADAPTER).mkdir()
-            assert method.size is not None
-            save_adapters(tuned, folder / ADAPTER, self.strategy.blocks, method.size, {"strategy": str(self.strategy)})
-        elif method.name in ("lora", "prefix"):
-            trained.save_pretrained(folder / ADAPTER)
-        if method.name == "lora":
-            network = trained.merge_and_unload()
-            network.requires_grad_(True)
-            save(load(network, tokenizer=tuned.tokenizer), folder / CHECKPOINT)
-        elif method.name == "finetune":
-            tuned.network.requires_grad_(True)
-            save(tuned, folder / CHECKPOINT)
-        again = self.reopened(folder)
-        part = self.validation.take(slice(_COMPARED))
-        exam = Exam(again, self.task, part, self.training.max_length)
-        if method.name == "prefix":
-            return  # peft's own format; its forward is not a plain network's
-        got, expected = exam.logits(), logits[: len(part)]
-        finite = np.isfinite(expected) & np.isfinite(got[..., : expected.shape[-1]])
-        same = close(torch.from_numpy(got[..., : expected.shape[-1]][finite]), torch.from_numpy(expected[finite]))
-        if not same and not self.training.bf16 and self.training.cache_dtype == "float32":
-            raise ModelError(
-                f"What was saved of {self.model.name} answers unlike what was trained, so the run does not count."
+class Trainings(Result):
+    """The same training with several seeds.
+
+    Attributes:
+        trainings: One Training per seed.
+
+    Example:
+        >>> import layerscope as ls
+        >>> few = {"train_limit": 64, "validation_limit": 32, "max_length": 32, "max_steps": 2}
+        >>> trainings = ls.tune("garden:bert-s0", "pydocs", strategy="head-only", seeds=[0, 1], **few)
+        >>> len(trainings.scores), bool(trainings.mean == trainings.scores.mean())
+        (2, True)
+    """
+
+    name = "trainings"
+
+    def __init__(self, trainings: Sequence[Training]) -> None:
+        self.trainings = list(trainings)
+        self.provenance = _provenance([training.job for training in trainings])
+
+    @property
+    def metric(self) -> str:
+        return self.trainings[0].metric
+
+    @property
+    def scores(self) -> np.ndarray:
+        """(seeds,) the score of each training."""
+        return np.asarray([training.score for training in self.trainings])
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean; NaN for one training."""
+        count = len(self.trainings)
+        return float(self.scores.std(ddof=1) / count**0.5) if count > 1 else float("nan")
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """One row per seed, with the columns of a Training's."""
+        import pandas
+
+        return pandas.DataFrame([training.row for training in self.trainings])
+
+    def figures(self) -> list[Figure]:
+        return _figures(self.trainings)
+
+    def findings(self) -> list[str]:
+        if len(self.trainings) == 1:
+            return self.trainings[0].findings()
+        return [f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {len(self.trainings)} seeds."]
+
+    def __repr__(self) -> str:
+        spread = f" +- {self.error:.4f}" if len(self.trainings) > 1 else ""
+        noun = "seeds" if len(self.trainings) > 1 else "seed"
+        return f"Trainings({self.metric} {self.mean:.4f}{spread} over {len(self.trainings)} {noun})"
+
+
+def _provenance(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
+    """Where trainings that differ in their seed, and perhaps their learning rate, come from."""
+    first = jobs[0]
+    given = first.hyperparameters.model_dump(mode="json")
+    rates = list(dict.fromkeys(job.hyperparameters.rates[0] for job in jobs))
+    settings = {
+        "strategy": str(first.strategy),
+        "method": first.method.name,
+        "size": first.method.size,
+        **{"seed" if len(jobs) == 1 else "seeds": first.seed if len(jobs) == 1 else [job.seed for job in jobs]},
+        "metric": first.lesson.task.metric,
+        **given,
+        "learning_rate": rates[0] if len(rates) == 1 else rates,
+    }
+    return provenance_of([first.lesson.described], first.lesson.train, settings)
+
+
+def _figures(trainings: Sequence[Training]) -> list[Figure]:
+    """The spread over seeds where there are several, the score after every epoch, and the table."""
+    first = trainings[0]
+    reference = ((MAJORITY, first.majority),)
+    n = len(first.job.lesson.validation)
+    figures: list[Figure] = []
+    if len(trainings) > 1:
+        figures.append(
+            BoxFigure(
+                title="Scores over seeds",
+                shows=f"{first.metric} on validation of {len(trainings)} trainings that differ in their seed.",
+                reading="The box spans the middle half, its line is the median; every training is a point.",
+                caveat=caveat("Each score is that of the best epoch on validation, so a little too good.", n),
+                boxes={str(first.job.strategy): tuple(training.score for training in trainings)},
+                y_name=first.metric,
+                references=reference,
+                n=n,
             )
-
-    def reopened(self, folder: Path) -> Model:
-        """The saved result as a model: a standard checkpoint, or the base model with its adapters."""
-        device = str(self.model.device)
-        if self.method.standard:
-            found = load(str(folder / CHECKPOINT), device=device)
-        else:
-            found = self.prepared()
-            if self.method.name == "adapter":
-                found = load_adapters(found, folder / ADAPTER)
-            else:
-                from peft import PeftModel
-
-                found.network = PeftModel.from_pretrained(found.network, folder / ADAPTER).eval()
-        found.name = f"{self.model.name}, tuned"
-        return found
-
-
-def _wide(training: Training) -> bool:
-    return training.cache_dtype == "float32"
+        )
+    if max(len(training.epochs) for training in trainings) > 1:
+        figures.append(
+            CurveFigure(
+                title="Validation score after every epoch",
+                shows=f"{first.metric} on validation over the epochs, one line per seed.",
+                reading="The best epoch is the one that is kept.",
+                caveat=caveat("", n),
+                series=tuple(_epochs(training) for training in trainings),
+                x_name="epoch",
+                y_name=first.metric,
+                references=reference,
+                n=n,
+            )
+        )
+    rows = [training.row for training in trainings]
+    return [*figures, numbers("Trainings", "Every training with what it trained and what it scored.", rows)]
 
 
-def read_result(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / RESULT).read_text(encoding="utf-8"))
-
-
-def _order(score: float) -> float:
-    return -math.inf if math.isnan(score) else score
-
-
-def _last(folder: Path) -> str | None:
-    """The newest whole checkpoint; its state is written last."""
-    found = [p for p in folder.glob("checkpoint-*") if (p / "trainer_state.json").is_file()]
-    return str(max(found, key=lambda p: int(p.name.split("-")[1]))) if found else None
-
-
-class _Bar:
-    """A progress bar over the steps of a Trainer."""
-
-    def __init__(self, trainer: Any, title: str) -> None:
-        self._trainer, self._title = trainer, title
-        self.epochs: list[float] = []  # seconds of training of every epoch, evaluation not counted
-        self._started = 0.0
-
-    def __enter__(self) -> None:
-        from transformers import TrainerCallback
-
-        bar, title = self, self._title
-
-        class Steps(TrainerCallback):  # type: ignore[misc]
-            def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                bar._context = progress(title, state.max_steps, "steps")
-                bar._advance = bar._context.__enter__()
-                bar._advance(state.global_step)
-
-            def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                bar._started = time.perf_counter()
-
-            def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                bar.epochs.append(time.perf_counter() - bar._started)
-
-            def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                bar._advance(1)
-
-        self._context: Any = None
-        self._advance: Any = None
-        self._trainer.add_callback(Steps())
-
-    def __exit__(self, *error: Any) -> None:
-        if self._context is not None:
-            self._context.__exit__(*error)
+def _epochs(training: Training) -> Series:
+    x, y = (tuple(float(entry[name]) for entry in training.epochs) for name in ("epoch", "score"))
+    return Series(f"seed {training.job.seed}", x, y)

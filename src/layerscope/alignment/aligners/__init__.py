@@ -1,0 +1,1 @@
+"""The aligners: one file per method, named after it. A new file here is a new method everywhere."""

@@ -1,0 +1,131 @@
+"""What a plan costs: parameters, multiply-adds, and measured latency."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from layerscope.cutting.plan import LayerPlan
+from layerscope.models import Model, Replay
+from layerscope.models.anatomy import block_modules, evaluating, only_blocks
+from layerscope.models.replay import caches_off
+
+_SECONDS, _ROUNDS = 0.5, 20
+TOKENS = 128  # the length of text for which multiply-adds and latency are given
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up the floating point operations of products, by torch's own formulas."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if (formula := flop_registry.get(func._overloadpacket)) is not None:
+            self.flops += int(formula(*args, **(kwargs or {}), out_val=result))
+        return result
+
+
+class Costs:
+    """The parts of a model's cost, each found once."""
+
+    def __init__(self, model: Model, tokens: int = TOKENS) -> None:
+        self.model = model
+        self.tokens = min(tokens, model.positions or tokens)
+        self._latency: dict[tuple[Any, ...], dict[int, float]] = {}
+
+    def parameters(self, plan: LayerPlan) -> int:
+        """Parameters that a model cut by the plan has; blocks that share weights count once."""
+        network = self.model.network
+        total = sum(p.numel() for p in network.parameters())
+        if self.model.anatomy.shared:
+            return total
+        blocks = block_modules(network.base_model, self.model.anatomy)
+        gone = [blocks[b - 1] for b in plan.removed(self.model.depth)]
+        return total - sum(p.numel() for block in gone for p in block.parameters())
+
+    def macs(self, plan: LayerPlan) -> int:
+        """Multiply-adds of one text of `tokens` tokens."""
+        return self._around + sum(self._blocks[b - 1] for b in plan.keep)
+
+    @cached_property
+    def _counted(self) -> tuple[int, list[int]]:
+        """Multiply-adds of everything around the blocks, and of every block."""
+        network = self.model.network
+        was = network.config._attn_implementation
+        if was != "eager":
+            network.set_attn_implementation("eager")  # fused attention is not counted on every device
+        try:
+            with torch.no_grad(), evaluating(network):
+                replay = Replay(self.model, self._inputs(1))
+                blocks = []
+                for block in range(1, replay.depth + 1):
+                    with _Counter() as counter:
+                        replay.run(replay.states[block - 1], block)
+                    blocks.append(counter.flops // 2)
+                with _Counter() as counter:
+                    replay.finish(replay.states[-1])
+                return counter.flops // 2, blocks
+        finally:
+            if was != "eager":
+                network.set_attn_implementation(was)
+
+    @property
+    def _around(self) -> int:
+        return self._counted[0]
+
+    @property
+    def _blocks(self) -> list[int]:
+        return self._counted[1]
+
+    def latency(self, plan: LayerPlan, batch: int) -> float:
+        """Median seconds of one forward of `batch` texts on the model's device, with the blocks really taken out.
+
+        Plans that keep as many blocks of each kind take the same time and are measured once: a first forward to warm
+        up, then forwards until half a second has passed.
+        """
+        kinds = [str(type_) for type_ in self._kinds(plan.keep)]
+        known = self._latency.setdefault(tuple(sorted(kinds)), {})
+        if batch not in known:
+            inputs = self._inputs(batch)
+            network = self.model.network
+            cut = only_blocks(network, self.model.anatomy, plan.keep)
+            with cut, torch.inference_mode(), evaluating(network), caches_off(network):
+                self._forward(network, {name: value[:1] for name, value in inputs.items()})
+                times = [self._forward(network, inputs)]
+                while sum(times) < _SECONDS and len(times) < _ROUNDS:
+                    times.append(self._forward(network, inputs))
+            known[batch] = statistics.median(times)
+        return known[batch]
+
+    def _kinds(self, keep: Sequence[int]) -> list[Any]:
+        lists = [getattr(self.model.network.config, name, None) for name in self.model.anatomy.layer_lists]
+        return [tuple(values[b - 1] for values in lists if values) for b in keep]
+
+    def _forward(self, network: Any, inputs: dict[str, torch.Tensor]) -> float:
+        start = time.perf_counter()
+        network(**inputs)
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    def _inputs(self, batch: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        most = int(self.model.network.get_input_embeddings().num_embeddings)
+        ids = torch.randint(most // 2, most, (batch, self.tokens), generator=generator)
+        pad = self.model.network.config.pad_token_id
+        if batch > 1 and pad is None and self.model.has_head:
+            ids = ids[:1]
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if self.model.multiple_choice:
+            inputs = {name: value[:, None] for name, value in inputs.items()}
+        return {name: value.to(self.model.device) for name, value in inputs.items()}

@@ -1,0 +1,285 @@
+"""What a tuned model loses with its blocks: the truncation curve and the skip map (Phang et al. 2021, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.cutting.costs import Costs
+from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.sweep import sweep
+from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
+from layerscope.drawing.figure import Side
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.words import MAJORITY, UNDEFINED, caveat, numbers
+from layerscope.errors import InputError, choose
+from layerscope.evaluation.exam import Exam, exam
+from layerscope.models import load
+from layerscope.results import Result
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
+
+MODES = ("untuned", "tuned", "tunedorig")
+
+
+class Truncation(Result):
+    """The score with the head on every layer. Several curves, told apart by the column `curve`, are drawn as one.
+
+    Example:
+        >>> import layerscope as ls
+        >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
+        >>> curve = ls.truncation_curve(tuned.model, "pydocs", limit=32, max_length=16)
+        >>> both = ls.Truncation.together({"one": curve, "the same": curve})
+        >>> both.frame["curve"].unique().tolist()
+        ['one', 'the same']
+    """
+
+    name = "truncation"
+
+    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
+        self._frame, self.provenance = frame, provenance
+
+    @staticmethod
+    def together(curves: Mapping[str, Truncation]) -> Truncation:
+        """Several curves of one task as one result, each under its name in the column `curve`."""
+        import pandas
+
+        frames = []
+        for name, truncation in curves.items():
+            frame = truncation.frame.copy()
+            frame.insert(0, "curve", name)
+            frames.append(frame)
+        return Truncation(pandas.concat(frames, ignore_index=True), next(iter(curves.values())).provenance)
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """Columns: layer, score, majority, parameters, macs, task, split, metric, n."""
+        return self._frame
+
+    def figures(self) -> list[Figure]:
+        first = self._frame.iloc[0]
+        metric, n = str(first["metric"]), int(first["n"])
+        several = "curve" in self._frame
+        parts = self._frame.groupby("curve", sort=False) if several else [("the head on this layer", self._frame)]
+        drawn = CurveFigure(
+            title="Truncation curve",
+            shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
+            reading="Where the curve is flat at the top, the blocks to its right can go at no cost. The dashed line is "
+            "the score of always giving the most frequent class.",
+            caveat=caveat("One split, no interval: layerscope advise chooses on one half and scores on the other.", n),
+            series=tuple(
+                Series(str(name), tuple(map(float, part["layer"])), tuple(map(float, part["score"])))
+                for name, part in parts
+            ),
+            x_name="layer that the head reads",
+            y_name=metric,
+            references=((MAJORITY, float(first["majority"])),),
+            n=n,
+        )
+        return [drawn, numbers("What each cut leaves", "Score and size with the head on each layer.", self._frame)]
+
+    def __repr__(self) -> str:
+        first = self._frame.iloc[0]
+        return f"Truncation({first['metric']} on {first['task']}, layers 0..{self._frame['layer'].max()})"
+
+
+class SkipMap(Result):
+    """The score without each contiguous span of blocks.
+
+    Example:
+        >>> import layerscope as ls
+        >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
+        >>> skips = ls.skip_map(tuned.model, "pydocs", max_span=2, limit=32, max_length=16)
+        >>> bool(((skips.frame["last"] - skips.frame["first"]) <= 1).all())
+        True
+    """
+
+    name = "skip-map"
+
+    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
+        self._frame, self.provenance = frame, provenance
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """Columns: first, last, score, whole (of the whole model), parameters, macs, task, split, metric, n."""
+        return self._frame
+
+    def figures(self) -> list[Figure]:
+        frame, first = self._frame, self._frame.iloc[0]
+        metric, n = str(first["metric"]), int(first["n"])
+        depth = int(frame["last"].max())
+        grid = np.full((depth, depth), np.nan)
+        grid[frame["last"].to_numpy() - 1, frame["first"].to_numpy() - 1] = frame["score"]
+        reasons = {
+            (int(r["last"]) - 1, int(r["first"]) - 1): f"{metric} is undefined: every prediction or label is the same"
+            for r in frame[frame["score"].isna()].to_dict("records")
+        }
+        scores = frame["score"].dropna()
+        blocks = tuple(str(b) for b in range(1, depth + 1))
+        drawn = HeatmapFigure(
+            title="Skip map",
+            shows=f"{metric} on {first['task']} without blocks first..last, nothing trained; the whole model scores "
+            f"{first['whole']:.4f}.",
+            reading="The lowest cells of each column leave out one block, each step up leaves out one more. Bright "
+            "cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
+            caveat=caveat("The best of many cells is too good: layerscope advise scores its choice on other rows.", n),
+            values=grid,
+            rows=Side("last skipped block", ("",) * depth, blocks),
+            columns=Side("first skipped block", ("",) * depth, blocks),
+            value_name=metric,
+            scale=(float(scores.min()), float(scores.max())) if len(scores) else (0.0, 1.0),
+            reasons=reasons,
+            n=n,
+        )
+        return [drawn, numbers("What each skip leaves", "Score and size without blocks first..last.", frame)]
+
+    def __repr__(self) -> str:
+        first = self._frame.iloc[0]
+        return f"SkipMap({first['metric']} on {first['task']}, {len(self._frame)} spans)"
+
+
+def truncation_curve(
+    model: Any,
+    task: Any,
+    *,
+    mode: str = "untuned",
+    base: Any = None,
+    split: str | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    batch_tokens: int | None = None,
+    train_limit: int | None = None,
+    **training: Any,
+) -> Truncation:
+    """Put the head on every layer 0..L in turn, by one forward over the data and not L + 1.
+
+    The result is kept in the store; a killed command goes on where it was.
+
+    Args:
+        model: A model with a head.
+        task: The task that it is scored on.
+        mode: `untuned` trains nothing: the tuned head reads every layer. `tuned` trains the tuned head further on each
+            frozen layer, `tunedorig` a new head on each layer of the untuned model `base`.
+        base: The untuned model, for `tunedorig`.
+        split: The split to score; `validation` where there is one.
+        limit: Only the first so many examples.
+        max_length: The longest text in tokens: as the model allows, at most 512; where heads are trained 128.
+        batch_tokens: Tokens per batch, padding included.
+        train_limit: Where heads are trained: only the first so many training examples.
+        **training: Where heads are trained: `learning_rate`, `epochs`, `batch`, `seed`.
+
+    Returns:
+        A `Truncation`, whose `frame` has the columns layer, score, majority (always the most frequent class),
+        parameters and macs (multiply-adds of a text of 128 tokens) of the model cut there.
+
+    Example:
+        >>> import layerscope as ls
+        >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
+        >>> curve = ls.truncation_curve(tuned.model, "pydocs", limit=32, max_length=16)
+        >>> list(curve.frame["layer"])[:3]
+        [0, 1, 2]
+    """
+    choose("mode", mode, MODES)
+    if (base is not None) != (mode == "tunedorig"):
+        raise InputError("base=, the untuned model, belongs to mode='tunedorig', which needs it.")
+    given = dict(training) if train_limit is None else {**training, "train_limit": train_limit}
+    if given and mode == "untuned":
+        raise InputError(f"mode='untuned' trains nothing, so it has no option {next(iter(given))!r}.")
+    sitting = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
+    plans = truncations(sitting.model.depth)
+    if mode == "untuned":
+        logits = sweep(sitting, plans, f"truncation of {sitting.model.name}")
+        scores = [sitting.value(part) for part in logits]
+    else:
+        source = sitting.model if base is None else load(base)
+        check_same(sitting.model, source)
+        heads = TrainedHeads(
+            source,
+            sitting.task,
+            sitting.examples,
+            new_head=base is not None,
+            max_length=max_length or 128,
+            train_limit=train_limit,
+            training=HeadTraining.read(training),
+        )
+        scores = heads.scores().tolist()
+    frame = _frame(sitting, plans, scores)
+    frame.insert(0, "layer", range(sitting.model.depth + 1))
+    frame.insert(2, "majority", sitting.majority)
+    return Truncation(frame, sitting.provenance(mode=mode, **given))
+
+
+def skip_map(
+    model: Any,
+    task: Any,
+    *,
+    max_span: int | None = None,
+    split: str | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    batch_tokens: int | None = None,
+) -> SkipMap:
+    """Score a model without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
+
+    Args:
+        model: A model with a head.
+        task: The task that it is scored on.
+        max_span: How many blocks are left out at once, at most.
+        split: The split to score; `validation` where there is one.
+        limit: Only the first so many examples.
+        max_length: The longest text in tokens: as the model allows, at most 512.
+        batch_tokens: Tokens per batch, padding included.
+
+    Returns:
+        A `SkipMap`, whose `frame` has the columns first, last, score, whole (the score of the whole model), parameters
+        and macs.
+
+    Example:
+        >>> import layerscope as ls
+        >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
+        >>> len(ls.skip_map(tuned.model, "pydocs", max_span=1, limit=32, max_length=16).frame)
+        12
+    """
+    sitting = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
+    depth = sitting.model.depth
+    spans = contiguous(depth, max_span)
+    plans = [LayerPlan.skipped(depth, first, last) for first, last in spans]
+    logits = sweep(sitting, [*plans, LayerPlan.truncated(depth, depth)], f"skip map of {sitting.model.name}")
+    *scores, whole = (sitting.value(part) for part in logits)
+    frame = _frame(sitting, plans, scores)
+    frame.insert(0, "first", [first for first, _ in spans])
+    frame.insert(1, "last", [last for _, last in spans])
+    frame.insert(3, "whole", whole)
+    return SkipMap(frame, sitting.provenance(max_span=max_span))
+
+
+def truncations(depth: int) -> list[LayerPlan]:
+    """The head on layer 0, 1, .. L."""
+    return [LayerPlan.truncated(depth, keep) for keep in range(depth + 1)]
+
+
+def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]:
+    """Every span of blocks first..last, of at most `max_span` blocks."""
+    if max_span is not None and not 1 <= max_span <= depth:
+        raise InputError(f"max_span is {max_span}; this model has {depth} blocks, so 1..{depth} are allowed.")
+    most = max_span or depth
+    return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]
+
+
+def _frame(sitting: Exam, plans: list[LayerPlan], scores: list[float]) -> pandas.DataFrame:
+    import pandas
+
+    costs = Costs(sitting.model)
+    columns = {
+        "score": scores,
+        "parameters": [costs.parameters(plan) for plan in plans],
+        "macs": [costs.macs(plan) for plan in plans],
+    }
+    about = {"task": sitting.task.name, "split": sitting.examples.split, "metric": sitting.task.metric}
+    return pandas.DataFrame(columns).assign(**about, n=len(sitting.examples))

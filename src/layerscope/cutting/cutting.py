@@ -1,0 +1,187 @@
+"""Executing a plan: a new transformers model with fewer blocks; the original is untouched."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import torch
+
+from layerscope.cutting.plan import LayerPlan, spans
+from layerscope.errors import InputError, ModelError
+from layerscope.models import Model, Replay, load
+from layerscope.models.anatomy import Anatomy, block_modules, evaluating
+from layerscope.models.identity import fingerprint
+from layerscope.models.load import carry
+from layerscope.models.replay import caches_off
+from layerscope.models.selfcheck import close, primary, probe_inputs
+
+ORIGIN = "_layerscope_origin"  # networks carry what was cut from what, for the card of a saved checkpoint
+
+
+def truncate(model: Any, keep: int) -> Any:
+    """Cut a model down to its first blocks; its head reads the last of them.
+
+    Args:
+        model: A model argument; it is left as it is.
+        keep: How many blocks stay.
+
+    Returns:
+        A transformers model of the same class, with its tokenizer.
+
+    Example:
+        >>> import layerscope as ls
+        >>> ls.load(ls.truncate("garden:bert-s0", 2)).depth
+        2
+    """
+    opened = load(model)
+    return cut(opened, LayerPlan.truncated(opened.depth, keep))
+
+
+def skip(model: Any, first: int, last: int) -> Any:
+    """Cut a span of blocks out of a model.
+
+    Args:
+        model: A model argument; it is left as it is.
+        first: The first block that goes, from 1 on.
+        last: The last block that goes.
+
+    Returns:
+        A transformers model of the same class, with its tokenizer.
+
+    Example:
+        >>> import layerscope as ls
+        >>> model = ls.load("garden:bert-s0")
+        >>> model.depth - ls.load(ls.skip(model, 2, 3)).depth
+        2
+    """
+    opened = load(model)
+    return cut(opened, LayerPlan.skipped(opened.depth, first, last))
+
+
+def cut(model: Any, plan: LayerPlan) -> Any:
+    """Cut a model down to the blocks of a plan, and check its answers against a replay of those blocks.
+
+    Args:
+        model: A model argument; it is left as it is.
+        plan: Which blocks stay and which layer the head reads.
+
+    Returns:
+        A transformers model of the same class, with its tokenizer.
+
+    Example:
+        >>> import layerscope as ls
+        >>> smaller = ls.cut("garden:bert-s0", ls.LayerPlan(keep=[1, 3]))
+        >>> smaller.config.num_hidden_layers
+        2
+    """
+    opened = load(model)
+    if not isinstance(plan, LayerPlan):
+        raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
+    plan.check(opened.depth)
+    refuse(opened, plan)
+    network = opened.network
+    config = _smaller_config(network.config, opened.anatomy, plan)
+    with torch.random.fork_rng(devices=[]):
+        try:
+            smaller = type(network)._from_config(config, dtype=network.dtype)
+            smaller.load_state_dict(_kept_weights(network, opened.anatomy, plan))
+        except Exception as error:  # an architecture may object to few blocks in many ways
+            raise ModelError(
+                f"{opened.name} ({opened.anatomy.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    smaller.eval().to(opened.device)
+    smaller.name_or_path = network.name_or_path
+    carry(smaller, opened.tokenizer)
+    steps = [*getattr(network, ORIGIN, []), _step(opened, plan)]
+    setattr(smaller, ORIGIN, steps)
+    _check(opened, smaller, plan)
+    return smaller
+
+
+def refuse(model: Model, plan: LayerPlan) -> None:
+    """Raise the reason why a plan cannot become a checkpoint of this model, where there is one."""
+    anatomy, network = model.anatomy, model.network
+    refuse_adapters(model)
+    if getattr(network, "hf_quantizer", None) is not None:
+        raise ModelError(f"{model.name} is quantised; cut the model that it was made from, then quantise that.")
+    if anatomy.keeps_first and plan.keep and plan.keep[0] != 1:
+        raise ModelError(f"{model.name} cannot lose block 1: {anatomy.keeps_first}.")
+    if anatomy.shared:
+        modules = block_modules(network.base_model, anatomy)
+        distinct = list(dict.fromkeys(modules))
+        count = len(plan.keep)
+        wanted = [modules[b - 1] for b in plan.keep]
+        if wanted != [distinct[int(i * len(distinct) / count)] for i in range(count)]:
+            raise ModelError(
+                f"{model.name} shares {len(distinct)} groups of weights among its blocks, and {_blocks(plan)} would "
+                "use them in another order; keep the same number of blocks of every group."
+            )
+
+
+def refuse_adapters(model: Model) -> None:
+    """Raise the way to merge, if adapters are live in the model."""
+    if any(type(module).__module__.startswith("peft.") for module in model.network.modules()):
+        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
+
+
+def _smaller_config(config: Any, anatomy: Anatomy, plan: LayerPlan) -> Any:
+    smaller = copy.deepcopy(config)
+    for field in anatomy.layer_lists:
+        values = getattr(config, field, None)
+        if values is not None:
+            setattr(smaller, field, [values[b - 1] for b in plan.keep])
+    setattr(smaller, anatomy.depth_field, len(plan.keep))
+    return smaller
+
+
+def _kept_weights(network: Any, anatomy: Anatomy, plan: LayerPlan) -> dict[str, torch.Tensor]:
+    """The state dict with the kept blocks under their new numbers."""
+    weights = network.state_dict()
+    if anatomy.shared:
+        return weights
+    prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
+    pattern = re.compile(re.escape(f"{prefix}{anatomy.blocks}.") + r"(\d+)\.(.+)")
+    place = {block - 1: k for k, block in enumerate(plan.keep)}
+    kept = {}
+    for name, tensor in weights.items():
+        match = pattern.fullmatch(name)
+        if match is None:
+            kept[name] = tensor
+        elif int(match[1]) in place:
+            kept[f"{prefix}{anatomy.blocks}.{place[int(match[1])]}.{match[2]}"] = tensor
+    return kept
+
+
+def _check(model: Model, smaller: Any, plan: LayerPlan) -> None:
+    """The new model must give what replay of the kept blocks gives."""
+    inputs = probe_inputs(model)
+    with torch.inference_mode(), evaluating(model.network):
+        replay = Replay(model, inputs)
+        state = replay.states[0]
+        for block in plan.keep:
+            state = replay.run(state, block)
+        expected = primary(replay.finish(state))
+        try:
+            with caches_off(smaller):
+                got = primary(smaller(**inputs))
+        except Exception as error:  # an architecture may fail without blocks in many ways
+            raise ModelError(
+                f"{model.name} ({model.anatomy.family}) does not run with {_blocks(plan)}, so there is no such "
+                "checkpoint; the truncation curve and the skip map evaluate it all the same."
+            ) from error
+    if not close(got, expected):
+        raise ModelError(
+            f"{model.name} ({model.anatomy.family}) with {_blocks(plan)} does not compute what its blocks compute in "
+            "place, so it cannot be expressed as a checkpoint; evaluate it without cutting instead."
+        )
+
+
+def _step(model: Model, plan: LayerPlan) -> dict[str, Any]:
+    return {"from": model.name, "weights": fingerprint(model), "depth": model.depth, **plan.spec()}
+
+
+def _blocks(plan: LayerPlan) -> str:
+    return f"blocks {spans(plan.keep)}" if plan.keep else "no block"

@@ -1,0 +1,93 @@
+"""LayerPlan: which blocks stay and which layer the head reads, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from layerscope.errors import InputError
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """The blocks that stay, in order, and the layer that the head reads (the last of them if not given).
+
+    Blocks are 1..L. Blocks above `head` are not run, so they do not stay. `LayerPlan(keep=[])` puts the head on the
+    embeddings, layer 0.
+
+    Args:
+        keep: The blocks that stay.
+        head: The layer that the head reads; the last kept block if not given.
+
+    Example:
+        >>> import layerscope as ls
+        >>> plan = ls.LayerPlan(keep=[1, 2, 3, 7])
+        >>> print(plan)
+        keep 1-3, 7, head on layer 7
+        >>> plan.removed(8)
+        (4, 5, 6, 8)
+    """
+
+    keep: tuple[int, ...]
+    head: int
+
+    def __init__(self, keep: Sequence[int], head: int | None = None) -> None:
+        blocks = tuple(keep)
+        if any(isinstance(b, bool) or not hasattr(b, "__index__") for b in blocks):
+            raise InputError(f"keep is {list(blocks)}; whole numbers of blocks are needed, such as [1, 2, 5].")
+        blocks = tuple(int(b) for b in blocks)
+        if any(b < 1 for b in blocks) or any(b >= c for b, c in pairwise(blocks)):
+            raise InputError(f"keep is {list(blocks)}; blocks are numbered from 1, each once and in order.")
+        layer = (blocks[-1] if blocks else 0) if head is None else head
+        if layer != 0 and layer not in blocks:
+            raise InputError(f"The head cannot read layer {layer}: block {layer} is not among the kept {list(blocks)}.")
+        object.__setattr__(self, "keep", tuple(b for b in blocks if b <= layer))
+        object.__setattr__(self, "head", int(layer))
+
+    @staticmethod
+    def truncated(depth: int, keep: int) -> LayerPlan:
+        """Blocks 1..keep of `depth`."""
+        if isinstance(keep, bool) or not hasattr(keep, "__index__") or not 0 <= keep <= depth:
+            raise InputError(f"keep is {keep!r}; this model has blocks 1..{depth}, so 0..{depth} of them can be kept.")
+        return LayerPlan(range(1, keep + 1))
+
+    @staticmethod
+    def skipped(depth: int, first: int, last: int) -> LayerPlan:
+        """All of `depth` blocks but first..last, inclusive."""
+        if not 1 <= first <= last <= depth:
+            raise InputError(f"Blocks {first}..{last} were to be skipped; this model has blocks 1..{depth}.")
+        return LayerPlan([b for b in range(1, depth + 1) if not first <= b <= last])
+
+    def check(self, depth: int) -> None:
+        """Raise a sentence if a model of this depth does not have the blocks."""
+        if self.keep and self.keep[-1] > depth:
+            raise InputError(f"Block {self.keep[-1]} was to be kept; this model has blocks 1..{depth}.")
+
+    def removed(self, depth: int) -> tuple[int, ...]:
+        """The blocks of a model of this depth that go."""
+        return tuple(b for b in range(1, depth + 1) if b not in self.keep)
+
+    def spec(self) -> dict[str, Any]:
+        """The plan as JSON has it, for keys of the store and cards."""
+        return {"keep": list(self.keep), "head": self.head}
+
+    @staticmethod
+    def from_spec(value: Mapping[str, Any]) -> LayerPlan:
+        """What `spec` gave."""
+        return LayerPlan(value["keep"], value.get("head"))
+
+    def __str__(self) -> str:
+        return f"keep {spans(self.keep)}, head on layer {self.head}" if self.keep else "keep no block, head on layer 0"
+
+
+def spans(blocks: Sequence[int]) -> str:
+    """`1-4, 7` for blocks 1, 2, 3, 4, 7."""
+    parts: list[list[int]] = []
+    for block in blocks:
+        if parts and parts[-1][-1] == block - 1:
+            parts[-1].append(block)
+        else:
+            parts.append([block])
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts) or "none"

@@ -1,0 +1,182 @@
+"""`ls.save`: a standard checkpoint, reopened and compared before success is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from layerscope.cutting.cutting import ORIGIN, refuse_adapters
+from layerscope.cutting.plan import LayerPlan, spans
+from layerscope.errors import InputError, ModelError
+from layerscope.evaluation.score import Score
+from layerscope.models import Model, load
+from layerscope.models.anatomy import evaluating
+from layerscope.models.identity import fingerprint
+from layerscope.models.load import quiet
+from layerscope.models.replay import caches_off
+from layerscope.models.selfcheck import close, primary
+from layerscope.store import atomic_folder, check_free, write_json
+from layerscope.version import __version__
+
+RECORD = "layerscope.json"
+_TEXTS = (
+    ("A short text.", "And what is said of it."),
+    ("The film is slow at first, but its last half hour is worth the wait and the ticket.", "It ends well."),
+    ("Numbers, such as 12 or 3.5, and names, such as Ada Lovelace, are read too.", "Nobody is named."),
+)
+
+
+def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) -> Path:
+    """Write a checkpoint that plain transformers opens: safetensors, config, tokenizer, a card.
+
+    It is reopened as a new object before it gets its name: every tensor must be there and equal, none may be missing or
+    left over, and its logits on real texts must be the model's.
+
+    Args:
+        model: A model argument.
+        path: The folder. An existing one is replaced only if layerscope saved it.
+        scores: Scores for the card, of `ls.evaluate` or `advice.score`; a score of other weights is refused.
+
+    Returns:
+        The folder.
+
+    Example:
+        >>> import tempfile, layerscope as ls
+        >>> folder = ls.save(ls.truncate("garden:bert-s0", 2), f"{tempfile.mkdtemp()}/smaller")
+        >>> ls.load(folder).depth
+        2
+    """
+    opened, target = load(model), Path(path)
+    measured = [scores] if isinstance(scores, Score) else list(scores)
+    refuse_adapters(opened)
+    check_free(target, RECORD)
+    with atomic_folder(target, RECORD) as folder:
+        with quiet():
+            opened.network.save_pretrained(folder)
+            if opened.tokenizer is not None:
+                opened.tokenizer.save_pretrained(folder)
+        record = _record(opened, measured)
+        write_json(folder / RECORD, record)
+        (folder / "README.md").write_text(card(opened, record), encoding="utf-8")
+        _compare(opened, folder)
+    return target
+
+
+def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
+    """What the checkpoint is made from, and what was measured of these very weights."""
+    weights = fingerprint(model)
+    for score in scores:
+        if score.weights != weights:
+            raise InputError(
+                f"A score on {score.row['task']} is of other weights than those of {model.name}, so it does not go on "
+                "its card; evaluate the model that is saved."
+            )
+    return {
+        "layerscope": __version__,
+        "weights": weights,
+        "family": model.anatomy.family,
+        "depth": model.depth,
+        "parameters": sum(p.numel() for p in model.network.parameters()),
+        "steps": list(getattr(model.network, ORIGIN, [])),
+        "scores": [_entry(score) for score in scores],
+    }
+
+
+def _entry(score: Score) -> dict[str, Any]:
+    row = score.row
+    about = {name: row[name] for name in ("task", "split", "metric", "score", "n")}
+    return {**about, "weights": score.weights, "note": score.note}
+
+
+def _compare(model: Model, folder: Path) -> None:
+    """Reopen the folder and compare; an error if anything is not as it was."""
+    again = load(str(folder), dtype=model.network.dtype, device=str(model.device))
+    if type(again.network) is not type(model.network):
+        raise ModelError(
+            f"The checkpoint of {model.name} reopens as {type(again.network).__name__} where it was a "
+            f"{type(model.network).__name__}; it was not saved."
+        )
+    before, after = model.network.state_dict(), again.network.state_dict()
+    wrong = sorted(before.keys() ^ after.keys()) or [k for k in before if not torch.equal(before[k], after[k])]
+    if wrong:
+        raise ModelError(
+            f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "
+            "it was not saved."
+        )
+    for inputs, same in zip(_inputs(model), _inputs(again), strict=True):
+        if inputs.keys() != same.keys() or not all(torch.equal(inputs[k], same[k]) for k in inputs):
+            raise ModelError(f"The tokenizer of {model.name} reopens as another one; nothing was saved.")
+        if not close(_answer(again, inputs), _answer(model, inputs)):
+            raise ModelError(f"The checkpoint of {model.name} gives other outputs when reopened; it was not saved.")
+
+
+def _inputs(model: Model) -> list[dict[str, torch.Tensor]]:
+    """Real texts as the model reads them, one per batch: no padding is needed."""
+    if model.tokenizer is None:
+        from layerscope.models.selfcheck import probe_inputs
+
+        return [probe_inputs(model, rows=1)]
+    limit = min(model.positions or 64, 64)
+    batches = []
+    for text, pair in _TEXTS:
+        batch = model.tokenizer(text, pair, truncation=True, max_length=limit, return_tensors="pt")
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        inputs = {n: batch[n].to(model.device) for n in names if n in batch and _takes(model, n)}
+        batches.append({n: v[None] for n, v in inputs.items()} if model.multiple_choice else inputs)
+    return batches
+
+
+def _takes(model: Model, name: str) -> bool:
+    import inspect
+
+    return name in inspect.signature(model.network.base_model.forward).parameters
+
+
+def _answer(model: Model, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.inference_mode(), evaluating(model.network), caches_off(model.network):
+        return primary(model.network(**inputs))
+
+
+def card(model: Model, record: dict[str, Any]) -> str:
+    """The model card: what was cut from what, and the measured scores."""
+    title = Path(model.network.name_or_path or model.anatomy.family).name
+    lines = [
+        "---",
+        "library_name: transformers",
+        "tags: [layerscope]",
+        "---",
+        "",
+        f"# {title}, saved by layerscope",
+        "",
+    ]
+    lines += [
+        f"A {type(model.network).__name__} with {model.depth} blocks, width {model.width}, "
+        f"{record['parameters']:,} parameters. It opens with plain transformers.",
+        "",
+    ]
+    for step in record["steps"]:
+        plan = LayerPlan.from_spec(step)
+        gone = spans(plan.removed(step["depth"]))
+        lines.append(
+            f"- From `{step['from']}` ({step['depth']} blocks) blocks {gone} were removed and nothing was trained; the "
+            f"head reads what was layer {plan.head}."
+        )
+    if record["steps"] and model.anatomy.shared:
+        lines.append("- All blocks share their weights, so the file is as large as before; only the compute shrank.")
+    if record["scores"]:
+        lines += ["", "| task | split | metric | score | n | rows |", "| --- | --- | --- | --- | --- | --- |"]
+        lines += [
+            f"| {_cell(s['task'])} | {_cell(s['split'])} | {s['metric']} | {s['score']:.4f} | {s['n']} | "
+            f"{_cell(s['note'] or 'all that were asked for')} |"
+            for s in record["scores"]
+        ]
+    else:
+        lines += ["", "No score of these weights was given when they were saved."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,62 @@
+"""Many plans of one model over a labelled split: logits of all, in one pass, kept in the store window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.trial import Trial
+from layerscope.errors import log
+from layerscope.evaluation.exam import Exam, joined
+from layerscope.extraction.loop import parts_of
+from layerscope.store import Artifact, sync
+
+
+class Sweep(Artifact):
+    """The logits of a model under every plan, equal to cutting it and running each."""
+
+    kind = "trials"
+    version = 2
+
+    def __init__(self, exam: Exam, plans: Sequence[LayerPlan], title: str) -> None:
+        self.exam, self.plans, self.title = exam, list(plans), title
+
+    def spec(self) -> dict[str, Any]:
+        return {**self.exam.spec(), "plans": [plan.spec() for plan in self.plans]}
+
+    def build(self, folder: Path) -> None:
+        """Each window of texts is written when it is done, so that a killed command goes on from there."""
+        exam, trial, done = self.exam, Trial(self.exam.model, self.plans), 0
+
+        apart = sum(len(plan.keep) for plan in self.plans)
+        log.info("%d blocks are run for each batch, where plan by plan it would be %d.", trial.block_runs, apart)
+
+        def act(inputs: dict[str, Any]) -> torch.Tensor:
+            return trial.logits(inputs, exam.ordinary_tokens)
+
+        for number, part in enumerate(parts_of(exam.examples)):
+            path = folder / f"shard-{number:05d}.safetensors"
+            done += len(part)
+            if path.is_file():
+                continue
+            logits = exam.logits(act, part, f"{self.title} {done}/{len(exam.examples)}")
+            temporary = path.with_name(f".{path.name}")
+            save_file({"logits": torch.from_numpy(np.ascontiguousarray(logits))}, temporary)
+            sync(temporary)
+            temporary.replace(path)
+
+    def logits(self) -> np.ndarray:
+        """(plans, n, classes)."""
+        folder = self.produce()
+        return joined([load_file(path)["logits"].numpy() for path in sorted(folder.glob("shard-*.safetensors"))])
+
+
+def sweep(exam: Exam, plans: Sequence[LayerPlan], title: str) -> np.ndarray:
+    """(plans, n, classes) logits of the model under every plan; memory is for one batch."""
+    return Sweep(exam, plans, title).logits()

@@ -1,0 +1,124 @@
+"""TUNED and TUNEDORIG truncation curves: a head trained on every frozen layer (Phang et al. 2021, figure 3)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from layerscope.data import Examples, Task
+from layerscope.errors import InputError
+from layerscope.evaluation.exam import Exam
+from layerscope.evaluation.heads import classifier_of
+from layerscope.evaluation.layer_heads import LayerHeads
+from layerscope.extraction.extracting import examples_of, extract
+from layerscope.models import Model
+from layerscope.store import Artifact, write_json
+
+
+@dataclass(frozen=True)
+class HeadTraining:
+    """How heads are trained; Xie et al. (2022, table 3) do so at 1e-3."""
+
+    learning_rate: float = 1e-3
+    epochs: int = 10
+    batch: int = 32
+    seed: int = 0
+
+    @staticmethod
+    def read(options: dict[str, Any]) -> HeadTraining:
+        """The options of a call, or the error that names those there are."""
+        allowed = HeadTraining.__dataclass_fields__
+        for name in options:
+            if name not in allowed:
+                names = ", ".join([*allowed, "train_limit"])
+                raise InputError(f"There is no option {name!r} here; heads are trained with {names}.")
+        return HeadTraining(**options)
+
+
+class TrainedHeads(Artifact):
+    """The validation score of a head on every layer 0..L, all trained side by side on one stored pass."""
+
+    kind = "heads"
+    version = 2
+
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        validation: Examples,
+        *,
+        new_head: bool,
+        max_length: int,
+        train_limit: int | None,
+        training: HeadTraining,
+    ) -> None:
+        self.model, self.task, self.validation, self.new_head = model, task, validation, new_head
+        self.max_length, self.training = max_length, training
+        self.train = examples_of(task, None, train_limit, learning=True)
+        if self.train.split == validation.split:
+            raise InputError(
+                f"Heads are trained on one split of {task.name} and scored on another, and {validation.split} was to "
+                "serve for both; give a task with the splits train and validation, and no split= that is learned from."
+            )
+
+    def spec(self) -> dict[str, Any]:
+        return {
+            "model": self.model.spec(),
+            "task": self.task.spec(),
+            "train": self.train.spec(),
+            "validation": self.validation.spec(),
+            "new_head": self.new_head,
+            "max_length": self.max_length,
+            "training": asdict(self.training),
+        }
+
+    def build(self, folder: Path) -> None:
+        tuned = classifier_of(self.model, self.task, self.training.seed, new_head=self.new_head)
+        heads = LayerHeads(tuned, range(self.model.depth + 1))
+        train, validation = (self._states(part) for part in (self.train, self.validation))
+        exam = Exam(tuned, self.task, self.validation)
+        assert self.train.labels is not None
+        scores, history = heads.fit(
+            train,
+            self.train.labels,
+            validation,
+            exam.value,
+            groups=(_choices(self.train), _choices(self.validation)),
+            title=f"heads on {self.model.name}",
+            **asdict(self.training),
+        )
+        write_json(folder / "heads.json", {"scores": scores.tolist(), "history": history.tolist()})
+
+    def scores(self) -> np.ndarray:
+        """(layers,) the score of every layer's head."""
+        path = self.produce() / "heads.json"
+        return np.asarray(json.loads(path.read_text(encoding="utf-8"))["scores"], dtype=float)
+
+    def _states(self, part: Examples) -> torch.Tensor:
+        """(layers, rows, width) of the summary token, on the model's device."""
+        reps = extract(self.model, part, pool="cls", max_length=self.max_length)
+        return torch.stack([reps[layer] for layer in reps.layers]).to(self.model.device)
+
+
+def _choices(part: Examples) -> int:
+    """How many rows make up a text."""
+    if part.choices is None:
+        return 1
+    counts = {len(c) for c in part.choices}
+    if len(counts) > 1:
+        raise InputError(
+            f"{part.task} has from {min(counts)} to {max(counts)} choices per text; heads are trained on stored rows "
+            "only where every text has as many."
+        )
+    return counts.pop()
+
+
+def check_same(tuned: Model, base: Model) -> None:
+    """TUNEDORIG needs the same architecture untuned."""
+    if (tuned.anatomy.family, tuned.depth, tuned.width) != (base.anatomy.family, base.depth, base.width):
+        raise InputError(f"base={base.name} is not the untuned {tuned.name}: its family, depth or width differ.")

@@ -1,0 +1,1 @@
+"""The kinds of figures: one file per kind, with its data and how matplotlib draws it."""

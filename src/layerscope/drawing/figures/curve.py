@@ -1,0 +1,92 @@
+"""Curves over one axis, such as the layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from layerscope.drawing.figure import (
+    NAN,
+    Columns,
+    Figure,
+    Marks,
+    check_shape,
+    line_settings,
+    places_of,
+    restored_lines,
+)
+from layerscope.drawing.painting import MARKERS, axis_names, plain, reference_lines
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve; NaN where it has no value. `low` and `high` are an interval around it, or None."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for part in (self.y, self.low, self.high):
+            if part is not None:
+                check_shape(self.name, (len(part),), (len(self.x),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveFigure(Figure):
+    """Curves over one axis; `references` are level lines, `marks` upright ones."""
+
+    kind: ClassVar[str] = "curve"
+    series: tuple[Series, ...]
+    x_name: str
+    y_name: str
+    references: Marks = ()
+    marks: Marks = ()
+    n: int | None = None
+
+    def data(self) -> Columns:
+        columns: Columns = {"series": [], "x": [], "y": [], "low": [], "high": []}
+        for series in self.series:
+            gaps = (NAN,) * len(series.x)
+            columns["series"] += [series.name] * len(series.x)
+            parts = {"x": series.x, "y": series.y, "low": series.low or gaps, "high": series.high or gaps}
+            for name, part in parts.items():
+                columns[name] += map(float, part)
+        return columns
+
+    def settings(self) -> dict[str, Any]:
+        return {**line_settings(self), "marks": [list(m) for m in self.marks], "x_name": self.x_name}
+
+    @classmethod
+    def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
+        series = []
+        for name, at in places_of(data["series"]).items():
+            parts = {k: tuple(data[k][i] for i in at) for k in ("x", "y", "low", "high")}
+            if all(math.isnan(v) for v in parts["low"]):
+                parts = {k: parts[k] for k in ("x", "y")}
+            series.append(Series(name, **parts))
+        return cls(**words, **restored_lines(settings, "marks"), series=tuple(series), x_name=settings["x_name"])
+
+    def draw(self, ax: Axes) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        for k, series in enumerate(self.series):
+            label = plain(series.name) if len(self.series) > 1 else None
+            ax.plot(series.x, series.y, marker=MARKERS[k % len(MARKERS)], label=label, color=f"C{k % 7}")
+            if series.low is not None and series.high is not None:
+                ax.fill_between(series.x, series.low, series.high, color=f"C{k % 7}", alpha=0.2, linewidth=0)
+        reference_lines(self, ax.axhline)
+        for name, value in self.marks:
+            ax.axvline(value, color="0.4", linestyle=":", linewidth=0.8, label=plain(name))
+        if all(x == int(x) for series in self.series for x in series.x):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis_names(ax, self.x_name, self.y_name)
+        if len(self.series) > 1 or self.references or self.marks:
+            ax.legend()

@@ -1,0 +1,127 @@
+"""Heat maps: a value for each pair of a row and a column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from layerscope.drawing.figure import Columns, Figure, Side, check_shape, floats
+from layerscope.drawing.painting import plain, side_ticks, size_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_EXTRAS = ("low", "high", "baseline")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatmapFigure(Figure):
+    """`values[i, j]` of row i and column j. NaN with a reason is undefined; NaN without one is no cell at all."""
+
+    kind: ClassVar[str] = "heatmap"
+    values: np.ndarray
+    rows: Side
+    columns: Side
+    value_name: str
+    scale: tuple[float, float]
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    baseline: np.ndarray | None = None
+    reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    cuts: tuple[int, ...] = ()  # lines before these entries, on both sides
+    marked: tuple[tuple[int, int], ...] = ()  # cells with a ring around them
+    n: int | None = None
+
+    def __post_init__(self) -> None:
+        check_shape(self.title, self.values.shape, (len(self.rows), len(self.columns)))
+
+    def data(self) -> Columns:
+        count = len(self.columns)
+        places = [(i, j) for i in range(len(self.rows)) for j in range(count)]
+        columns: Columns = {
+            "row_model": [self.rows.models[i] for i, _ in places],
+            "row_layer": [self.rows.labels[i] for i, _ in places],
+            "column_model": [self.columns.models[j] for _, j in places],
+            "column_layer": [self.columns.labels[j] for _, j in places],
+            "value": floats(self.values),
+        }
+        for name in _EXTRAS:
+            if (extra := getattr(self, name)) is not None:
+                columns[name] = floats(extra)
+        return {**columns, "reason": [self.reasons.get(place, "") for place in places]}
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "row_name": self.rows.name,
+            "column_name": self.columns.name,
+            "value_name": self.value_name,
+            "scale": list(self.scale),
+            "shape": list(self.values.shape),
+            "extras": [name for name in _EXTRAS if getattr(self, name) is not None],
+            "cuts": list(self.cuts),
+            "marked": [list(cell) for cell in self.marked],
+            "n": self.n,
+        }
+
+    @classmethod
+    def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
+        shape = tuple(settings["shape"])
+        count = shape[1]
+        extras: dict[str, Any] = {name: np.asarray(data[name]).reshape(shape) for name in settings["extras"]}
+        sides = [
+            Side(settings[f"{side}_name"], tuple(data[f"{side}_model"][at]), tuple(data[f"{side}_layer"][at]))
+            for side, at in (("row", slice(None, None, count)), ("column", slice(None, count)))
+        ]
+        return cls(
+            **words,
+            values=np.asarray(data["value"], dtype=float).reshape(shape),
+            rows=sides[0],
+            columns=sides[1],
+            value_name=settings["value_name"],
+            scale=tuple(settings["scale"]),
+            reasons={divmod(k, count): reason for k, reason in enumerate(data["reason"]) if reason},
+            cuts=tuple(settings["cuts"]),
+            marked=tuple((int(i), int(j)) for i, j in settings["marked"]),
+            n=settings["n"],
+            **extras,
+        )
+
+    def size(self, width: float | None = None) -> tuple[float, float]:
+        if width is not None:
+            return width, max(width * 0.84 * len(self.rows) / len(self.columns), 1.6)
+        wide, high = (min(max(0.2 * len(side) + 2.0, 4.0), 14.0) for side in (self.columns, self.rows))
+        return wide, high - 0.4
+
+    def draw(self, ax: Axes, bar: bool = True) -> Any:
+        """Layer 0 at the origin, undefined cells hatched, lines between models; `bar=False` leaves out the colours'."""
+        from matplotlib.patches import Rectangle
+
+        ax.grid(False)
+        low, high = self.scale
+        values = np.ma.masked_invalid(self.values)
+        image = ax.imshow(values, origin="lower", vmin=low, vmax=high, interpolation="nearest", aspect="equal")
+        for i, j in self.reasons:
+            cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="/////", linewidth=0)
+            ax.add_patch(cell)
+        for edges, line in ((self.rows.edges, ax.axhline), (self.columns.edges, ax.axvline)):
+            for edge in edges:
+                line(edge - 0.5, color="white", linewidth=1.5)
+        for cut in self.cuts:
+            for line in (ax.axhline, ax.axvline):
+                line(cut - 0.5, color="white", linewidth=1.0, linestyle="--")
+        if self.marked:
+            rows, columns = zip(*self.marked, strict=True)
+            ax.scatter(columns, rows, s=28, facecolors="none", edgecolors="tab:red", linewidths=1.2)
+        width, height = size_of(ax)
+        side_ticks(ax.xaxis, self.columns, 4.5 * width, upright=False)
+        side_ticks(ax.yaxis, self.rows, 5 * height, upright=True)
+        for side, name in ((self.columns, ax.set_xlabel), (self.rows, ax.set_ylabel)):
+            name("layer" if side.edges else plain(side.name))
+        for spine in ax.spines.values():
+            spine.set_visible(False)
+        if bar:
+            ax.figure.colorbar(image, ax=ax, label=plain(self.value_name), shrink=0.9)
+        return image

@@ -1,0 +1,64 @@
+"""Words that several results say alike: what columns mean, caveats, lists of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figures.table import TableFigure
+
+UNDEFINED = " Hatched cells have no value; the reason shows when the pointer or the arrow keys are on them."
+MAJORITY = "most frequent class"
+MEANINGS = {
+    "majority": "the score of always giving the most frequent class",
+    "macs": "multiply-adds of a text of 128 tokens",
+    "chosen_on": "score on the rows that choose",
+    "low": "lower end of the interval",
+    "high": "upper end of the interval",
+    "latency_1": "seconds for one text on this device",
+    "latency_32": "seconds for 32 texts on this device",
+    "savable": "whether it can be saved as a checkpoint",
+    "front": "no other candidate is better and cheaper",
+    "resolved": "the strategy in numbers: bottom, top, head",
+    "trainable": "parameters that are trained",
+    "forward": "multiply-adds per token",
+    "backward": "multiply-adds per token of the backward pass",
+    "cached": "what is left of forward with the frozen blocks' output kept",
+    "tried": "learning rates tried, the best on validation being shown",
+    "error": "standard error over seeds",
+    "best_epoch": "the epoch that is kept",
+    "mean_norm": "mean norm of a row",
+    "spread": "mean standard deviation of a feature",
+    "top_direction": "share of the variance along the first principal direction",
+    "distance": "after the best permutation of attention heads",
+    "unpermuted": "the same without a permutation",
+}
+_SMALL_N = 100  # below this many rows every figure says so
+
+
+def numbers(title: str, shows: str, table: pandas.DataFrame | Sequence[Mapping[Any, Any]]) -> TableFigure:
+    """A table that says what its columns are; what is the same in every row, and said above, is left out."""
+    from layerscope.drawing.figures.table import TableFigure
+
+    records: Sequence[Mapping[Any, Any]] = table.to_dict("records") if hasattr(table, "to_dict") else table
+    said = [name for name in ("task", "split", "metric", "n") if len({str(r.get(name)) for r in records}) == 1]
+    kept = [{name: value for name, value in record.items() if name not in said} for record in records]
+    columns = kept[0] if kept else {}
+    meanings = [f"{name.replace('_', ' ')}: {MEANINGS[name]}" for name in columns if name in MEANINGS]
+    reading = f"{'; '.join(meanings)}. Click a heading to sort." if meanings else "Click a heading to sort."
+    return TableFigure.of(kept, title=title, shows=shows, reading=reading)
+
+
+def caveat(said: str, n: int) -> str:
+    """A caveat, with a word on the number of rows where they are few."""
+    few = f"Only {n:,} rows: expect other rows to give other numbers." if n < _SMALL_N else ""
+    return " ".join(part for part in (said, few) if part)
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b and c`; each once."""
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} and {last}" if others else last

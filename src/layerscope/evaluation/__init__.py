@@ -1,0 +1,1 @@
+"""A network's answers on a task and their score; heads on any layer."""

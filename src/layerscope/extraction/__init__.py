@@ -1,0 +1,1 @@
+"""Model + texts -> states or attention, streamed: the one loop over texts, and representations."""

@@ -1,0 +1,169 @@
+"""What attends to what, in units that models share: words, or the tokens of one tokenizer.
+
+A word's row is the mean over its sub-words that attend; its column the sum over its sub-words that are attended to
+(Wu et al. 2020, section 3.4). Tokens that belong to no unit are dropped, and the rows brought back to a sum of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.data import Examples
+from layerscope.errors import DataError, InputError, choose
+from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.forward import Runner
+from layerscope.extraction.loop import Batches, Loop, Portions, Window
+from layerscope.extraction.reading import Reading
+from layerscope.extraction.weights import attention_heads, eager, forward
+from layerscope.models import Model
+
+UNITS = ("words", "tokens")
+_BUDGET = {"cpu": 1 << 24, "cuda": 1 << 27}  # attention weights of all models and layers in a stack
+_AFTER = 1 << 30  # the number of the first special token behind the words
+
+
+@dataclass(frozen=True)
+class Attending:
+    """How texts are read for attention: units, whether special tokens stay, and the longest text in tokens."""
+
+    pool: str = "words"
+    special: bool = False
+    max_length: int = 128
+
+    def __post_init__(self) -> None:
+        choose("unit of attention (pool)", self.pool, UNITS)
+
+    @property
+    def reading(self) -> Reading:
+        """The same as the options of an extraction."""
+        special = self.special and self.pool == "tokens"
+        subword = "mean" if self.pool == "words" else "last"
+        return Reading(self.pool, subword=subword, special=special, max_length=self.max_length)
+
+
+@dataclass
+class Stack:
+    """Texts of t units each: for each model (layers x attention heads, texts, t, t), float32 on its device."""
+
+    weights: list[Tensor]
+    texts: np.ndarray  # the number of each text in its split
+    positions: np.ndarray  # the place of each text (or choice of it) among all that were fed
+
+
+@dataclass
+class AttentionStreamer:
+    """Several models over the same texts: every stack holds all layers of all models."""
+
+    models: Sequence[Model]
+    attending: Attending
+    _runners: list[Runner] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._runners = [Runner(model, None, Reading()) for model in self.models]
+        budget = min(_BUDGET.get(m.device.type, 1 << 24) for m in self.models)
+        self._loop = Loop(self.models, self.attending.reading, Batches(budget))
+
+    def feed(self, examples: Examples, update: Callable[[Stack], None]) -> None:
+        """Every text goes through every model once; stacks of equal length go to `update`."""
+        title = "attention of " + " + ".join(model.name for model in self.models)
+        with ExitStack() as plain:
+            for model in self.models:
+                plain.enter_context(eager(model))
+            for window, places, weights in self._loop.over(examples, self._run, title, self._portions):
+                rows = window.examples.rows[window.text[places]]
+                update(Stack(weights, rows, window.start + places))
+
+    def is_causal(self, source: int, examples: Examples) -> bool:
+        """Whether a model never attends to what comes later: seen on the longest text, not believed."""
+        model = self.models[source]
+        longest = int(np.argmax([len(text) for text in examples.texts]))
+        items = encode(model, examples.take([longest]), self.attending.reading)[:1]
+        with eager(model):
+            weights = forward(self._runners[source], items)
+        return not any(bool(w.float().triu(1).any()) for w in weights)
+
+    def _portions(self, window: Window) -> Portions:
+        """Only texts with the same number of units go together; a text without any is left out."""
+        if self.attending.special and self.attending.pool == "words":
+            for items in zip(*window.items, strict=True):
+                self._add_special(items)
+        tokens = np.asarray([[len(item) for item in items] for items in window.items])  # (models, texts)
+        heads = np.asarray([m.depth * attention_heads(m) for m in self.models])
+        return heads @ tokens**2, np.asarray([len(item.unit) for item in window.items[0]])
+
+    def _add_special(self, items: Sequence[Item]) -> None:
+        """Special tokens as units of their own, if every model has as many of them before and after the words."""
+        for item in items:
+            add_special(item)
+        units = items[0].unit
+        for model, item in zip(self.models, items, strict=True):
+            if not np.array_equal(units, item.unit):
+                raise InputError(
+                    f"special=True needs models with the same special tokens around a text, and {model.name} has "
+                    f"others than {self.models[0].name}; leave special tokens out to compare these two."
+                )
+
+    def _run(self, window: Window, places: np.ndarray) -> list[Tensor]:
+        per_model = []
+        for model, runner, items in zip(self.models, self._runners, window.chosen(places), strict=True):
+            members, heads = members_of(items, model.device), attention_heads(model)
+            count = len(items[0].unit)
+            whole = torch.empty(model.depth * heads, len(items), count, count, device=model.device)
+            for block, weights in enumerate(forward(runner, items)):
+                part = between_units(weights.float(), members)
+                whole[block * heads : (block + 1) * heads] = part.transpose(0, 1)
+            if not bool(torch.isfinite(whole).all()):
+                raise DataError(
+                    f"{model.name} gives attention weights that are not finite; the weights are broken or the float "
+                    "type is too small for them."
+                )
+            per_model.append(whole)
+        return per_model
+
+
+def add_special(item: Item) -> None:
+    """Make every special token a unit: ..., -2, -1 before the words, large numbers after them."""
+    positions = np.flatnonzero(item.special)
+    if not len(positions):
+        return
+    first = int(np.argmin(item.special))  # the first token that is none
+    before = int((positions < first).sum())
+    numbers = np.concatenate([np.arange(-before, 0), _AFTER + np.arange(len(positions) - before)])
+    units = np.concatenate([item.unit[item.segment], numbers])
+    item.take = np.concatenate([item.take, positions])
+    item.unit, item.segment = np.unique(units, return_inverse=True)
+
+
+def members_of(items: Sequence[Item], device: torch.device | str = "cpu") -> Tensor:
+    """(texts, units, time): 1 where a token is part of a unit; all items have the same number of units."""
+    longest = max(map(len, items))
+    members = np.zeros((len(items), len(items[0].unit), longest), np.float32)
+    for row, item in zip(members, items, strict=True):
+        row[item.segment, item.take] = 1.0
+    return torch.from_numpy(members).to(device)
+
+
+def between_units(weights: Tensor, members: Tensor) -> Tensor:
+    """(texts, heads, units, units) from (texts, heads, time, time): sum over attended tokens, mean over attending ones.
+
+    What goes to tokens of no unit is dropped and the row divided by what is left; a row with nothing left stays 0.
+    """
+    texts, heads, time, _ = weights.shape
+    units = members.shape[1]
+    attended = weights.reshape(texts, heads * time, time) @ members.transpose(1, 2)
+    attended = attended.view(texts, heads, time, units).transpose(1, 2).reshape(texts, time, heads * units)
+    means = members / members.sum(dim=2, keepdim=True)
+    between = (means @ attended).view(texts, units, heads, units).transpose(1, 2)
+    return normalised(between)
+
+
+def normalised(rows: Tensor) -> Tensor:
+    """Rows over their sums; rows of zeros stay so."""
+    total = rows.sum(dim=-1, keepdim=True)
+    return rows / torch.where(total > 0, total, torch.ones_like(total))

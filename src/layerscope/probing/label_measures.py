@@ -1,0 +1,250 @@
+"""Other ways to see how a layer fits labels: numerical rank, nuclear norm, mutual information of clusters, label CCA.
+
+Xie et al. 2022, section 4.3 and appendix C.7; the nuclear norm is Ren et al.'s complexity of a layer's space. Each
+takes `ci=0.95` for intervals and `wins` over halves of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError
+from layerscope.extraction.representations import Representations
+from layerscope.probing.labelled import Values, classes_of, curve_of, several_classes
+from layerscope.results import Curve
+
+_CONSTANTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # ridge constants, as shares of a side's mean variance
+_FEW = 10  # subsamples where one value takes ten fits
+
+
+def _words(title: str, shows: str, reading: str) -> dict[str, str]:
+    return {"title": title, "shows": f"{shows} in each layer.", "reading": reading}
+
+
+def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
+    """Measure the numerical rank of classes: mean of |H_y|_*^2 / |H_y|_F^2, H_y a class's rows. Low where a class keeps
+    to few directions (Xie et al. 2022, section 4.3).
+
+    Args:
+        reps: Representations with labels.
+        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the rows.
+        seed: Decides the halves.
+
+    Returns:
+        A `Curve`; `best` is its least layer.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+        >>> reps = ls.Representations.from_arrays([rows, rows + 5 * labels[:, None]], labels)
+        >>> ls.numerical_rank(reps).layers
+        [0, 1]
+    """
+    classes_of(reps.labels, "Numerical rank")
+
+    def rank(x: Tensor) -> float:
+        s = torch.linalg.svdvals(x)
+        total = float(s.pow(2).sum())
+        return float(s.sum()) ** 2 / total if total > 0 else math.nan
+
+    def value(x: Tensor, labels: np.ndarray) -> float:
+        return float(np.mean([rank(x[torch.from_numpy(labels == label)]) for label in np.unique(labels)]))
+
+    words = _words("Numerical rank of classes", "Mean over classes of |H_y|_*^2 / |H_y|_F^2", "Low: few directions.")
+    return curve_of("numerical_rank", _by_layer(value), reps, least=True, ci=ci, seed=seed, words=words)
+
+
+def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
+    """Measure |X|_* of the rows: how much space a layer's states take up (Ren et al. 2023).
+
+    Args:
+        reps: Representations.
+        ci: Add intervals of this level, such as 0.95, over halves of the rows.
+        seed: Decides the halves.
+
+    Returns:
+        A `Curve`.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+        >>> reps = ls.Representations.from_arrays([rows, rows + 5 * labels[:, None]], labels)
+        >>> ls.nuclear_norm(reps).layers
+        [0, 1]
+    """
+    n = len(reps)
+
+    def value(x: Tensor, _: np.ndarray) -> float:
+        return float(torch.linalg.svdvals(x).sum()) * (n / len(x)) ** 0.5  # it grows with the square root of the rows
+
+    words = _words("Nuclear norm", "|X|_* of the rows", "High: the states take up more space.")
+    return curve_of("nuclear_norm", _by_layer(value), reps, least=None, ci=ci, seed=seed, words=words)
+
+
+def mutual_information(
+    reps: Representations,
+    *,
+    clusters: int | None = None,
+    folds: int = 10,
+    ci: float | None = None,
+    subsamples: int = _FEW,
+    seed: int = 0,
+) -> Curve:
+    """Measure the normalised mutual information of labels and k-means clusters, fitted on nine tenths of the rows and
+    scored on the other.
+
+    Args:
+        reps: Representations with labels.
+        clusters: How many clusters; as many as there are classes if not given.
+        folds: How many parts the rows are split into.
+        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the rows.
+        subsamples: How many halves are drawn for an interval.
+        seed: Decides the halves and the folds.
+
+    Returns:
+        A `Curve`; `best` is its greatest layer.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+        >>> reps = ls.Representations.from_arrays([rows, rows + 5 * labels[:, None]], labels)
+        >>> ls.mutual_information(reps).layers
+        [0, 1]
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import normalized_mutual_info_score
+
+    count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
+    _enough(reps, folds, ci, "Mutual information", count)
+
+    def value(x: Tensor, labels: np.ndarray) -> float:
+        rows, scores = x.numpy(), []
+        if np.ptp(rows, axis=0).max() == 0:
+            return math.nan  # nothing varies: there are no clusters
+        order = np.random.default_rng(seed).permutation(len(labels))
+        for part in np.array_split(order, folds):
+            rest = np.setdiff1d(order, part)
+            fitted = KMeans(count, n_init=3, random_state=seed).fit(rows[rest])
+            scores.append(normalized_mutual_info_score(labels[part], fitted.predict(rows[part])))
+        return float(np.mean(scores))
+
+    words = _words(
+        "Mutual information", "Of labels and k-means clusters, on held-out rows", "Higher is better separated."
+    )
+    drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
+    return curve_of("mutual_information", _by_layer(value), reps, least=False, words=words, **drawn)
+
+
+def label_cca(
+    reps: Representations, *, folds: int = 10, ci: float | None = None, subsamples: int = _FEW, seed: int = 0
+) -> Curve:
+    """Measure the mean canonical correlation of states with labels, on rows that neither fit nor choose.
+
+    Labels are one-hot classes, or numbers. Of ten folds eight fit the directions, one chooses the ridge constants and
+    one scores, ten times over. All correlations but the last count, since one-hot labels have one direction too many; a
+    single one counts itself.
+
+    Args:
+        reps: Representations with labels.
+        folds: How many parts the rows are split into.
+        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the rows.
+        subsamples: How many halves are drawn for an interval.
+        seed: Decides the halves and the folds.
+
+    Returns:
+        A `Curve`; `best` is its greatest layer.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+        >>> reps = ls.Representations.from_arrays([rows, rows + 5 * labels[:, None]], labels)
+        >>> ls.label_cca(reps).layers
+        [0, 1]
+    """
+    if reps.labels is None:
+        raise InputError("Label CCA needs labels, and there are none.")
+    numbers = np.asarray(reps.labels).dtype.kind == "f"
+    if not numbers:
+        several_classes(reps.labels, "Label CCA")
+    _enough(reps, folds, ci, "Label CCA")
+
+    def value(x: Tensor, labels: np.ndarray) -> float:
+        if np.ptp(x.numpy(), axis=0).max() == 0:
+            return math.nan  # nothing varies: there is nothing to correlate
+        values = labels if numbers else np.unique(labels, return_inverse=True)[1]
+        y = torch.from_numpy(values[:, None].astype(float) if numbers else np.eye(int(values.max()) + 1)[values])
+        parts = np.array_split(np.random.default_rng(seed).permutation(len(labels)), folds)
+        scores = []
+        for k in range(folds):
+            test, choose = parts[k], parts[(k + 1) % folds]
+            fit = np.concatenate([parts[j] for j in range(folds) if j not in (k, (k + 1) % folds)])
+            cca = RidgeCCA(x[fit], y[fit])
+            maps = [cca.directions(a, b) for a in _CONSTANTS for b in _CONSTANTS]
+            best = max(maps, key=lambda m: cca.score(m, x[choose], y[choose]))
+            scores.append(cca.score(best, x[test], y[test]))
+        return float(np.mean(scores))
+
+    words = _words(
+        "CCA with labels", "Mean canonical correlation with the labels, on held-out rows", "Higher is better."
+    )
+    drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
+    return curve_of("label_cca", _by_layer(value), reps, least=False, words=words, **drawn)
+
+
+Directions = tuple[Tensor, Tensor]  # of x and of y, one column each
+
+
+class RidgeCCA:
+    """Canonical directions of two sides for any ridge constants, from one eigendecomposition per side."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.means = x.mean(dim=0), y.mean(dim=0)
+        x, y = x - self.means[0], y - self.means[1]
+        (self.x_values, self.x_vectors), (self.y_values, self.y_vectors) = (
+            torch.linalg.eigh(side.T @ side / len(side)) for side in (x, y)
+        )
+        self.cross = self.x_vectors.T @ (x.T @ y / len(x)) @ self.y_vectors  # a ridge only scales it
+
+    def directions(self, a: float, b: float) -> Directions:
+        """With ridge constants that are shares of each side's mean variance."""
+        x_scale, y_scale = (
+            (values + constant * values.mean()).clamp_min(1e-12).rsqrt()[:, None]
+            for values, constant in ((self.x_values, a), (self.y_values, b))
+        )
+        u, _, vt = torch.linalg.svd(x_scale * self.cross * y_scale.T, full_matrices=False)
+        return self.x_vectors @ (x_scale * u), self.y_vectors @ (y_scale * vt.T)
+
+    def score(self, directions: Directions, x: Tensor, y: Tensor) -> float:
+        """Mean correlation of the canonical variates on other rows; all but the last where there are several."""
+        a, b = (x - self.means[0]) @ directions[0], (y - self.means[1]) @ directions[1]
+        a, b = a - a.mean(dim=0), b - b.mean(dim=0)
+        scale = (a.pow(2).sum(dim=0) * b.pow(2).sum(dim=0)).sqrt()
+        each = torch.where(scale > 0, (a * b).sum(dim=0) / scale.clamp_min(1e-300), torch.zeros_like(scale))
+        kept = each[:-1] if len(each) > 1 else each
+        return float(kept.mean())
+
+
+def _by_layer(value: Callable[[Tensor, np.ndarray], float]) -> Values:
+    """One number per layer, from a function of its rows and their labels."""
+
+    def values(reps: Representations) -> np.ndarray:
+        labels = np.asarray(reps.labels)
+        return np.asarray([value(reps[layer].double(), labels) for layer in reps.layers])
+
+    return values
+
+
+def _enough(reps: Representations, folds: int, ci: float | None, measure: str, clusters: int = 1) -> None:
+    """Raise a sentence unless every fold has rows enough, in halves of the rows too where there are to be intervals."""
+    if folds < 3:
+        raise InputError(f"folds is {folds}; there must be at least 3.")
+    least = max(5 * folds, 2 * clusters) * (1 if ci is None else 2)
+    if len(reps) < least:
+        said = "" if ci is None else " and intervals"
+        raise InputError(f"{measure} needs at least {least} rows for {folds} folds{said}; there are {len(reps)}.")

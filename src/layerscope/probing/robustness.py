@@ -1,0 +1,224 @@
+"""How nu holds up: unbalanced classes, few rows, another pool, a tuned model (Xie et al. 2022, 4.4 and app. C)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.data import task as open_task
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.words import numbers
+from layerscope.errors import InputError
+from layerscope.extraction.extracting import extract
+from layerscope.extraction.representations import Representations
+from layerscope.models import load
+from layerscope.probing.labelled import halves, provenance_of_rows, several_classes
+from layerscope.probing.probes import correlation
+from layerscope.probing.probes import probe as probe_layers
+from layerscope.probing.variability import smoothness, specialty
+from layerscope.results import Curve, Result, provenance_of
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
+
+
+class Robustness(Result):
+    """nu of every layer in several settings.
+
+    `frame` has the columns setting, n, layer, nu, nu_rows (the plain form), zeta (how rough nu is), and rho, its
+    correlation with a probe.
+    """
+
+    name = "robustness"
+
+    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
+        self._frame, self.provenance = frame, provenance
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        return self._frame
+
+    @property
+    def settings(self) -> pandas.DataFrame:
+        """One row per setting: what does not depend on the layer."""
+        return self._frame.drop(columns=["layer", "nu", "nu_rows", "score"], errors="ignore").drop_duplicates()
+
+    def figures(self) -> list[Figure]:
+        series = []
+        for name, part in self._frame.groupby("setting", sort=False):
+            layers = tuple(map(float, part["layer"]))
+            series.append(Series(str(name), layers, tuple(map(float, part["nu"]))))
+            series.append(Series(f"{name}, rows count equally", layers, tuple(map(float, part["nu_rows"]))))
+        drawn = CurveFigure(
+            title="nu in every setting",
+            shows="nu of every layer: with classes that count equally, and in the plain form, where rows do.",
+            reading="Curves that keep their shape and their lowest layer are robust.",
+            series=tuple(series),
+            x_name="layer",
+            y_name="nu",
+        )
+        return [drawn, numbers("Every setting", "Smoothness of nu, and its correlation with probes.", self.settings)]
+
+    def __repr__(self) -> str:
+        return f"Robustness({', '.join(map(str, self._frame['setting'].unique()))})"
+
+
+def imbalance(
+    reps: Representations,
+    shares: Sequence[float] = (0.5, 0.25, 0.1, 0.05),
+    *,
+    size: int | None = None,
+    probe: Curve | None = None,
+    seed: int = 0,
+) -> Robustness:
+    """Measure nu of training sets in which class 0 has each of some shares, and the others share the rest evenly.
+
+    Args:
+        reps: Representations with labels.
+        shares: The shares of class 0.
+        size: Rows of each set; the largest that all shares allow if not given.
+        probe: A curve of probes' scores to correlate nu with.
+        seed: Decides which rows are drawn.
+
+    Returns:
+        A `Robustness` with one setting per share.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+        >>> reps = ls.Representations.from_arrays([rows] * 4, labels)
+        >>> list(ls.imbalance(reps, [0.5, 0.1]).frame["setting"].unique())
+        ['p = 0.5', 'p = 0.1']
+    """
+    labels, classes = _labels(reps)
+    counts = np.bincount(labels, minlength=classes)
+    if not shares:
+        raise InputError("No shares were given; say which share of the rows class 0 has, such as 0.5 and 0.1.")
+    for share in shares:
+        if not 0 < share < 1:
+            raise InputError(f"A share is {share}; it must be between 0 and 1.")
+    if size is None:
+        size = int(min(min(counts[0] / s, counts[1:].min() * (classes - 1) / (1 - s)) for s in shares))
+    settings = {}
+    for share in shares:
+        first = max(1, round(size * share))
+        rest = [(size - first) // (classes - 1)] * (classes - 1)
+        settings[f"p = {share:g}"] = [first, *rest]
+    return _table(reps, settings, probe, seed)
+
+
+def scarcity(
+    reps: Representations, sizes: Sequence[int] = (5000, 1000, 200), *, probe: Curve | None = None, seed: int = 0
+) -> Robustness:
+    """Measure nu of balanced training sets of several sizes.
+
+    Args:
+        reps: Representations with labels.
+        sizes: Rows of each set.
+        probe: A curve of probes' scores to correlate nu with.
+        seed: Decides which rows are drawn.
+
+    Returns:
+        A `Robustness` with one setting per size.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
+        >>> reps = ls.Representations.from_arrays([rows] * 4, labels)
+        >>> list(ls.scarcity(reps, [100, 20]).frame["setting"].unique())
+        ['N = 100', 'N = 20']
+    """
+    _, classes = _labels(reps)
+    return _table(reps, {f"N = {size:,}": [size // classes] * classes for size in sizes}, probe, seed)
+
+
+def specialty_study(
+    models: Mapping[str, Any],
+    task: Any,
+    *,
+    pools: Sequence[str] = ("mean", "cls"),
+    limit: int | None = None,
+    max_length: int = 128,
+) -> Robustness:
+    """Measure nu and linear probes of several models, such as a base and its tuned self, under several pools.
+
+    Args:
+        models: The models by name.
+        task: The task.
+        pools: How token states become rows.
+        limit: Only the first so many examples.
+        max_length: The longest text in tokens.
+
+    Returns:
+        A `Robustness` with one setting per model and pool, the probe's score, and rho signed, with its slope and R^2.
+
+    Example:
+        >>> import layerscope as ls
+        >>> study = ls.specialty_study({"base": "garden:bert-s0"}, "pydocs", pools=["mean"], limit=60, max_length=16)
+        >>> study.frame["layer"].tolist()[:3]
+        [0, 1, 2]
+    """
+    import pandas
+
+    data, frames = open_task(task), []
+    splits = [data.resolve(None, learning=True), data.resolve(None)]
+    opened = {name: load(model) for name, model in models.items()}
+    for name, model in opened.items():
+        for pool in pools:
+            options: dict[str, Any] = {"pool": pool, "limit": limit, "max_length": max_length}
+            train = extract(model, data, split=splits[0], **options)
+            if splits[0] == splits[1]:
+                train, validation = halves(train)
+            else:
+                validation = extract(model, data, split=splits[1], **options)
+            scores = probe_layers(train, validation, metric=data.metric)
+            frame = _setting(f"{name}, {pool}", train, None)
+            rho, slope = correlation(specialty(train), scores), correlation(specialty(train), scores, "slope")
+            frames.append(frame.assign(score=scores.values, rho=rho, slope=slope, r2=rho**2))
+    about = {"pools": list(pools), "limit": limit, "max_length": max_length}
+    origin = provenance_of(opened.values(), data.split(splits[0]), about)
+    return Robustness(pandas.concat(frames, ignore_index=True), origin)
+
+
+def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:
+    """So many rows of each class, drawn without replacement."""
+    labels, _ = _labels(reps)
+    generator = np.random.default_rng(seed)
+    chosen = []
+    for label, count in enumerate(counts):
+        rows = np.flatnonzero(labels == label)
+        if not 1 <= count <= len(rows):
+            name = label if reps.label_names is None else reps.label_names[label]
+            raise InputError(
+                f"{count} rows of class {name} were asked for; there are {len(rows)}. At least 1 is needed: ask for "
+                "another size, or take more texts."
+            )
+        chosen.append(generator.choice(rows, size=count, replace=False))
+    return reps.select(rows=np.sort(np.concatenate(chosen)))
+
+
+def _labels(reps: Representations) -> tuple[np.ndarray, int]:
+    labels = several_classes(reps.labels, "Resampling by class")
+    return labels, int(labels.max()) + 1
+
+
+def _table(reps: Representations, settings: Mapping[str, Sequence[int]], probe: Curve | None, seed: int) -> Robustness:
+    import pandas
+
+    frames = [_setting(name, resampled(reps, counts, seed), probe) for name, counts in settings.items()]
+    return Robustness(pandas.concat(frames, ignore_index=True), provenance_of_rows(reps, seed=seed))
+
+
+def _setting(name: str, reps: Representations, probe: Curve | None) -> pandas.DataFrame:
+    """nu both ways, its smoothness, and the size of its correlation with a probe."""
+    import pandas
+
+    curve, plain = specialty(reps), specialty(reps, weighting="rows")
+    rho = abs(correlation(curve, probe)) if probe is not None else math.nan
+    columns = {"setting": name, "n": len(reps), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
+    return pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho})

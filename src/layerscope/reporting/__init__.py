@@ -1,0 +1,1 @@
+"""The HTML page and the figures for papers, made of records."""

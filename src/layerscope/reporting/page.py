@@ -1,0 +1,255 @@
+"""The HTML report: one file that holds its style, its script and its data, and asks nothing of any network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from layerscope.drawing.figure import Figure, Side
+from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.figures.table import TableFigure
+from layerscope.drawing.painting import markup
+from layerscope.errors import InputError
+from layerscope.results import Record, find_records, read_record
+from layerscope.store import write_text
+from layerscope.version import __version__
+
+_STOPS = 33  # colours of the scale that the page is given; it blends between them
+_DRAWN = ("heatmap", "curve", "box", "bars", "scatter")  # kinds that the script knows
+_SCRIPTS = ("tools", "pointing", "heatmap", "charts", "rows", "tables", "page")
+_NARROW = 6  # columns of a table that fits into half of the page
+_DIGITS = 6  # of every number on the page
+
+
+@dataclass(frozen=True)
+class Card:
+    """One place on the page: a figure, or several that take turns."""
+
+    name: str
+    figures: Sequence[Figure]
+
+    @property
+    def first(self) -> Figure:
+        return self.figures[0]
+
+    @property
+    def title(self) -> str:
+        return self.first.group if len(self.figures) > 1 else self.first.title
+
+    @property
+    def facets(self) -> dict[str, list[str]]:
+        """What can be switched, with the values that occur."""
+        names = dict.fromkeys(name for figure in self.figures for name in figure.facets)
+        known = {n: list(dict.fromkeys(f.facets[n] for f in self.figures if n in f.facets)) for n in names}
+        return {name: values for name, values in known.items() if len(values) > 1}
+
+    @property
+    def drawn_by_script(self) -> bool:
+        """Whether the page's script draws it; other kinds are shown as a still picture."""
+        return self.first.kind in _DRAWN
+
+    @property
+    def wide(self) -> bool:
+        """Whether it takes the page's whole width."""
+        widest = max((len(f.columns) for f in self.figures if isinstance(f, HeatmapFigure)), default=0)
+        if isinstance(self.first, TableFigure):
+            return len(self.first.table) > _NARROW
+        return widest > 14
+
+
+def report(
+    records: str | Path | Record | Sequence[str | Path | Record],
+    path: str | Path = "report.html",
+    *,
+    title: str = "layerscope report",
+) -> Path:
+    """Write one self-contained HTML file that shows records.
+
+    Args:
+        records: Folders of records, folders that hold some, or `Record`s.
+        path: The file to write.
+        title: The heading of the page.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> import tempfile, numpy as np, layerscope as ls
+        >>> folder = tempfile.mkdtemp()
+        >>> similarity = ls.compare([np.eye(4), np.eye(4) ** 2])
+        >>> record = ls.Record.of("compare", "Two layers", {"cka": similarity})
+        >>> ls.report(record, f"{folder}/report.html").name
+        'report.html'
+    """
+    many = [records] if isinstance(records, (str, Path, Record)) else list(records)
+    shown = [r for part in many for r in ([part] if isinstance(part, Record) else map(read_record, find_records(part)))]
+    if not shown:
+        raise InputError("There is nothing to report: give at least one record.")
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the report a file name, such as {path / 'report.html'}.")
+    text = render(shown, title)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}; give another path.") from error
+    return path
+
+
+def render(records: Sequence[Record], title: str) -> str:
+    """The page as text. Every name is escaped: they come from users' files and models."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    script, style = _script(), _file("page.css")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"spell": spell, "raw": _raw, "moment": _moment, "numeric": _numeric, "cells": _cells}
+    page = environment.from_string(_file("page.html"))
+    sections = [
+        {"id": f"record-{k + 1}", "record": record, "cards": cards(record.figures, f"record-{k + 1}")}
+        for k, record in enumerate(records)
+    ]
+    return page.render(
+        title=title,
+        sections=sections,
+        style=Markup(style),
+        script=Markup(script),
+        hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        payload=lambda card: Markup(embedded({"figures": [payload(f) for f in card.figures]})),
+        still=lambda figure: Markup(markup(figure)),
+        colours=Markup(embedded(_colours())),
+        version=__version__,
+    )
+
+
+def cards(figures: Iterable[Figure], prefix: str = "record") -> list[Card]:
+    """Figures of one kind and group share a card."""
+    groups: dict[tuple[str, ...], list[Figure]] = {}
+    for k, figure in enumerate(figures):
+        key = (figure.kind, figure.group) if figure.group and figure.kind != "table" else (str(k),)
+        groups.setdefault(key, []).append(figure)
+    return [Card(f"{prefix}-figure-{k + 1}", group) for k, group in enumerate(groups.values())]
+
+
+def payload(figure: Figure) -> dict[str, Any]:
+    """What the page's script draws from; tables are in the page itself."""
+    words = {"kind": figure.kind, **figure.words()}
+    if isinstance(figure, TableFigure):
+        return words
+    if isinstance(figure, HeatmapFigure):
+        return {**words, **_heatmap(figure)}
+    return {**words, **figure.settings(), "data": figure.data()}
+
+
+def _heatmap(figure: HeatmapFigure) -> dict[str, Any]:
+    """Cells by their place; every reason is written once."""
+    reasons = list(dict.fromkeys(figure.reasons.values()))
+    count = len(figure.columns)
+    return {
+        "rows": _side(figure.rows),
+        "columns": _side(figure.columns),
+        "value_name": figure.value_name,
+        "scale": list(figure.scale),
+        "cuts": list(figure.cuts),
+        "n": figure.n,
+        "values": figure.values.ravel().tolist(),
+        **{
+            k: getattr(figure, k).ravel().tolist()
+            for k in ("low", "high", "baseline")
+            if getattr(figure, k) is not None
+        },
+        "reasons": reasons,
+        "why": {str(i * count + j): reasons.index(reason) for (i, j), reason in figure.reasons.items()},
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    models = list(dict.fromkeys(side.models))
+    return {
+        "name": side.name,
+        "labels": list(side.labels),
+        "models": models,
+        "of": [models.index(model) for model in side.models],
+    }
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand inside a script element: no sign in it can end the element."""
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _finite(value: Any) -> Any:
+    """Numbers with few digits, NaN and infinities as null."""
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
+
+
+def spell(value: Any) -> str:
+    """A value as people read it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "undefined" if value is not None else ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u2009")
+    if isinstance(value, float):
+        return spell(int(value)) if abs(value) >= 1e5 else f"{value:.4g}"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _raw(value: Any) -> str:
+    """A number as sorting reads it."""
+    return repr(float(value)) if isinstance(value, (int, float)) and math.isfinite(value) else ""
+
+
+def _numeric(values: Sequence[Any]) -> bool:
+    return all(v is None or (isinstance(v, (int, float)) and not isinstance(v, bool)) for v in values)
+
+
+def _cells(columns: Sequence[Sequence[Any]]) -> list[list[tuple[Any, bool]]]:
+    """A table's rows; every value with whether its column holds numbers."""
+    numeric = [_numeric(column) for column in columns]
+    return [list(zip(row, numeric, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _moment(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).strftime("%d %B %Y, %H:%M %Z").strip(", ")
+    except ValueError:
+        return text
+
+
+def _colours() -> list[str]:
+    """Viridis: as many steps for the eye in every place, for colour-blind eyes too, and it survives a grey print."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    scale = colormaps["viridis"]
+    return [to_hex(scale(k / (_STOPS - 1))) for k in range(_STOPS)]
+
+
+def _script() -> str:
+    """The page's script: the files of `web/` as one function, so that nothing of it is seen from outside."""
+    parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def _file(name: str) -> str:
+    return resources.files("layerscope.reporting").joinpath("web", name).read_text(encoding="utf-8")

@@ -1,0 +1,18 @@
+"""The shape that every result has, curves over layers, and records: results kept in a folder."""
+
+from layerscope.results.curve import Curve
+from layerscope.results.provenance import provenance_of
+from layerscope.results.record import Record, find_records, read_record, write_record
+from layerscope.results.result import Result, Table, read_table
+
+__all__ = [
+    "Curve",
+    "Record",
+    "Result",
+    "Table",
+    "find_records",
+    "provenance_of",
+    "read_record",
+    "read_table",
+    "write_record",
+]

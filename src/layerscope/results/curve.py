@@ -1,0 +1,86 @@
+"""A curve: one number for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.results.result import Result
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
+
+_EXTRAS = ("low", "high", "wins")
+
+
+@dataclass(repr=False)
+class Curve(Result):
+    """`values[i]` belongs to layer `layers[i]` (a whole number) of `models[i]`; NaN where undefined.
+
+    Attributes:
+        name: What is measured.
+        models: The model of each value.
+        layers: The layer of each value.
+        values: The values.
+        provenance: What they rest on.
+        best: The layer that the curve points to, where it points to one.
+        low: The lower end of an interval, where there is one.
+        high: The upper end.
+        wins: How often each layer came out best over subsamples.
+        words: Title, shows, reading and caveat of its figure.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> curve = ls.Curve("nu", ["model"] * 3, [0, 1, 2], np.array([3.0, 1.0, 2.0]), best=1)
+        >>> curve.frame["nu"].tolist()
+        [3.0, 1.0, 2.0]
+    """
+
+    name: str  # of what is measured
+    models: list[str]
+    layers: list[int]
+    values: np.ndarray
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    best: int | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    wins: np.ndarray | None = None
+    words: Mapping[str, str] = field(default_factory=dict)  # title, shows, reading and caveat of its figure
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """Columns: model, layer, the value under the curve's name, and low, high and wins where they are known."""
+        import pandas
+
+        frame = pandas.DataFrame({"model": self.models, "layer": self.layers, self.name: self.values})
+        for name in _EXTRAS:
+            if (extra := getattr(self, name)) is not None:
+                frame[name] = extra
+        return frame
+
+    def figures(self) -> list[Figure]:
+        series = [self._series(model) for model in dict.fromkeys(self.models)]
+        marks = ((f"layer {self.best}", float(self.best)),) if self.best is not None else ()
+        said = {"title": f"{self.name} of every layer", "shows": f"{self.name} of every layer.", "reading": ""}
+        words: dict[str, Any] = {**said, **self.words}
+        return [CurveFigure(series=tuple(series), x_name="layer", y_name=self.name, marks=marks, **words)]
+
+    def _series(self, model: str) -> Series:
+        at = [i for i, name in enumerate(self.models) if name == model]
+
+        def part(values: Sequence[float] | np.ndarray) -> tuple[float, ...]:
+            return tuple(float(values[i]) for i in at)
+
+        if self.low is None or self.high is None:
+            return Series(model, part(self.layers), part(self.values))
+        return Series(model, part(self.layers), part(self.values), part(self.low), part(self.high))
+
+    def __repr__(self) -> str:
+        best = "" if self.best is None else f", best {self.best}"
+        return f"Curve({self.name} of layers {self.layers[0]}..{self.layers[-1]}{best})"

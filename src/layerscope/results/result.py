@@ -1,0 +1,134 @@
+"""A result: a table, its figures, and where it comes from. Everything else about it is made of these."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerscope.drawing.painting import draw, markup
+from layerscope.errors import DataError
+from layerscope.store import whole_file
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from layerscope.drawing.figure import Figure
+
+FORMAT = 2  # of the Parquet files; raise it when an older program would misread what is written
+_ROWS_SHOWN = 12  # of a table in a notebook
+
+
+class Result(ABC):
+    """What a function that measures returns.
+
+    `frame` is the table, `figures()` what is drawn of it, `provenance` the models (with hashes), data, settings and
+    versions that it rests on. `plot`, `save`, the notebook's view, records and the report are made of these three.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows = np.random.default_rng(0).normal(size=(50, 4))
+        >>> result = ls.compare([rows, rows**2])
+        >>> isinstance(result, ls.Result), sorted(result.provenance)
+        (True, ['data', 'models', 'settings', 'versions'])
+        >>> result.figures()[0].n
+        50
+    """
+
+    name: str  # in records and file names
+    provenance: Mapping[str, Any]
+
+    @property
+    @abstractmethod
+    def frame(self) -> pandas.DataFrame:
+        """The result as a tidy table."""
+
+    @abstractmethod
+    def figures(self) -> list[Figure]:
+        """What is drawn of the result, as data; the first one is its picture."""
+
+    def findings(self) -> list[str]:
+        """What came out, in sentences; none where the figures say it all."""
+        return []
+
+    def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the first figure: into `ax`, into a file (PNG, SVG or PDF), or into axes of its own."""
+        return draw(self.figures()[0], path, ax)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the table as Parquet, with everything else in its metadata; the whole file or none."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as temporary:
+            self.write_table(temporary)
+        return path
+
+    def write_table(self, path: Path) -> None:
+        """The Parquet file that `save` and records write."""
+        import pyarrow.parquet
+
+        card = {"format": FORMAT, "result": self.name, "provenance": dict(self.provenance), **self.card()}
+        table = self.arrow().replace_schema_metadata({"layerscope": json.dumps(card)})
+        pyarrow.parquet.write_table(table, path)
+
+    def arrow(self) -> Any:
+        """The table as pyarrow has it."""
+        import pyarrow
+
+        return pyarrow.Table.from_pandas(self.frame, preserve_index=False)
+
+    def card(self) -> dict[str, Any]:
+        """What the result is beside its table, as JSON has it."""
+        return {}
+
+    def _repr_html_(self) -> str:
+        """The picture and the table, for notebooks."""
+        drawn = [figure for figure in self.figures()[:1] if figure.kind != "table"]
+        pictures = "".join(markup(figure) for figure in drawn)
+        table = self.frame.to_html(max_rows=_ROWS_SHOWN, index=False, border=0)
+        return f"<div><p>{escape(repr(self))}</p>{pictures}{table}</div>"
+
+
+class Table(Result):
+    """A result that is its table, with the figures that were drawn of it."""
+
+    def __init__(
+        self, frame: pandas.DataFrame, figures: list[Figure], provenance: Mapping[str, Any], name: str = "table"
+    ) -> None:
+        self._frame, self._figures, self.provenance = frame, figures, provenance
+        self.name = name
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        return self._frame
+
+    def figures(self) -> list[Figure]:
+        return self._figures
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {len(self._frame)} rows, columns {', '.join(map(str, self._frame.columns))}"
+
+
+def read_table(path: str | Path, result: str) -> tuple[pandas.DataFrame, dict[str, Any]]:
+    """The table and the card of a Parquet file that `Result.save` wrote."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(path)
+        card = json.loads((table.schema.metadata or {})[b"layerscope"])
+        kind, version = card.get("result", "similarity"), card["format"]
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, pyarrow.ArrowInvalid) as error:
+        raise DataError(f"{path} is not a {result} that layerscope saved.") from error
+    if version != FORMAT:
+        raise DataError(
+            f"{path} is in format {version}, and this version reads format {FORMAT}; make it again with the command "
+            "that made it."
+        )
+    if kind != result:
+        raise DataError(f"{path} holds a {kind}, not a {result}.")
+    return table.to_pandas(), card

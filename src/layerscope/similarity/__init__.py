@@ -1,0 +1,1 @@
+"""Which layers represent the same thing? `compare`, its measures, blocks and localization."""

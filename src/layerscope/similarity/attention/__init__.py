@@ -1,0 +1,1 @@
+"""Attention weights compared: head by head, in one pass over the texts."""

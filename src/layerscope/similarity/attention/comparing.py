@@ -1,0 +1,222 @@
+"""`ls.compare` for attention: all layers of all models in one pass, statistics of every pair of attention heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError, log
+from layerscope.extraction.attending import Attending, AttentionStreamer, Stack
+from layerscope.extraction.extracting import examples_of
+from layerscope.extraction.representations import Representations
+from layerscope.extraction.weights import attention_heads
+from layerscope.models import Model
+from layerscope.results import provenance_of
+from layerscope.similarity.arriving import Tile, described_as, opened_models
+from layerscope.similarity.attention.heads import HeadMeasure, Mask, best
+from layerscope.similarity.moments import Pair
+from layerscope.similarity.planning import Groups, Plan, Views
+from layerscope.similarity.registry import Measure, Undefined
+from layerscope.similarity.similarity import Similarity
+from layerscope.similarity.values import Cells, from_moments, say_warnings
+from layerscope.team import Team
+
+_NOTHING = "no word attends to a word that both models can attend to"
+
+
+class AttentionArrival(Views):
+    """Models over a task: a view is what a block attends to, as wide as it has attention heads."""
+
+    def __init__(
+        self,
+        groups: Groups,
+        names: Sequence[str] | None,
+        task: Any,
+        split: str | None,
+        limit: int | None,
+        attending: Attending,
+    ) -> None:
+        if any(isinstance(source, Representations) for source in groups.sources):
+            raise InputError("Measures of attention need models; representations hold no attention weights.")
+        self.groups = groups
+        self.models: list[Model]
+        self.models, self.labels = opened_models(groups, names, task)
+        self.examples = examples_of(task, split, limit)
+        self.layers = [[(layer, str(layer)) for layer in range(1, m.depth + 1)] for m in self.models]
+        self.widths = [attention_heads(m) for m in self.models for _ in range(m.depth)]
+        self.n = 0
+        self.streamer = AttentionStreamer(self.models, attending)
+        settings = {"pool": attending.pool, "special": attending.special, "max_length": attending.max_length}
+        self.provenance = provenance_of(described_as(self.models, self.labels), self.examples, settings)
+        super().__init__()
+
+    def panels(self, wanted: Sequence[Measure], causal: bool) -> list[Panel]:
+        """Pairs of models that see the same words; where one sees only earlier words, so does the other."""
+        groups = self.groups
+        pairs = sorted({(min(r, c), max(r, c)) for r in groups.row_sources for c in groups.column_sources})
+        sees = [causal or self.streamer.is_causal(s, self.examples) for s in range(len(self.models))]
+        if any(sees) and not all(sees):
+            causal_model, other = self.labels[sees.index(True)], self.labels[sees.index(False)]
+            log.info("%s attends to earlier words only: it and %s are compared on those.", causal_model, other)
+        self.provenance["settings"]["causal"] = sees
+        parts = []
+        for kind in (False, True):
+            chosen = [(a, b) for a, b in pairs if (sees[a] or sees[b]) == kind]
+            if chosen:
+                parts.append(Panel(self, chosen, kind, wanted))
+        return parts
+
+    def run(self, panels: Sequence[Panel]) -> None:
+        """One pass over the texts; several processes share them and add up."""
+        team = Team.current()
+
+        def update(stack: Stack) -> None:
+            for panel in panels:
+                panel.update(stack)
+
+        self.streamer.feed(self.examples.take(slice(team.rank, None, team.size)), update)
+        for panel in panels:
+            panel.reduce(team)
+
+
+@dataclass
+class Panel:
+    """The statistics of some pairs of models that are compared on the same pairs of words."""
+
+    arrival: AttentionArrival
+    pairs: list[Pair]  # of models, the smaller first
+    causal: bool
+    wanted: Sequence[Measure]
+    sums: dict[str, dict[Pair, Tensor]] = field(init=False)  # by measure and pair: (2, heads of all layers, the same)
+    tile: Tile | None = field(init=False, default=None)
+    sentences: int = 0
+    words: int = 0
+
+    def __post_init__(self) -> None:
+        arrival = self.arrival
+        self.device = arrival.models[0].device
+        self.sources = sorted({source for pair in self.pairs for source in pair})
+        heads = [m.depth * attention_heads(m) for m in arrival.models]
+        self.heads = {m.name: head for m in self.wanted if (head := head_of(m)) is not None}
+        self.sums = {
+            name: {
+                (a, b): torch.zeros(2, heads[a], heads[b], dtype=torch.float64, device=self.device)
+                for a, b in self.pairs
+            }
+            for name in self.heads
+        }
+        wholes = [m for m in self.wanted if not m.by_head]
+        if wholes:
+            models = {pair for a, b in self.pairs for pair in ((a, b), (b, a))}
+            views = [(i, j) for i, j in arrival.pairs if (arrival.views[i][0], arrival.views[j][0]) in models]
+            self.tile = Tile.empty(
+                arrival.widths, views, device=self.device, exact=Plan(tuple(wholes), {}).moments["exact"]
+            )
+
+    def update(self, stack: Stack) -> None:
+        """More sentences of equal length."""
+        sides = {s: stack.weights[s].to(self.device) for s in self.sources}
+        mask = Mask.of(list(sides.values()), self.causal)
+        self.words += mask.count
+        self.sentences += int(mask.alive.any(dim=1).sum())
+        for name, sums in self.sums.items():
+            head = self.heads[name]
+            ready = {s: head.prepare(side, mask) for s, side in sides.items()}
+            for a, b in self.pairs:
+                sums[a, b] += head.update(ready[a], ready[b])
+        if self.tile is not None:
+            self.tile.update(self._views({s: mask.entries(side) for s, side in sides.items()}))
+
+    def _views(self, entries: dict[int, Tensor]) -> dict[int, Tensor]:
+        """(pairs of words, attention heads) of every view."""
+        assert self.tile is not None
+        rows = {}
+        for view in self.tile.at:
+            (source, layer), heads = self.arrival.views[view], self.arrival.widths[view]
+            rows[view] = entries[source][(layer - 1) * heads : layer * heads].T
+        return rows
+
+    def reduce(self, team: Team) -> None:
+        """The sums of every process, in every process."""
+        counts = team.add(torch.tensor([self.words, self.sentences], device=self.device))
+        self.words, self.sentences = (int(count) for count in counts)
+        for sums in self.sums.values():
+            for pair in sums:
+                sums[pair] = team.add(sums[pair])
+        if self.tile is not None and self.words:
+            self.tile = replace(self.tile, moments=self.tile.moments.reduce(team))
+
+
+def head_of(measure: Measure) -> HeadMeasure | None:
+    """How a measure by attention head adds up; None for one of whole layers."""
+    return getattr(measure, "head", None)
+
+
+def compare_attention(
+    wanted: Sequence[Measure], arrival: AttentionArrival, options: dict[str, Any]
+) -> dict[str, Similarity]:
+    """Every wanted measure of attention over all pairs of layers, in one pass over the texts."""
+    panels = arrival.panels(wanted, bool(options.get("causal", False)))
+    arrival.run(panels)
+    if not any(panel.words for panel in panels):
+        raise InputError(
+            f"{arrival.examples.task} ({arrival.examples.split}) has no text with a word that every model sees whole."
+        )
+    matrices = {}
+    for m in wanted:
+        head = head_of(m)
+        matrices[m.name] = (
+            _as_whole(m, arrival, panels, options) if head is None else _by_heads(m, head, arrival, panels)
+        )
+    return matrices
+
+
+def _by_heads(m: Measure, head: HeadMeasure, arrival: AttentionArrival, panels: Sequence[Panel]) -> Similarity:
+    known: dict[Pair, np.ndarray] = {}
+    for panel in panels:
+        for (a, b), sums in panel.sums[m.name].items():
+            known[a, b] = head.of(sums).cpu().numpy()
+            known[b, a] = known[a, b].T
+    shape = (len(arrival.row_views), len(arrival.column_views))
+    values, reasons, heads = np.full(shape, math.nan), {}, {}
+    for i, j in np.ndindex(shape):
+        (a, row), (b, column) = arrival.views[arrival.row_views[i]], arrival.views[arrival.column_views[j]]
+        block = known[a, b][_heads(arrival, a, row), _heads(arrival, b, column)]
+        heads[i, j] = block.copy()
+        try:
+            values[i, j] = best(torch.from_numpy(heads[i, j]), head.nothing)
+        except Undefined as reason:
+            reasons[i, j] = str(reason)
+    n = max(panel.sentences if head.over == "sentences" else panel.words for panel in panels)
+    bounds, provenance = (m.low, m.high), arrival.provenance
+    return Similarity(values, *arrival.axes, m.name, {}, n, reasons, bounds, provenance, heads=heads)
+
+
+def _heads(arrival: AttentionArrival, source: int, layer: int) -> slice:
+    """Where a layer's heads stand among those of its model."""
+    heads = attention_heads(arrival.models[source])
+    return slice((layer - 1) * heads, layer * heads)
+
+
+def _as_whole(m: Measure, arrival: AttentionArrival, panels: Sequence[Panel], options: dict[str, Any]) -> Similarity:
+    cells = Cells(m, arrival, {name: value for name, value in options.items() if name != "causal"})
+
+    def nothing(i: int, j: int) -> float:
+        raise Undefined(_NOTHING)
+
+    for panel in panels:
+        assert panel.tile is not None
+        if not panel.words:
+            cells.fill(panel.tile.pairs, nothing)
+            continue
+        arrival.n = max(arrival.n, panel.tile.moments.n)
+        from_moments([cells], [panel.tile])  # panel by panel: a layer's factors are not the same on other pairs
+    similarity = cells.similarity()
+    say_warnings({m.name: similarity})
+    return similarity

@@ -1,0 +1,150 @@
+"""`ls.compare`: a measure over all pairs of layers of one or several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from layerscope.errors import InputError, check_level, check_seed
+from layerscope.extraction.attending import Attending
+from layerscope.extraction.representations import Representations
+from layerscope.similarity.arriving import Arrival, Stored, Streamed
+from layerscope.similarity.attention.comparing import AttentionArrival, compare_attention
+from layerscope.similarity.planning import MEMORY, Groups, Plan
+from layerscope.similarity.registry import Measure
+from layerscope.similarity.registry import measure as measure_named
+from layerscope.similarity.similarity import Similarity
+from layerscope.similarity.uncertainty import GROUPS, add_baseline, with_intervals
+from layerscope.similarity.values import matrices_of, say_warnings
+
+
+@overload
+def compare(a: Any, b: Any = None, *, measure: str = "cka", **options: Any) -> Similarity: ...
+@overload
+def compare(a: Any, b: Any = None, *, measure: Sequence[str], **options: Any) -> dict[str, Similarity]: ...
+def compare(
+    a: Any,
+    b: Any = None,
+    *,
+    measure: str | Sequence[str] = "cka",
+    task: Any = None,
+    split: str | None = None,
+    pool: str = "cls",
+    limit: int | None = None,
+    max_length: int = 128,
+    final_norm: bool = False,
+    names: Sequence[str] | None = None,
+    ci: float | None = None,
+    baseline: bool = False,
+    seed: int = 0,
+    memory: float = MEMORY,
+    special: bool = False,
+    **options: Any,
+) -> Similarity | dict[str, Similarity]:
+    """Compare every layer of `a` with every layer of `b` (of `a` itself if there is no `b`).
+
+    Models stream over the task, all of them on the same batches, and only statistics are kept; measures that need the
+    rows themselves read them from the store. Several measures share the pass. Measures of attention need models; they
+    compare attention between words (between tokens with `pool="tokens"`), all layers in a pass of their own.
+
+    Args:
+        a: A model, representations, an array (n, d), a list of arrays (one per layer), or a list of models or
+            representations; a list of several gives all pairs as one block matrix.
+        b: The same for the columns.
+        measure: The name of a measure, or several; `ls.measures()` lists them.
+        task: What models are run on: a task's name, a `Task`, a file. Representations have theirs already.
+        split: The split of the task; `validation` where there is one.
+        pool: How token states become rows: `cls`, `mean`, `last`, `words` or `tokens`.
+        limit: Only the first so many examples.
+        max_length: The longest text in tokens; the rest is cut off.
+        final_norm: Take the last layer after the model's final norm.
+        names: The models' names in labels and figures.
+        ci: Add an interval of this level, such as 0.95, to every value (`low`, `high`), by a delete-a-group jackknife
+            over texts.
+        baseline: Add what shuffled rows give, which at small n can be high. Models are extracted first.
+        seed: Decides groups of texts and shuffles.
+        memory: GiB for cross products; where those of all layers take more, there are several passes.
+        special: For measures of attention: keep special tokens, which are dropped otherwise.
+        **options: Options of the measures, such as `keep=0.9`; each goes to the measures that have it.
+
+    Returns:
+        A `Similarity`, or a dict of them by measure if several were asked for.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows = np.random.default_rng(0).normal(size=(200, 8))
+        >>> ls.compare([rows, 2 * rows + 1]).values.round(3)
+        array([[1., 1.],
+               [1., 1.]])
+    """
+    many = [measure] if isinstance(measure, str) else list(measure)
+    wanted = _measures(many, options)
+    check_seed(seed)
+    if not memory > 0:
+        raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
+    check_level(ci)
+    groups = Groups(a, b)
+    attention = [m for m in wanted if m.needs == "attention"]
+    wanted = [m for m in wanted if m.needs != "attention"]
+    matrices: dict[str, Similarity] = {}
+    if attention:
+        _check_attention(attention, wanted, pool, ci, baseline)
+        attending = Attending("tokens" if pool == "tokens" else "words", special, max_length)
+        heads = AttentionArrival(groups, names, task, split, limit, attending)
+        matrices = compare_attention(attention, heads, options)
+    elif special:
+        raise InputError("special=True belongs to measures of attention; pools have it in ls.extract.")
+    if wanted:
+        reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
+        arrival = _arrival(groups, names, task, split, limit, reading)
+        matrices |= _compare_states(Plan(tuple(wanted), options, memory), arrival, seed, ci, baseline)
+    return matrices[many[0]] if isinstance(measure, str) else {name: matrices[name] for name in many}
+
+
+def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:
+    if not names:
+        raise InputError("No measure was named; ls.measures() (layerscope measures) lists them.")
+    entries = [measure_named(name) for name in names]
+    for option in options:
+        if not any(option in m.options() for m in entries):
+            entries[0].check_options({option: None})
+    return entries
+
+
+def _check_attention(
+    attention: Sequence[Measure], others: Sequence[Measure], pool: str, ci: float | None, baseline: bool
+) -> None:
+    first = attention[0].name
+    if ci is not None or baseline:
+        raise InputError(
+            f"Measures of attention, such as {first}, have no intervals and no baseline; leave out ci and baseline."
+        )
+    if not others and pool not in ("cls", "words", "tokens"):  # cls: nothing was said
+        raise InputError(f"{first} compares attention between words or tokens; the pool {pool!r} is for hidden states.")
+
+
+def _arrival(
+    groups: Groups,
+    names: Sequence[str] | None,
+    task: Any,
+    split: str | None,
+    limit: int | None,
+    reading: dict[str, Any],
+) -> Arrival:
+    if not all(isinstance(source, Representations) for source in groups.sources):
+        return Streamed(groups, names, task, split, limit, reading)
+    if task is not None:
+        raise InputError("A task was given together with representations, which have theirs already.")
+    return Stored(groups, names)
+
+
+def _compare_states(plan: Plan, arrival: Arrival, seed: int, ci: float | None, baseline: bool) -> dict[str, Similarity]:
+    """Measures of hidden states."""
+    by_groups = plan.fits_groups(arrival, arrival.stored, GROUPS)
+    if baseline or plan.of_rows or (ci is not None and not by_groups):
+        arrival = arrival.kept()
+    matrices = matrices_of(plan, arrival) if ci is None else with_intervals(plan, arrival, ci, seed)
+    say_warnings(matrices)
+    if baseline:
+        add_baseline(matrices, plan, arrival.kept(), seed)
+    return matrices

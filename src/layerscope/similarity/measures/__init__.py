@@ -1,0 +1,1 @@
+"""The measures: one file per family. Every function here enters itself into the registry."""

@@ -1,0 +1,132 @@
+"""Measures of all pairs of rows: kernels and distances. Each side's n x n matrix is made once, a pair is a product."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError, choose
+from layerscope.similarity.registry import Undefined, register
+
+_EQUAL = 1e-14  # squared distances below this share of the largest squared norm are rounding: the rows are equal
+
+
+def distances(x: Tensor) -> Tensor:
+    """(n, n) Euclidean distances of float64 rows, by a product of centred rows; exactly 0 between equal rows."""
+    x = x - x.mean(dim=0)
+    squares = x.pow(2).sum(dim=1)
+    apart = (squares[:, None] + squares[None, :]).addmm_(x, x.T, alpha=-2)
+    apart[apart <= _EQUAL * squares.max()] = 0.0
+    return apart.fill_diagonal_(0.0).sqrt_()
+
+
+def upper(matrix: Tensor) -> Tensor:
+    """The entries above the diagonal, one a pair of rows."""
+    rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1, device=matrix.device)
+    return matrix[rows, columns]
+
+
+def double_centred(matrix: Tensor) -> Tensor:
+    return matrix - matrix.mean(dim=0) - matrix.mean(dim=1, keepdim=True) + matrix.mean()
+
+
+def _inner(a: Tensor, b: Tensor) -> float:
+    return float(torch.dot(a.flatten(), b.flatten()))
+
+
+def _gaussian(x: Tensor, *, bandwidth: float = 1.0) -> Tensor:
+    """The centred Gaussian kernel at unit norm."""
+    if not bandwidth > 0:
+        raise InputError(f"bandwidth is {bandwidth}; it must be above 0.")
+    apart = distances(x)
+    pairs = upper(apart)
+    median = float(pairs.median() - (-pairs).median()) / 2  # torch's median is the lower one of two
+    if median <= 0 or float(apart.max()) <= 1e-6 * float(x.abs().max()):
+        raise Undefined("at least half of the pairs of rows are equal, so the median distance is 0")
+    centred = double_centred(torch.exp(-apart.pow(2) / (2 * (bandwidth * median) ** 2)))
+    return centred / torch.linalg.matrix_norm(centred)
+
+
+@register(
+    "cka_rbf",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "translation"),
+    needs="rows",
+    source="Kornblith et al. 2019",
+    factor=_gaussian,
+)
+def cka_rbf(a: Tensor, b: Tensor) -> float:
+    """CKA with a Gaussian kernel whose width is `bandwidth` times the median distance of two rows; biased HSIC."""
+    return _inner(a, b)
+
+
+def _correlation_distances(x: Tensor) -> Tensor:
+    centred = x - x.mean(dim=1, keepdim=True)
+    return _cosine_distances(centred)
+
+
+def _cosine_distances(x: Tensor) -> Tensor:
+    norms = x.norm(dim=1, keepdim=True)
+    if bool((norms <= 1e-12 * norms.max()).any()) or not float(norms.max()):
+        raise Undefined("a row is constant (or 0), so it has no direction")
+    unit = x / norms
+    return 1 - unit @ unit.T
+
+
+_DISTANCES = {"correlation": _correlation_distances, "cosine": _cosine_distances, "euclidean": distances}
+
+
+def _dissimilarities(x: Tensor, *, distance: str = "correlation", correlation: str = "spearman") -> Tensor:
+    """Distances of all pairs of rows (or their ranks), centred, at unit norm: a correlation is then a dot product."""
+    choose("distance", distance, _DISTANCES)
+    choose("correlation", correlation, ("spearman", "pearson"))
+    pairs = upper(_DISTANCES[distance](x))
+    if len(pairs) < 2 or float(pairs.max() - pairs.min()) <= 1e-12 * max(float(pairs.abs().max()), 1e-300):
+        raise Undefined("all distances between rows are the same")
+    if correlation == "spearman":
+        from scipy.stats import rankdata
+
+        pairs = torch.from_numpy(rankdata(pairs.cpu().numpy())).to(x.device)
+    pairs = pairs - pairs.mean()
+    return pairs / pairs.norm()
+
+
+@register(
+    "rsa",
+    family="representation",
+    symmetric=True,
+    bounds=(-1.0, 1.0),
+    invariances=("scaling",),
+    needs="rows",
+    source="Kriegeskorte et al. 2008",
+    factor=_dissimilarities,
+)
+def rsa(a: Tensor, b: Tensor) -> float:
+    """Correlation of the two vectors of pairwise distances between rows.
+
+    `distance` is correlation, cosine or euclidean; `correlation` is spearman or pearson.
+    """
+    return _inner(a, b)
+
+
+def _centred_distances(x: Tensor) -> Tensor:
+    """Double-centred distances at unit norm."""
+    centred = double_centred(distances(x))
+    return centred / torch.linalg.matrix_norm(centred)
+
+
+@register(
+    "distance_correlation",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "translation"),
+    needs="rows",
+    source="Szekely et al. 2007",
+    factor=_centred_distances,
+)
+def distance_correlation(a: Tensor, b: Tensor) -> float:
+    """Distance correlation, biased sample version."""
+    return max(_inner(a, b), 0.0) ** 0.5

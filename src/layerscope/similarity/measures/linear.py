@@ -1,0 +1,256 @@
+"""Measures that are functions of second moments: each layer is factored once, each pair is a small product."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError, LayerscopeWarning, choose
+from layerscope.similarity.registry import SAME, Undefined, register
+from layerscope.similarity.sides import RANK_TOLERANCE, Side
+
+_KORNBLITH = "Kornblith et al. 2019"
+_FEW = "High by chance where rows are not far more than the width of a layer"
+
+
+def gram_cka(products: Tensor, i: int, j: int) -> float:
+    """CKA of views i and j from the inner products of their centred n x n Gram matrices."""
+    scale = float(products[i, i] * products[j, j])
+    if not scale > 0:
+        raise Undefined(SAME)
+    return float(products[i, j]) / scale**0.5
+
+
+@register(
+    "cka",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "translation"),
+    needs="moments",
+    source=_KORNBLITH,
+    dual=gram_cka,
+    caveat=f"{_FEW}, and a few large features can carry it. Compare with cka_debiased, or with the baseline.",
+)
+def cka(x: Side, y: Side, cross: Tensor) -> float:
+    """Linear CKA, biased HSIC: |X'Y|_F^2 / (|X'X|_F |Y'Y|_F), centred columns."""
+    scale = x.norm * y.norm
+    return float(cross.pow(2).sum()) / scale
+
+
+@register(
+    "procrustes",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "translation"),
+    needs="moments",
+    source="Williams et al. 2021; Ding et al. 2021",
+    caveat=f"{_FEW}: compare with the baseline.",
+)
+def procrustes(x: Side, y: Side, cross: Tensor) -> float:
+    """Nuclear norm of X'Y over |X|_F |Y|_F: 1 if equal up to rotation and scale."""
+    scale = (x.trace * y.trace) ** 0.5
+    return float(singular_values(cross).sum()) / scale
+
+
+@register(
+    "linear_regression",
+    family="representation",
+    symmetric=False,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "translation"),
+    needs="moments",
+    source=_KORNBLITH,
+    exact=True,
+    caveat="In-sample: rises with the width of the rows' layer. Not symmetric.",
+)
+def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE) -> float:
+    """R^2 of predicting Y from X: |Q_X'Y|_F^2 / |Y|_F^2, Q_X an orthonormal basis of X."""
+    space = x.whitener(tolerance=rank_tolerance)
+    _enough_rows(space.shape[1], 0, x.n, "predicts every Y without error")
+    _warn_if_few(space.shape[1], x.n)
+    return float((space.T @ cross).pow(2).sum()) / y.trace
+
+
+def _enough_rows(rank: int, other: int, n: float, what: str) -> None:
+    if rank >= n - 1:
+        raise Undefined(f"a side of rank {rank} with {n:g} rows {what}, whatever the data; use more rows")
+    if other and rank + other > n - 1:
+        warnings.warn(
+            f"{n:g} rows for ranks {rank} and {other}: some correlations are 1 for lack of rows.",
+            LayerscopeWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_if_few(regressors: int, n: float) -> None:
+    if n < 2 * regressors:
+        sentence = f"{n:g} rows for {regressors} regressors: a fit within the sample says little."
+        warnings.warn(sentence, LayerscopeWarning, stacklevel=4)
+
+
+def singular_values(matrix: Tensor) -> Tensor:
+    """Singular values through the smaller Gram matrix: several times faster than an SVD, exact to about 1e-8."""
+    gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    return torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
+
+
+def _core(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
+    """(r_x, r_y) the cross scatter of the whitened sides: its singular values are the canonical correlations."""
+    spaces = x.whitener(keep, tolerance), y.whitener(keep, tolerance)
+    if not allow_trivial:
+        ranks = sorted(space.shape[1] for space in spaces)
+        _enough_rows(ranks[1], ranks[0], x.n, "makes every correlation 1")
+    return spaces[0].T @ cross @ spaces[1]
+
+
+def _canonical(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
+    """Canonical correlations alone, without the directions."""
+    return singular_values(_core(x, y, cross, keep, tolerance, allow_trivial)).clamp(0.0, 1.0)
+
+
+@register(
+    "cca",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "linear", "translation"),
+    needs="moments",
+    source="Hotelling 1936",
+    exact=True,
+    caveat=f"{_FEW}: some correlations are then 1 whatever the data are.",
+)
+def cca(
+    x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE, allow_trivial: bool = False
+) -> float:
+    """Mean canonical correlation over min(rank X, rank Y)."""
+    return float(_canonical(x, y, cross, 1.0, rank_tolerance, allow_trivial).mean())
+
+
+@register(
+    "cca_squared",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "linear", "translation"),
+    needs="moments",
+    source="Hotelling 1936",
+    exact=True,
+    caveat=f"{_FEW}: some correlations are then 1 whatever the data are.",
+)
+def cca_squared(
+    x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE, allow_trivial: bool = False
+) -> float:
+    """Mean squared canonical correlation over min(rank X, rank Y)."""
+    return float(_canonical(x, y, cross, 1.0, rank_tolerance, allow_trivial).pow(2).mean())
+
+
+@register(
+    "svcca",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling", "translation"),
+    needs="moments",
+    source="Raghu et al. 2017",
+    exact=True,
+    caveat=f"{_FEW}, and it depends on how much variance is kept.",
+)
+def svcca(
+    x: Side,
+    y: Side,
+    cross: Tensor,
+    *,
+    keep: float = 0.99,
+    rank_tolerance: float = RANK_TOLERANCE,
+    allow_trivial: bool = False,
+) -> float:
+    """Mean canonical correlation after keeping the fewest principal directions that reach `keep` of the variance."""
+    return float(_canonical(x, y, cross, keep, rank_tolerance, allow_trivial).mean())
+
+
+@register(
+    "pwcca",
+    family="representation",
+    symmetric=False,
+    bounds=(0.0, 1.0),
+    invariances=("scaling", "translation"),
+    needs="moments",
+    source="Morcos et al. 2018",
+    exact=True,
+    caveat=f"{_FEW}. Not symmetric: the rows' layer gives the weights.",
+)
+def pwcca(
+    x: Side,
+    y: Side,
+    cross: Tensor,
+    *,
+    keep: float = 0.99,
+    weights: str = "x",
+    rank_tolerance: float = RANK_TOLERANCE,
+    allow_trivial: bool = False,
+) -> float:
+    """As svcca, each correlation weighted by sum_j |<h_i, x_j>| over the first argument's centred columns.
+
+    `keep=1.0` is the definition of Morcos et al.; `weights="y"` weighs by the second argument's columns.
+    """
+    choose("side for the weights", weights, ("x", "y"))
+    core = _core(x, y, cross, keep, rank_tolerance, allow_trivial)
+    side, core = (x, core) if weights == "x" else (y, core.T)
+    # The left singular vectors through the Gram matrix, as fast as an SVD is slow.
+    squares, rotation = torch.linalg.eigh(core @ core.T)
+    count = min(core.shape)
+    values, rotation = squares[-count:].clamp(0.0, 1.0).sqrt(), rotation[:, -count:]
+    loading = (rotation.T @ (side.whitener(keep, rank_tolerance).T @ side.scatter)).abs().sum(dim=1)
+    return float((loading * values).sum() / loading.sum())
+
+
+def _mean_of_best(values: Tensor, top_k: int | None) -> float:
+    if top_k is None:
+        return float(values.mean())
+    if top_k < 1:
+        raise InputError(f"top_k is {top_k}; it must be at least 1.")
+    return float(values.topk(min(top_k, len(values))).values.mean())
+
+
+@register(
+    "neuron",
+    family="neuron",
+    symmetric=False,
+    bounds=(0.0, 1.0),
+    invariances=("scaling", "translation"),
+    needs="moments",
+    source="Bau et al. 2019; Wu et al. 2020",
+    caveat="Tied to the axes: a rotated copy of a layer scores low. Not symmetric.",
+)
+def neuron(x: Side, y: Side, cross: Tensor, *, top_k: int | None = None) -> float:
+    """Mean over X's columns of the max over Y's columns of |Pearson|; constant columns are left out."""
+    alive = x.spread > 0
+    best = (cross * torch.outer(x.scale, y.scale)).abs().amax(dim=1)
+    return _mean_of_best(best[alive].clamp(0.0, 1.0), top_k)
+
+
+@register(
+    "mixed",
+    family="mixed",
+    symmetric=False,
+    bounds=(0.0, 1.0),
+    invariances=("scaling", "translation"),
+    needs="moments",
+    source="Bau et al. 2019; Wu et al. 2020",
+    exact=True,
+    caveat="In-sample: rises with the width of the columns' layer. Not symmetric.",
+)
+def mixed(
+    x: Side, y: Side, cross: Tensor, *, top_k: int | None = None, rank_tolerance: float = RANK_TOLERANCE
+) -> float:
+    """Mean over X's columns of the multiple correlation with all of Y, in-sample: it rises with Y's rank."""
+    space = y.whitener(tolerance=rank_tolerance)
+    _enough_rows(space.shape[1], 0, y.n, "explains every column of X")
+    _warn_if_few(space.shape[1], y.n)
+    alive = x.spread > 0
+    explained = (cross @ space).pow(2).sum(dim=1).sqrt() * x.scale
+    return _mean_of_best(explained[alive].clamp(0.0, 1.0), top_k)

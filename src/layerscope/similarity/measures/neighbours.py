@@ -1,0 +1,95 @@
+"""Measures of who is near whom."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError
+from layerscope.similarity.registry import Undefined, register
+
+_SOURCE = "Huh et al. 2024"
+
+
+def nearest(x: Tensor, *, k: int = 10) -> Tensor:
+    """(n, k) the k nearest rows of each row by cosine, itself left out."""
+    n = len(x)
+    if not k >= 1:
+        raise InputError(f"k is {k}; at least one neighbour is needed.")
+    if k >= n - 1:
+        raise Undefined(f"with {n} rows every other row is among the {k} nearest")
+    norms = x.norm(dim=1, keepdim=True)
+    if not bool((norms > 0).all()):
+        raise Undefined("a row is 0, so it has no direction")
+    unit = x / norms
+    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(k, dim=1).indices
+
+
+def _shared(a: Tensor, b: Tensor) -> Tensor:
+    """(n,) how many neighbours a row has in both."""
+    return (a[:, :, None] == b[:, None, :]).sum(dim=(1, 2)).double()
+
+
+@register(
+    "mutual_knn",
+    family="neighbours",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling"),
+    needs="rows",
+    source=_SOURCE,
+    factor=nearest,
+    caveat="Depends on k and on the number of rows.",
+)
+def mutual_knn(a: Tensor, b: Tensor) -> float:
+    """Mean share of the k nearest neighbours by cosine that a row has in both."""
+    return float(_shared(a, b).mean()) / a.shape[1]
+
+
+@register(
+    "jaccard_knn",
+    family="neighbours",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling"),
+    needs="rows",
+    source="Wang et al. 2020",
+    factor=nearest,
+    caveat="Depends on k and on the number of rows.",
+)
+def jaccard_knn(a: Tensor, b: Tensor) -> float:
+    """Mean over rows of the shared neighbours over all neighbours of either (k nearest by cosine)."""
+    shared = _shared(a, b)
+    return float((shared / (2 * a.shape[1] - shared)).mean())
+
+
+def _near_kernel(x: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
+    """Each row's neighbours, and the centred linear kernel at those: (n, k) both."""
+    near = nearest(x, k=k)
+    centred = x - x.mean(dim=0)
+    kernel = torch.stack([(centred * centred[neighbour]).sum(dim=1) for neighbour in near.unbind(1)], dim=1)
+    if float(kernel.pow(2).sum()) <= 0:
+        raise Undefined("the neighbours of a side do not vary")
+    return near, kernel
+
+
+@register(
+    "cknna",
+    family="neighbours",
+    symmetric=True,
+    bounds=(-1.0, 1.0),
+    invariances=("orthogonal", "scaling"),
+    needs="rows",
+    source=_SOURCE,
+    factor=_near_kernel,
+)
+def cknna(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> float:
+    """CKA restricted to pairs of rows that are neighbours in both (k nearest by cosine).
+
+    With the centred kernel entries K and L: sum over mutual neighbours of K L, over the root of the same sums of K K
+    and L L, where for K K the neighbours of X alone count.
+    """
+    (near_a, kernel_a), (near_b, kernel_b) = a, b
+    same = near_a[:, :, None] == near_b[:, None, :]
+    together = float((kernel_a[:, :, None] * kernel_b[:, None, :] * same).sum())
+    return together / float(kernel_a.norm() * kernel_b.norm())

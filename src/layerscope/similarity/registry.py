@@ -1,0 +1,254 @@
+"""The registry of measures: what each is, what it needs of a side and of a pair, and how to call it on two matrices."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pkgutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError, LayerscopeWarning, near, unknown
+
+if TYPE_CHECKING:
+    import pandas
+
+Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
+Needs = Literal["moments", "rows", "attention"]
+Cross = Literal["scatter", "hsic"]
+SAME = "every row is the same, so nothing varies"
+CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
+_MEASURES = "layerscope.similarity.measures"
+_REGISTRY: dict[str, Measure] = {}
+
+
+class Undefined(Exception):  # noqa: N818  (not an error: the value is NaN, with this reason)
+    """The measure has no value here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure. Called on two matrices (n, d) and (n, d'), it gives a float; NaN, with a warning, if undefined.
+
+    With `needs="moments"` `compute(x, y, cross)` takes two `Side`s (or what `factor` makes of each) and what their pair
+    has in common: the cross scatter, or the unbiased HSIC. With `needs="rows"` it takes what `factor` makes of the rows
+    of each side. What `factor` makes is made once per layer.
+    """
+
+    name: str
+    family: str
+    symmetric: bool
+    low: float
+    high: float
+    invariances: tuple[Invariance, ...]
+    needs: Needs
+    source: str
+    compute: Callable[..., float]
+    exact: bool = False  # products must be made in float64, as where a covariance is inverted
+    estimate: bool = False  # an estimate from part of the row pairs
+    factor: Callable[..., Any] | None = None  # of one side: of its `Side`, or of its rows
+    cross: Cross = "scatter"  # of moments: what a pair has in common
+    dual: Callable[[Tensor, int, int], float] | None = None  # the same from products of centred n x n Gram matrices
+    caveat: str = ""  # what to keep in mind when reading its values
+    doc: str = ""
+
+    def __call__(self, x: Any, y: Any, **options: Any) -> float:
+        """The measure of two matrices with the same rows."""
+        try:
+            return self.value(*checked(x, y), **options)
+        except Undefined as reason:
+            warnings.warn(f"{self.name} is undefined: {reason}.", LayerscopeWarning, stacklevel=2)
+            return math.nan
+
+    @property
+    def by_head(self) -> bool:
+        """Whether it compares attention heads one by one."""
+        return False
+
+    def value(self, x: Tensor, y: Tensor, **options: Any) -> float:
+        """The same for checked float64 matrices; raises Undefined with the reason."""
+        self.check_options(options)
+        if len(x) < 2:
+            raise Undefined("one row has no variation")
+        if self.needs == "rows":
+            return self.of_factors(*(self.factored(m, **options) for m in (x, y)), **options)
+
+        from layerscope.similarity.sides import pair_of
+
+        given = dict(options)
+        x_side, y_side, cross = pair_of(x, y, self.cross, given.pop("standardize", False))
+        return self.of_pair(self.prepared(x_side, **given), self.prepared(y_side, **given), cross, **given)
+
+    def prepared(self, side: Any, **options: Any) -> Any:
+        """What a pair needs of one `Side`: the side itself, or what `factor` makes of it."""
+        return side if self.factor is None else self.factor(side, **_given(self.factor, options))
+
+    def of_pair(self, x: Any, y: Any, cross: Any, **options: Any) -> float:
+        """A measure of moments, from two prepared sides and what their pair has in common."""
+        return float(self.compute(x, y, cross, **_given(self.compute, options)))
+
+    def factored(self, x: Tensor, **options: Any) -> Any:
+        """What a pair needs of one side's rows (float64; an estimate takes them as they are)."""
+        if len(x) < 2:
+            raise Undefined("one row has no variation")
+        if not (varies(x[:64]) or varies(x)):
+            raise Undefined(SAME)
+        assert self.factor is not None
+        return self.factor(x, **_given(self.factor, options))
+
+    def of_factors(self, a: Any, b: Any, **options: Any) -> float:
+        """A measure of rows, from two factored sides."""
+        return float(self.compute(a, b, **_given(self.compute, options)))
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        """Raise a sentence for an option that the measure does not have."""
+        for name in options:
+            if name not in self.options():
+                raise InputError(
+                    f"The measure {self.name} has no option {name!r}; it has "
+                    f"{', '.join(self.options()) or 'none'}.{near(name, self.options())}"
+                )
+
+    def options(self) -> list[str]:
+        """The names of its options: keyword-only arguments of its functions."""
+        functions = [f for f in (self.factor, self.compute) if f is not None]
+        names = [name for function in functions for name in _keywords(function)]
+        scaled = ["standardize"] if self.needs == "moments" and self.cross == "scatter" else []
+        return list(dict.fromkeys([*names, *scaled]))
+
+
+@cache
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
+def _given(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that a function takes."""
+    return {name: value for name, value in options.items() if name in _keywords(function)}
+
+
+def register(
+    name: str,
+    *,
+    family: str,
+    symmetric: bool,
+    bounds: tuple[float, float],
+    invariances: tuple[Invariance, ...],
+    needs: Needs,
+    source: str,
+    kind: type[Measure] = Measure,
+    **entry: Any,
+) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options.
+
+    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, caveat.
+    """
+
+    def enter(compute: Callable[..., float]) -> Callable[..., float]:
+        doc = (compute.__doc__ or "").strip()
+        _REGISTRY[name] = kind(name, family, symmetric, *bounds, invariances, needs, source, compute, doc=doc, **entry)
+        return compute
+
+    return enter
+
+
+@cache
+def _read() -> None:
+    """Import every file of measures, which enter themselves."""
+    for module in pkgutil.iter_modules(import_module(_MEASURES).__path__):
+        import_module(f"{_MEASURES}.{module.name}")
+
+
+def registry() -> dict[str, Measure]:
+    """Every measure by its name."""
+    _read()
+    return _REGISTRY
+
+
+def measure(name: str) -> Measure:
+    """Look a measure up.
+
+    Args:
+        name: Its name; `ls.measures()` lists them.
+
+    Returns:
+        The measure: call it on two matrices (n, d) and (n, d'), numpy or torch, with its options.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows = np.random.default_rng(0).normal(size=(100, 5))
+        >>> round(ls.measure("cka")(rows, 3 * rows + 1), 6)
+        1.0
+    """
+    if name not in registry():
+        raise unknown("measure", name, registry())
+    return registry()[name]
+
+
+def measures() -> pandas.DataFrame:
+    """List the measures of similarity.
+
+    Returns:
+        A table with the columns name, family, symmetric, low, high, invariances, needs, source.
+
+    Example:
+        >>> import layerscope as ls
+        >>> known = ls.measures().set_index("name")
+        >>> bool(known.loc["cka", "symmetric"]), known.loc["cka", "needs"]
+        (True, 'moments')
+    """
+    import pandas
+
+    return pandas.DataFrame(
+        [
+            {
+                "name": m.name,
+                "family": m.family,
+                "symmetric": m.symmetric,
+                "low": m.low,
+                "high": m.high,
+                "invariances": ", ".join(m.invariances),
+                "needs": m.needs,
+                "source": m.source,
+            }
+            for m in registry().values()
+        ]
+    )
+
+
+def varies(x: Tensor) -> bool:
+    """Whether the rows differ by more than rounding."""
+    mean = x.mean(dim=0, dtype=torch.float64)
+    return float((x - mean).pow(2).sum()) > CONSTANT * len(x) * float(mean @ mean)
+
+
+def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Two matrices in float64 on one device, or the error that says what is wrong with them."""
+    matrices = []
+    for name, value in (("first", x), ("second", y)):
+        matrix = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+        if matrix.ndim != 2 or not matrix.shape[1]:
+            raise InputError(f"The {name} argument has shape {tuple(matrix.shape)}; a matrix (n, d) is needed.")
+        if matrix.is_complex():
+            raise InputError(f"The {name} argument holds complex numbers; a real matrix is needed.")
+        matrix = matrix.to(torch.float64)
+        if not bool(torch.isfinite(matrix).all()):
+            row = int((~torch.isfinite(matrix)).any(dim=1).nonzero()[0])
+            raise InputError(f"The {name} argument has a NaN or an infinity in row {row}; leave such rows out first.")
+        matrices.append(matrix)
+    first, second = matrices
+    if len(first) != len(second):
+        raise InputError(
+            f"The arguments have {len(first)} and {len(second)} rows; row i must be the same thing in both."
+        )
+    if not len(first):
+        raise InputError("The arguments have no rows.")
+    return first, second.to(first.device)

@@ -1,0 +1,308 @@
+"""Similarity: the matrix of a measure over two lists of layers, with what it is a matrix of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.drawing.figure import Side
+from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.painting import draw, draw_panels
+from layerscope.drawing.words import UNDEFINED, caveat
+from layerscope.errors import InputError
+from layerscope.results import Result, read_table
+from layerscope.similarity.registry import registry
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from layerscope.drawing.figure import Figure
+
+_EXTRAS = ("low", "high", "baseline")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The layers along one side of a matrix, each of some model."""
+
+    models: tuple[str, ...]  # the model of each entry
+    layers: tuple[int, ...]  # the layer of each entry
+    names: tuple[str, ...]  # what each layer is called: its number, unless it was given a name
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def labels(self) -> list[str]:
+        """`3`, or `model:3` where there are several models."""
+        several = len(set(self.models)) > 1
+        return [f"{m}:{name}" if several else name for m, name in zip(self.models, self.names, strict=True)]
+
+    @property
+    def side(self) -> Side:
+        """The axis as figures have it."""
+        models = dict.fromkeys(self.models)
+        name = f"layer of {next(iter(models))}" if len(models) == 1 else "model and layer"
+        return Side(name, tuple(map(str, self.models)), self.names)
+
+
+@dataclass(repr=False)
+class Similarity(Result):
+    """`values[i, j]` is the measure of row layer i and column layer j; NaN where undefined, with the reason.
+
+    Attributes:
+        values: The matrix; `rows` and `columns` are its layers' labels.
+        row_axis: The models and layers of the rows.
+        column_axis: The same of the columns.
+        measure: The measure's name.
+        options: The measure's options.
+        n: How many rows of states (or sentences) it is measured on.
+        reasons: Why a cell is undefined, by its place.
+        bounds: The least and the greatest value that the measure can have.
+        provenance: Models, data, settings and versions.
+        low: The lower end of an interval, where one was asked for.
+        high: The upper end.
+        baseline: What shuffled rows give, where that was asked for.
+        heads: For each cell the values by attention head, of measures that have them.
+
+    Example:
+        >>> import numpy as np, layerscope as ls
+        >>> rows = np.random.default_rng(0).normal(size=(50, 4))
+        >>> similarity = ls.compare([rows, rows + 1], [rows])
+        >>> similarity.values.shape, similarity.n, len(similarity.frame)
+        ((2, 1), 50, 2)
+    """
+
+    name = "similarity"
+
+    values: np.ndarray
+    row_axis: Axis
+    column_axis: Axis
+    measure: str
+    options: dict[str, Any]
+    n: int
+    reasons: dict[tuple[int, int], str] = field(default_factory=dict)
+    bounds: tuple[float, float] = (0.0, 1.0)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    baseline: np.ndarray | None = None
+    heads: dict[tuple[int, int], np.ndarray] | None = None  # (heads of i, heads of j) for each cell
+
+    @property
+    def matches(self) -> dict[tuple[int, int], np.ndarray]:
+        """Of attention: for each head of row layer i the head (from 0) of column layer j most like it; -1 if none."""
+        if self.heads is None:
+            known = ", ".join(name for name, m in registry().items() if m.by_head)
+            raise InputError(f"{self.measure} does not match attention heads; {known} do.")
+        return {cell: matched(values) for cell, values in self.heads.items()}
+
+    @property
+    def rows(self) -> list[str]:
+        return self.row_axis.labels
+
+    @property
+    def columns(self) -> list[str]:
+        return self.column_axis.labels
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """One row per pair of layers: row_model, row_layer, column_model, column_layer, measure, value, low, high,
+        baseline, n, reason."""
+        import pandas
+
+        records = []
+        for i in range(len(self.row_axis)):
+            for j in range(len(self.column_axis)):
+                record = {
+                    "row_model": self.row_axis.models[i],
+                    "row_layer": self.row_axis.names[i],
+                    "column_model": self.column_axis.models[j],
+                    "column_layer": self.column_axis.names[j],
+                    "measure": self.measure,
+                    "value": float(self.values[i, j]),
+                }
+                for name in _EXTRAS:
+                    extra = getattr(self, name)
+                    record[name] = math.nan if extra is None else float(extra[i, j])
+                records.append({**record, "n": self.n, "reason": self.reasons.get((i, j), "")})
+        return pandas.DataFrame(records)
+
+    def arrow(self) -> Any:
+        """The table, with a column of lists for attention heads where there are any."""
+        import pyarrow
+
+        table = super().arrow()
+        if self.heads is not None:
+            cells = [self.heads[cell].tolist() for cell in np.ndindex(self.values.shape)]
+            table = table.append_column("heads", pyarrow.array(cells))
+        return table
+
+    def card(self) -> dict[str, Any]:
+        return {
+            "measure": self.measure,
+            "options": self.options,
+            "n": self.n,
+            "bounds": self.bounds,
+            "shape": self.values.shape,
+            "layers": [list(self.row_axis.layers), list(self.column_axis.layers)],
+            "extras": [name for name in _EXTRAS if getattr(self, name) is not None],
+        }
+
+    @staticmethod
+    def load(path: str | Path) -> Similarity:
+        """The similarity in a Parquet file that `save` wrote."""
+        frame, card = read_table(path, Similarity.name)
+        rows, columns = card["shape"]
+        first, top = frame.iloc[::columns], frame.iloc[:columns]
+        reasons = {divmod(k, columns): reason for k, reason in enumerate(frame["reason"]) if reason}
+        heads = {divmod(k, columns): np.stack(list(cell)) for k, cell in enumerate(frame.get("heads", ()))}
+        return Similarity(
+            frame["value"].to_numpy().reshape(rows, columns),
+            Axis(tuple(first["row_model"]), tuple(card["layers"][0]), tuple(first["row_layer"])),
+            Axis(tuple(top["column_model"]), tuple(card["layers"][1]), tuple(top["column_layer"])),
+            card["measure"],
+            card["options"],
+            card["n"],
+            reasons,
+            tuple(card["bounds"]),
+            card["provenance"],
+            **{name: frame[name].to_numpy().reshape(rows, columns) for name in card["extras"]},
+            heads=heads or None,
+        )
+
+    def figures(self) -> list[Figure]:
+        return [self.heatmap()]
+
+    def heatmap(self) -> HeatmapFigure:
+        """The matrix as a heat map."""
+        entry = registry().get(self.measure)
+        what = f" ({entry.doc.splitlines()[0].rstrip('.')}; {entry.source})" if entry is not None and entry.doc else ""
+        return HeatmapFigure(
+            title=f"Similarity of layers: {self.measure}",
+            shows=f"{self.measure}{what} of every pair of layers over {self.n:,} rows{self._over}.",
+            reading=self._reading + (UNDEFINED if self.reasons else ""),
+            caveat=caveat("" if entry is None else entry.caveat, self.n),
+            group="Similarity of layers",
+            facets={"measure": self.measure},
+            values=np.asarray(self.values, dtype=float),
+            rows=self.row_axis.side,
+            columns=self.column_axis.side,
+            value_name=self.measure,
+            scale=self._scale,
+            low=self.low,
+            high=self.high,
+            baseline=self.baseline,
+            reasons=dict(self.reasons),
+            n=self.n,
+        )
+
+    @property
+    def _reading(self) -> str:
+        first = self.row_axis.names[0]
+        lowest = "layer 0 (the embeddings)" if first == "0" else f"layer {first}"
+        high = self.bounds[1]
+        ends = f"{high:g} is the most it can be" if np.isfinite(high) else "higher is more alike"
+        said = (
+            f"Each cell is one pair of layers: {lowest} is at the lower left, and {ends}. A bright square along the "
+            "diagonal is a run of layers that hold the same thing; a dark band is where they part."
+        )
+        if self.low is not None:
+            said += " The interval is a delete-a-group jackknife over texts."
+        if self.baseline is None:
+            return said + " --baseline adds what shuffled rows give."
+        return said + " The baseline is what shuffled rows give: a value near it says nothing."
+
+    @property
+    def _over(self) -> str:
+        """What the rows are of."""
+        data, settings = self.provenance.get("data", {}), self.provenance.get("settings", {})
+        task, split, pool = data.get("task"), data.get("split"), settings.get("pool")
+        said = f" of {task}" if task else ""
+        said += f" ({split})" if task and split else ""
+        return said + (f", pool {pool}" if pool else "")
+
+    @property
+    def _scale(self) -> tuple[float, float]:
+        """0..1 for measures with that range, else the range of the values."""
+        values = self.values[np.isfinite(self.values)]
+        if tuple(self.bounds) == (0.0, 1.0) or not len(values):
+            return 0.0, 1.0
+        return float(min(values.min(), 0.0)), float(max(values.max(), 1.0))
+
+    def plot_heads(
+        self, row: int | str, column: int | str, path: str | Path | None = None, ax: Axes | None = None
+    ) -> Axes:
+        """Every attention head of one layer with every head of another, the matches marked; layers by their labels."""
+        places = self._place(row, self.rows, "row"), self._place(column, self.columns, "column")
+        return draw(self.head_heatmap(*places), path, ax)
+
+    def head_heatmap(self, row: int, column: int) -> HeatmapFigure:
+        """The attention heads of two layers (by their places): values, and a ring around each row's match."""
+        matches = self.matches[row, column]
+        assert self.heads is not None
+        values = self.heads[row, column]
+        low, high = self.bounds
+        known = values[np.isfinite(values)]
+        return HeatmapFigure(
+            title=f"{self.measure}: {self.values[row, column]:.3f}",
+            shows=f"{self.measure} of every attention head of one layer with every head of another.",
+            reading="A ring marks the head of the columns' layer that is most like the row's head.",
+            values=values,
+            rows=_head_side(self.row_axis, row, values.shape[0]),
+            columns=_head_side(self.column_axis, column, values.shape[1]),
+            value_name=self.measure,
+            scale=(low if np.isfinite(low) else float(known.min(initial=0.0)), high),
+            reasons={(int(i), int(j)): "this pair of heads has no value" for i, j in np.argwhere(np.isnan(values))},
+            marked=tuple((i, int(j)) for i, j in enumerate(matches) if j >= 0),
+            n=self.n,
+        )
+
+    @staticmethod
+    def _place(label: int | str, labels: list[str], side: str) -> int:
+        if str(label) not in labels:
+            raise InputError(f"There is no {side} layer {label!r}; there are {', '.join(labels)}.")
+        return labels.index(str(label))
+
+    def __repr__(self) -> str:
+        undefined = int(np.isnan(self.values).sum())
+        gaps = f", {undefined} undefined" if undefined else ""
+        return f"Similarity({self.measure}, {len(self.row_axis)} x {len(self.column_axis)} layers, n = {self.n}{gaps})"
+
+
+def _head_side(axis: Axis, place: int, count: int) -> Side:
+    name = f"attention heads of layer {axis.names[place]}, {axis.models[place]}"
+    return Side(name, ("",) * count, tuple(map(str, range(count))))
+
+
+def matched(heads: np.ndarray) -> np.ndarray:
+    """(H,) for each head of the first layer (rows) the head of the second that is most like it; -1 if none is."""
+    filled = np.where(np.isnan(heads), -np.inf, heads)
+    return np.where(np.isneginf(filled.max(axis=1)), -1, filled.argmax(axis=1))
+
+
+def panels(similarities: Mapping[str, Similarity] | Sequence[Similarity], path: str | Path) -> None:
+    """Draw several heat maps side by side on one colour scale, under the names of a mapping if one is given.
+
+    Args:
+        similarities: The similarities, or a mapping from a name to each.
+        path: The file to write: PNG, SVG or PDF.
+
+    Example:
+        >>> import numpy as np, tempfile, layerscope as ls
+        >>> rows = np.random.default_rng(0).normal(size=(50, 4))
+        >>> cka, svcca = ls.compare([rows, rows**2], measure=["cka", "svcca"]).values()
+        >>> ls.panels({"CKA": cka, "SVCCA": svcca}, f"{tempfile.mkdtemp()}/both.png")
+    """
+    named = isinstance(similarities, Mapping)
+    each = list(similarities.values() if isinstance(similarities, Mapping) else similarities)
+    names = [str(name) for name in similarities] if named else [s.measure for s in each]
+    titles = [s.measure if name == s.measure else f"{name}: {s.measure}" for name, s in zip(names, each, strict=True)]
+    figures = [replace(s.heatmap(), title=f"{title}, n = {s.n:,}") for s, title in zip(each, titles, strict=True)]
+    draw_panels(figures, path)

@@ -1,0 +1,118 @@
+"""How to train: the hyperparameters, and the papers' own as presets."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from layerscope.errors import InputError, near, unknown
+from layerscope.tuning.strategy import Strategy
+
+if TYPE_CHECKING:
+    from layerscope.tuning.method import Method
+
+
+class Hyperparameters(BaseModel):
+    """How one training goes. Several learning rates are a sweep: each is tried, the best on validation is kept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    learning_rate: float | tuple[float, ...] = 2e-5
+    epochs: float = Field(3.0, gt=0)
+    max_steps: int | None = Field(None, ge=1)  # instead of epochs
+    batch: int = Field(16, ge=1)
+    accumulate: int = Field(1, ge=1)
+    warmup: float = Field(0.06, ge=0)  # a share of the steps, or (from 1 on) their number
+    schedule: Literal["linear", "constant", "cosine", "constant_with_warmup"] = "linear"
+    weight_decay: float = Field(0.0, ge=0)
+    adam_epsilon: float = Field(1e-8, gt=0)
+    max_length: int = Field(128, ge=3)
+    bf16: bool = False
+    patience: int | None = Field(None, ge=1)  # epochs without a better score after which to stop
+    cache: bool = True  # keep the output of frozen blocks instead of running them in every epoch
+    cache_dtype: Literal["float32", "bfloat16"] = "float32"
+    cache_limit: float = Field(20.0, ge=0)  # GiB
+    train_limit: int | None = Field(None, ge=1)
+    validation_limit: int | None = Field(None, ge=1)
+
+    def spec(self) -> dict[str, Any]:
+        """What decides a training's result, for keys of the store.
+
+        How much may be cached changes how long a training takes and not what comes out, unless what is cached is
+        rounded; which rows are learned from is said by the examples.
+        """
+        neutral = {"train_limit", "validation_limit"} | ({"cache_limit"} if self.cache_dtype == "float32" else set())
+        return self.model_dump(mode="json", exclude=neutral)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return self.learning_rate if isinstance(self.learning_rate, tuple) else (self.learning_rate,)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Phang et al. 2021: up to 10,000 steps, Adam, batch 4, 1e-5, 1,000 warm-up steps.
+    "phang2021": {"learning_rate": 1e-5, "batch": 4, "max_steps": 10_000, "warmup": 1000},
+    # Wu et al. 2020, appendix D: batch 8, 5e-5, Adam epsilon 1e-8, 3 epochs.
+    "wu2020": {"learning_rate": 5e-5, "batch": 8, "epochs": 3, "adam_epsilon": 1e-8, "warmup": 0},
+    # Xie et al. 2022: AdamW, linear decay, 6 % warm-up, no weight decay, batch 8, 20 epochs, best epoch on validation.
+    # Its learning rates depend on the strategy and the method: `xie_rates`.
+    "xie2022": {"batch": 8, "epochs": 20, "warmup": 0.06, "weight_decay": 0.0},
+}
+
+_XIE: dict[str, dict[str, tuple[float, ...]]] = {  # tables 4 and 5
+    "finetune": {
+        "full": (1e-6, 5e-6, 8e-6, 1e-5, 2e-5),
+        "range": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
+        "from the bottom": (5e-6, 1e-5, 5e-5, 1e-4),
+        "above l*": (1e-6, 3e-6, 1e-5, 3e-5),
+    },
+    "adapter": {
+        "full": (1e-5, 3e-5, 1e-4),
+        "range": (3e-5, 1e-4, 3e-4),
+        "from the bottom": (1e-5, 3e-5, 1e-4),
+        "above l*": (1e-5, 3e-5, 1e-4),
+    },
+}
+
+
+def xie_rates(strategy: Strategy, rates: str) -> tuple[float, ...]:
+    """The learning rates that Xie et al. tried for a strategy, of the set that a method takes (`paper_rates`)."""
+    kind = "range"
+    if strategy.bottom == 1:
+        kind = "full" if strategy.top == "L" else "from the bottom"
+    elif str(strategy.bottom).startswith("l*+"):
+        kind = "above l*"
+    return _XIE[rates][kind]
+
+
+def hyperparameters(preset: str | None, strategy: Strategy, method: Method, **changes: Any) -> Hyperparameters:
+    """A preset's hyperparameters with changes, or the defaults with changes; changes that are None are none."""
+    if preset is not None and preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    values = dict(PRESETS.get(preset or "", {}))
+    if preset == "xie2022":
+        values["learning_rate"] = xie_rates(strategy, method.paper_rates)
+    values |= {k: v for k, v in changes.items() if v is not None}
+    if isinstance(values.get("learning_rate"), list):
+        values["learning_rate"] = tuple(values["learning_rate"])
+    if changes.get("epochs") is not None and changes.get("max_steps") is not None:
+        raise InputError("Both epochs and max_steps were given; they say the same thing twice, so give one of them.")
+    for name in values:
+        if name not in Hyperparameters.model_fields:
+            raise InputError(
+                f"There is no training option {name!r}; there are {', '.join(Hyperparameters.model_fields)}."
+                f"{near(name, Hyperparameters.model_fields)}"
+            )
+    if "epochs" in changes and changes["epochs"] is not None and "max_steps" not in changes:
+        values.pop("max_steps", None)
+    try:
+        chosen = Hyperparameters(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"The training option {first['loc'][0]} is {first['input']!r}: {first['msg']}.") from error
+    for rate in chosen.rates:
+        if not 0 < rate < math.inf:
+            raise InputError(f"A learning rate is {rate:g}; it must be above 0, such as 2e-5.")
+    return chosen

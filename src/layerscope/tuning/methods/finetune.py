@@ -1,0 +1,34 @@
+"""Fine-tuning: the weights of the strategy's blocks themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from layerscope.cutting.saving import save
+from layerscope.models import Model
+from layerscope.models.anatomy import block_modules
+from layerscope.tuning.method import CHECKPOINT, Method, head_parameters, unfreeze
+from layerscope.tuning.strategy import Strategy
+
+
+class Finetune(Method):
+    """Trains the blocks, the head, and under (1, L, L) the embeddings."""
+
+    name = "finetune"
+    paper_rates = "finetune"
+
+    def _prepare(self, model: Model, strategy: Strategy, embeddings: bool, seed: int) -> nn.Module:
+        base = model.network.base_model
+        modules = block_modules(base, model.anatomy)
+        unfreeze([p for b in strategy.blocks for p in modules[b - 1].parameters()])
+        if embeddings:
+            unfreeze(list(base.parameters()))
+        unfreeze(head_parameters(model))
+        return model.network
+
+    def save(self, tuned: Model, trained: Any, folder: Path, strategy: Strategy) -> None:
+        tuned.network.requires_grad_(True)
+        save(tuned, folder / CHECKPOINT)

@@ -1,0 +1,53 @@
+"""LoRA (Hu et al. 2021): low-rank updates of the projections in the strategy's blocks, by peft."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from layerscope.cutting.saving import save
+from layerscope.errors import ModelError
+from layerscope.models import Model, load
+from layerscope.tuning.method import CHECKPOINT
+from layerscope.tuning.peft import PeftMethod, head_names
+from layerscope.tuning.strategy import Strategy
+
+
+class Lora(PeftMethod):
+    """Updates of rank `size`, scaled by 2; the result is merged into the weights, and peft's adapter is kept too."""
+
+    name = "lora"
+    size_is = "rank of LoRA"
+    default_size = 8
+
+    def check(self, model: Model, strategy: Strategy) -> None:
+        super().check(model, strategy)
+        self.needs_blocks(strategy)
+        if not model.anatomy.lora:
+            raise ModelError(
+                f"{model.name} ({model.anatomy.family}) has no record of its projections; tune it with finetune."
+            )
+
+    def config(self, model: Model, strategy: Strategy) -> Any:
+        from peft import LoraConfig
+
+        assert self.size is not None
+        anatomy = model.anatomy
+        chosen: dict[str, Any] = {}
+        if not anatomy.shared:
+            chosen["layers_to_transform"] = [b - 1 for b in strategy.blocks]
+            chosen["layers_pattern"] = anatomy.blocks.split(".")[-1]
+        return LoraConfig(
+            fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.network.modules()),
+            r=self.size,
+            lora_alpha=2 * self.size,
+            target_modules=list(anatomy.lora),
+            modules_to_save=head_names(model),
+            **chosen,
+        )
+
+    def save(self, tuned: Model, trained: Any, folder: Path, strategy: Strategy) -> None:
+        super().save(tuned, trained, folder, strategy)
+        network = trained.merge_and_unload()
+        network.requires_grad_(True)
+        save(load(network, tokenizer=tuned.tokenizer), folder / CHECKPOINT)

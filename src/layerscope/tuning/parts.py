@@ -1,0 +1,54 @@
+"""Which rows are learned from and which are scored, and the layer l* that the first ones point to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from layerscope.data import Examples, Task
+from layerscope.errors import InputError, log
+from layerscope.models import Model
+from layerscope.probing.variability import streamed
+from layerscope.tuning.strategy import Strategy, check_best
+
+_HELD_OUT = 0.2  # of a single split
+
+
+def parts(task: Task, train_limit: int | None = None, validation_limit: int | None = None) -> tuple[Examples, Examples]:
+    """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
+    train, validation = task.parted(_HELD_OUT, limits=(train_limit, validation_limit))
+    if train.labels is None or validation.labels is None:
+        raise InputError(
+            f"{task.name} has no labels, so there is nothing to learn; name the column that holds them (label=, "
+            "--label)."
+        )
+    if task.label_names is not None and len(task.label_names) < 2:
+        raise InputError(
+            f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
+        )
+    return train, validation
+
+
+def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:
+    """l*: the layer of least nu on the training rows."""
+    log.warning("l* is not given (--best, best=): looking for it in %d rows of %s.", len(train), train.task)
+    best = streamed(model, train, max_length=max_length).best
+    if best is None:
+        raise InputError(f"No layer of {model.name} separates the classes of {train.task}; give l* as best=.")
+    log.warning(
+        "l* is %d: the layer of %s with the least nu on %s (%d rows).", best, model.name, train.task, len(train)
+    )
+    return best
+
+
+def needed_best(
+    model: Model,
+    strategies: Iterable[Strategy],
+    best: int | None,
+    train: Callable[[], Examples],
+    max_length: int = 128,
+) -> int | None:
+    """l* as it is given, or looked for in the training rows where one of the strategies needs it."""
+    check_best(best, model.depth)
+    if best is not None or not any(strategy.needs_best for strategy in strategies):
+        return best
+    return best_layer(model, train(), max_length)

@@ -1,0 +1,77 @@
+"""Training rows for the Trainer: tokens, labels and, for a frozen prefix, its cached output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from layerscope.data import Examples
+from layerscope.extraction.encode import Item
+from layerscope.extraction.forward import padded
+from layerscope.extraction.loop import Loop
+from layerscope.extraction.reading import Reading
+from layerscope.models import Model
+from layerscope.tuning.freezing import CHOICES, INDEX, STATES
+from layerscope.tuning.prefix import PrefixCache
+
+
+class TextRows(Dataset):
+    """One entry per text: its tokens (one item per choice), its label, and its states at the frozen layer if cached."""
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        max_length: int,
+        cache: PrefixCache | None = None,
+        first_row: int | None = None,
+    ) -> None:
+        self.items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
+        counts = [1] * len(examples) if examples.choices is None else [len(c) for c in examples.choices]
+        ends = np.cumsum(counts)
+        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        assert examples.labels is not None
+        self.labels = examples.labels
+        self.cache = cache
+        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+
+
+class Collate:
+    """Entries -> padded tensors, as the network takes them."""
+
+    def __init__(self, model: Model, regression: bool, accepted: set[str]) -> None:
+        self._pad = model.network.config.pad_token_id
+        self._left = model.anatomy.reads_last_position
+        self._choice = model.multiple_choice
+        self._regression = regression
+        self._accepted = accepted
+
+    def __call__(self, entries: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        rows: TextRows = entries[0]["rows"]
+        most = max(len(entry["items"]) for entry in entries)
+        # Texts with fewer choices repeat their first one; CHOICES says which are real.
+        places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
+        items: list[Item] = [rows.items[p] for p in places]
+        batch = {k: v for k, v in padded(items, self._pad, self._left).items() if k in self._accepted}
+        if rows.cache is not None and rows.first_row is not None:
+            batch[INDEX] = rows.cache.index(places, self._left) + rows.first_row
+        elif rows.cache is not None:
+            batch[STATES] = rows.cache.batch(places, self._left)
+        if self._choice:
+            batch = {k: v if k in (STATES, INDEX) else v.view(len(entries), most, -1) for k, v in batch.items()}
+            real = torch.tensor([[c < len(e["items"]) for c in range(most)] for e in entries])
+            batch |= {} if bool(real.all()) else {CHOICES: real}
+        kind = torch.float32 if self._regression else torch.int64
+        batch["labels"] = torch.tensor([entry["label"] for entry in entries], dtype=kind)
+        return batch

@@ -1,0 +1,203 @@
+"""`ls.tune`: a plan, everything checked before the work, and the trainings that it asks for, each an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from layerscope.data import task as open_task
+from layerscope.errors import InputError, check_seed, log
+from layerscope.models import load
+from layerscope.store import check_free, produce_all
+from layerscope.team import Team
+from layerscope.tuning.costs import Strategies, cost_table
+from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
+from layerscope.tuning.job import RESULT, Lesson, TrainingJob
+from layerscope.tuning.method import Method, method_of
+from layerscope.tuning.parts import needed_best, parts
+from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.training import Training, Trainings
+
+
+@dataclass(eq=False)
+class TuningPlan:
+    """What `tune` was asked for, with everything checked and nothing trained.
+
+    Attributes:
+        lesson: The model, the task, and the rows that are learned from and scored.
+        strategy: The strategy in numbers.
+        asked: The strategy as it was asked for.
+        method: The method with its size.
+        hyperparameters: As they are trained with, perhaps with several learning rates.
+    """
+
+    lesson: Lesson
+    strategy: Strategy
+    asked: str
+    method: Method
+    hyperparameters: Hyperparameters
+
+    @property
+    def cost(self) -> Strategies:
+        """What is trained and what that costs, as a table of one row."""
+        return cost_table(self.lesson.model, self.lesson.task, {self.asked: self.strategy}, self.method)
+
+    def jobs(self, seeds: Sequence[int]) -> list[TrainingJob]:
+        """One job for every seed and, within it, every learning rate."""
+        return [
+            TrainingJob(
+                self.lesson,
+                self.strategy,
+                self.method,
+                self.hyperparameters.model_copy(update={"learning_rate": rate}),
+                seed,
+            )
+            for seed in seeds
+            for rate in self.hyperparameters.rates
+        ]
+
+    def produce(self, seeds: Sequence[int] = (0,)) -> Trainings:
+        """The trainings with these seeds, from the store where they are there."""
+        return produce_plans([self], seeds)[0]
+
+
+def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int]) -> list[Trainings]:
+    """The trainings of several plans, every one kept as soon as it is done; of several learning rates the best."""
+    chosen = check_seeds(seeds)
+    jobs = [plan.jobs(chosen) for plan in plans]
+    paths = iter(produce_all([job for own in jobs for job in own], Team.current()))
+    produced = []
+    for plan, own in zip(plans, jobs, strict=True):
+        tried = len(plan.hyperparameters.rates)
+        trainings = [Training(job, next(paths), tried) for job in own]
+        sweeps = [trainings[k : k + tried] for k in range(0, len(trainings), tried)]
+        produced.append(Trainings([_best(sweep) for sweep in sweeps]))
+    return produced
+
+
+def _best(sweep: Sequence[Training]) -> Training:
+    """Of trainings with several learning rates the best on validation."""
+    best = max(sweep, key=lambda training: -np.inf if np.isnan(training.score) else training.score)
+    if len(sweep) > 1:
+        log.info("Of %d learning rates %g is the best on validation.", len(sweep), best.job.hyperparameters.rates[0])
+    return best
+
+
+def check_seeds(seeds: Sequence[int]) -> list[int]:
+    """The seeds, if there are any and each can be used."""
+    if not seeds:
+        raise InputError("seeds is empty; at least one is needed.")
+    return [check_seed(seed) for seed in seeds]
+
+
+def folders_for(out: str | Path, seeds: Sequence[int] | None = None) -> list[Path]:
+    """Where trainings are copied to, after checking that they can be: `out`, or for several seeds folders in it."""
+    folders = [Path(out)] if seeds is None else [Path(out) / f"seed-{seed}" for seed in seeds]
+    for folder in folders:
+        check_free(folder, RESULT)
+    return folders
+
+
+def plan_tuning(
+    model: Any,
+    task: Any,
+    *,
+    strategy: str | Strategy = "full",
+    method: str | Method = "finetune",
+    preset: str | None = None,
+    best: int | None = None,
+    size: int | None = None,
+    metric: str | None = None,
+    **options: Any,
+) -> TuningPlan:
+    """The plan of what `tune` takes: everything is checked, and nothing is trained.
+
+    l* is looked for in the training rows where the strategy needs it and `best` is not given.
+
+    Args:
+        model: A model argument.
+        task: A task argument.
+        strategy: As in `tune`, and so are the others.
+        method: The method's name, or a Method.
+        preset: A paper's hyperparameters.
+        best: l*.
+        size: The method's size.
+        metric: The metric, where it is not the task's own.
+        **options: Hyperparameters that differ from the preset's; those that are None are not given.
+
+    Returns:
+        The plan: `.cost` is what it trains, as a table of one row, and `.produce(seeds)` trains.
+    """
+    opened, data = load(model), open_task(task).with_metric(metric)
+    parsed, chosen = Strategy.parse(strategy), method_of(method, size)
+    settings = hyperparameters(preset, parsed, chosen, **options)
+    lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit))
+    best = needed_best(opened, [parsed], best, lambda: lesson.train, settings.max_length)
+    resolved = parsed.resolve(opened.depth, best)
+    chosen.check(opened, resolved)
+    return TuningPlan(lesson, resolved, str(strategy), chosen, settings)
+
+
+@overload
+def tune(model: Any, task: Any, *, seeds: Sequence[int], **options: Any) -> Trainings: ...
+@overload
+def tune(model: Any, task: Any, *, seeds: None = None, **options: Any) -> Training: ...
+def tune(
+    model: Any,
+    task: Any,
+    *,
+    strategy: str | Strategy = "full",
+    method: str | Method = "finetune",
+    preset: str | None = None,
+    seed: int = 0,
+    seeds: Sequence[int] | None = None,
+    best: int | None = None,
+    size: int | None = None,
+    metric: str | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> Training | Trainings:
+    """Train a model on a task's train split under a strategy, scored on validation after every epoch; the best is kept.
+
+    Every training is kept in the store, so the same call comes back at once, and an interrupted one goes on.
+
+    Args:
+        model: A folder, a hub id, a Model or a transformers model.
+        task: A task's name, a Task, or what `ls.task` takes. Of a single split a fifth is held out and scored.
+        strategy: Which blocks are tuned and where the head sits: `(bottom, top, head)` with numbers, L and l*, or full,
+            head-only, top-3, freeze-bottom-6, freeze-top-4.
+        method: The name of a method: finetune, adapter, lora, prefix.
+        preset: phang2021, wu2020 or xie2022: the papers' hyperparameters.
+        seed: Decides the new head, the order of rows and dropout.
+        seeds: Several seeds, for one training with each.
+        best: l*, where the strategy needs it; not given, it is the layer of the least nu (`ls.specialty`).
+        size: The width of an adapter, the rank of LoRA or the number of virtual tokens.
+        metric: The metric, where it is not the task's own.
+        out: A folder that gets a copy of the result; with several seeds, of each in a folder of its own.
+        **options: Hyperparameters that differ from the preset's: learning_rate (several are all tried, and the best on
+            validation is kept), epochs, max_steps, batch, accumulate, warmup, schedule, weight_decay, adam_epsilon,
+            max_length, bf16, patience, cache, cache_dtype, cache_limit, train_limit, validation_limit.
+
+    Returns:
+        A Training: `.model`, `.score`, `.metric`, `.path`, `.trainable`, `.seconds`; with `seeds` the Trainings.
+
+    Example:
+        >>> import layerscope as ls
+        >>> few = {"train_limit": 64, "validation_limit": 32, "max_length": 32, "max_steps": 2}
+        >>> training = ls.tune("garden:bert-s0", "pydocs", strategy="(l*+1, L, L)", best=2, **few)
+        >>> training.metric, training.cached
+        ('accuracy', True)
+    """
+    chosen = check_seeds([seed] if seeds is None else seeds)
+    about: dict[str, Any] = {"strategy": strategy, "method": method, "preset": preset, "best": best, "size": size}
+    plan = plan_tuning(model, task, **about, metric=metric, **options)
+    folders = [] if out is None else folders_for(out, None if seeds is None else chosen)
+    trainings = plan.produce(chosen)
+    if Team.current().is_main:
+        for training, folder in zip(trainings.trainings, folders, strict=False):
+            training.copy_to(folder)
+    return trainings.trainings[0] if seeds is None else trainings

@@ -1,0 +1,35 @@
+"""Truncation curves with a trained head on every layer."""
+
+import pytest
+from quick import model, rows
+
+import layerscope as ls
+from layerscope.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def task():
+    return ls.task({"train": rows(48, 0), "validation": rows(24, 1)})
+
+
+@pytest.mark.parametrize("mode", ["tuned", "tunedorig"])
+def test_trained_truncation_curves(mode, task):
+    base = model()
+    tuned = ls.load(ls.tune(base, task, epochs=3, batch=8, learning_rate=3e-3).model)
+    extra = {"base": base} if mode == "tunedorig" else {}
+    frame = ls.truncation_curve(tuned, task, mode=mode, epochs=4, learning_rate=1e-2, **extra).frame
+    assert list(frame["layer"]) == [0, 1, 2, 3, 4]
+    if mode == "tuned":
+        untuned = ls.truncation_curve(tuned, task).frame
+        assert frame["score"].iloc[:4].mean() >= untuned["score"].iloc[:4].mean()
+    with pytest.raises(InputError, match="base="):
+        ls.truncation_curve(tuned, task, mode="tunedorig")
+
+
+def test_heads_are_not_scored_on_what_they_learn_from():
+    whole = rows(50, 3)
+    with pytest.raises(InputError, match=r"Heads are trained on one split of .* and scored on another"):
+        ls.truncation_curve(model(kind="classifier"), ls.task(whole), mode="tuned")
+    two = ls.task({"train": whole, "validation": whole[:9]})
+    with pytest.raises(InputError, match="train was to serve for both"):
+        ls.truncation_curve(model(kind="classifier"), two, mode="tuned", split="train")

@@ -1,0 +1,166 @@
+"""evaluate against a plain loop, and the order of labels."""
+
+import numpy as np
+import pandas
+import pytest
+import torch
+import zoo
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+import layerscope as ls
+from layerscope.data import metrics
+from layerscope.errors import DataError, InputError, LayerscopeWarning, ModelError
+from layerscope.evaluation.exam import exam
+from layerscope.models.replay import caches_off
+
+WORDS = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in", "this", "that", "not"]
+
+
+def texts(count=40, seed=0):
+    generator = np.random.default_rng(seed)
+    return [" ".join(generator.choice(WORDS, size=generator.integers(1, 12))) for _ in range(count)]
+
+
+def table(classes=3, **columns):
+    return pandas.DataFrame({"text": texts(), "label": np.arange(40) % classes, **columns})
+
+
+def model(family="bert", kind="classifier", **options):
+    return ls.load(zoo.network(family, kind, **options), tokenizer=zoo.tokenizer(family))
+
+
+@torch.inference_mode()
+def plain(opened, frame):
+    """One text at a time, no padding."""
+    found = []
+    with caches_off(opened.network):
+        for row in frame.itertuples():
+            pair = getattr(row, "pair", None)
+            batch = opened.tokenizer(row.text, pair, return_tensors="pt")
+            found.append(opened.network(**batch).logits[0].numpy())
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("tokens", [8, 60, 10**6])
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_every_family_gives_what_it_gives_one_text_at_a_time(family, tokens):
+    opened, frame = model(family), table(pair=texts(seed=1))
+    found = exam(opened, ls.task(frame, text_pair="pair"), batch_tokens=tokens)
+    np.testing.assert_allclose(found.logits(), plain(opened, frame), rtol=1e-3, atol=1e-4)
+
+
+def test_evaluate_is_the_metric_of_the_predictions():
+    opened, frame = model(), table()
+    assert ls.evaluate(opened, frame) == pytest.approx((plain(opened, frame).argmax(1) == frame["label"]).mean())
+
+
+def test_without_a_padding_token_texts_go_one_by_one():
+    opened = model("gpt2")
+    opened.network.config.pad_token_id = None
+    np.testing.assert_allclose(exam(opened, table()).logits(), plain(opened, table()), rtol=1e-3, atol=1e-4)
+    assert ls.evaluate(ls.truncate(opened, 2), table()) == ls.truncation_curve(opened, table()).frame["score"][2]
+
+
+def named(names):
+    network = zoo.network("bert")
+    network.config.id2label = dict(enumerate(names))
+    return ls.load(network, tokenizer=zoo.tokenizer())
+
+
+def test_classes_are_matched_by_name():
+    frame = table().assign(label=[["no", "maybe so", "yes"][i % 3] for i in range(40)])
+    task = ls.task(frame)
+    assert task.label_names == ("maybe so", "no", "yes")
+    plain_order = exam(named(["LABEL_0", "LABEL_1", "LABEL_2"]), task).logits()
+    permuted = exam(named(["Yes", "MAYBE_SO", "no"]), task).logits()
+    np.testing.assert_array_equal(permuted, plain_order[:, [1, 2, 0]])
+    with pytest.raises(InputError, match="Which is which is not guessed"):
+        exam(named(["up", "down", "yes"]), task)
+
+
+@pytest.mark.parametrize("family", ["bert", "xlnet", "modernbert"])
+def test_multiple_choice_with_varying_numbers_of_choices(family):
+    generator = np.random.default_rng(0)
+    choices = [list(generator.choice(WORDS, size=generator.integers(2, 5))) for _ in range(30)]
+    frame = pandas.DataFrame({"text": texts(30), "options": choices, "label": [i % 2 for i in range(30)]})
+    opened = model(family, "choice")
+    found = exam(opened, ls.task(frame, choices="options", text="text", label="label"), batch_tokens=64)
+    logits = found.logits()
+    with torch.inference_mode(), caches_off(opened.network):
+        for i, (text, options) in enumerate(zip(frame["text"], choices, strict=True)):
+            batch = [opened.tokenizer(text, option, return_tensors="pt") for option in options]
+            expected = [float(opened.network(**{k: v[None] for k, v in one.items()}).logits[0, 0]) for one in batch]
+            np.testing.assert_allclose(logits[i, : len(options)], expected, rtol=1e-3, atol=1e-4)
+            assert np.isneginf(logits[i, len(options) :]).all()
+    assert found.score(logits) == pytest.approx((logits.argmax(1) == frame["label"]).mean())
+
+
+def test_regression():
+    frame = table().assign(label=np.random.default_rng(0).normal(size=40))
+    opened = model(labels=1)
+    predictions = plain(opened, frame)[:, 0]
+    expected = (pearsonr(predictions, frame["label"])[0] + spearmanr(predictions, frame["label"])[0]) / 2
+    assert ls.evaluate(opened, frame) == pytest.approx(expected, abs=1e-4)
+    with torch.no_grad():
+        opened.network.classifier.weight.zero_()
+    with pytest.warns(LayerscopeWarning, match="undefined"):
+        assert np.isnan(ls.evaluate(opened, frame))
+
+
+def test_mistakes_are_sentences():
+    with pytest.raises(ModelError, match="bare encoder"):
+        ls.evaluate(model(kind="encoder"), table())
+    with pytest.raises(DataError, match="no labels"):
+        ls.evaluate(model(), table().drop(columns="label"))
+    with pytest.raises(InputError, match=r"has 2 classes, and the head of .* has 3 outputs"):
+        ls.evaluate(model(), table(2))
+    with pytest.raises(InputError, match="has no choices"):
+        ls.evaluate(model(kind="choice"), table())
+    with pytest.raises(InputError, match="table has a number as its label"):
+        ls.evaluate(model(), table().assign(label=0.5))
+    several = model()
+    several.network.config.problem_type = "multi_label_classification"
+    with pytest.raises(InputError, match="several labels a text"):
+        ls.evaluate(several, table())
+
+
+def test_outputs_that_are_no_numbers_have_no_score():
+    broken = model()
+    with torch.no_grad():
+        broken.network.bert.encoder.layer[2].output.dense.weight[0] = float("nan")
+    for act in (ls.evaluate, ls.truncation_curve, ls.skip_map):
+        with pytest.raises(ModelError, match="are not finite for some texts of table"):
+            act(broken, table())
+
+
+def test_metrics():
+    generator = np.random.default_rng(0)
+    labels, guesses = generator.integers(0, 2, 50), generator.integers(0, 2, 50)
+    assert metrics.score("accuracy", labels, guesses) == (labels == guesses).mean()
+    assert metrics.score("f1", labels, guesses) == pytest.approx(f1_score(labels, guesses))
+    assert metrics.score("matthews", labels, guesses) == pytest.approx(matthews_corrcoef(labels, guesses))
+    assert metrics.score("f1", labels + guesses, guesses) == pytest.approx(
+        f1_score(labels + guesses, guesses, average="macro", zero_division=0)
+    )
+    common = max(np.bincount(labels)) / 50
+    assert metrics.majority("accuracy", labels) == common
+    assert metrics.majority("matthews", labels) == 0
+    assert np.isnan(metrics.majority("pearson_spearman", labels / 3))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson_spearman"])
+def test_bootstrap_intervals_cover(metric):
+    hits = 0
+    truth = {"accuracy": 0.8, "f1": 0.8, "pearson_spearman": None}[metric]
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        labels = generator.integers(0, 2, 150)
+        guesses = np.where(generator.random(150) < 0.8, labels, 1 - labels)
+        if metric == "pearson_spearman":
+            noise = generator.normal(size=(2, 150))
+            labels, guesses = noise[0], noise[0] + noise[1]
+            truth = (2**-0.5 + 6 / np.pi * np.arcsin(2**-0.5 / 2)) / 2
+        low, high = metrics.bootstrap(metric, labels, guesses, rounds=200, level=0.9, seed=seed)
+        hits += low <= truth <= high
+    assert 0.8 <= hits / 60 <= 0.99

@@ -1,0 +1,240 @@
+"""Other measures of a layer against labels, probes and agreement: against independent forms, and planted cases."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from scipy.stats import linregress, pearsonr, spearmanr
+from sklearn.cross_decomposition import CCA
+from sklearn.linear_model import LogisticRegression
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.probing.label_measures import RidgeCCA
+from layerscope.results import Curve
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Layer 2 of four shows the classes best, layer 0 and 1 hardly, layer 3 less well."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 300)
+    centres = generator.normal(size=(3, 8)) * 4
+    layers = [centres[labels] * share + generator.normal(size=(300, 8)) for share in (0.02, 0.1, 1.0, 0.35)]
+    return ls.Representations.from_arrays(layers, labels)
+
+
+@pytest.mark.parametrize("name", ["specialty", "label_cca", "mutual_information"])
+def test_every_measure_finds_the_planted_layer(name, planted):
+    curve = getattr(ls, name)(planted)
+    assert curve.best == 2
+    assert len(curve.values) == 4
+
+
+def test_numerical_rank_is_the_plain_formula(planted):
+    curve = ls.numerical_rank(planted)
+    for layer in planted.layers:
+        x, ranks = planted[layer].double().numpy(), []
+        for label in range(3):
+            s = np.linalg.svd(x[planted.labels == label], compute_uv=False)
+            ranks.append(np.linalg.norm(s, 1) ** 2 / np.linalg.norm(s) ** 2)
+        assert curve.values[layer] == pytest.approx(np.mean(ranks), rel=1e-5)
+    assert curve.best == 2  # tight classes keep to few directions
+
+
+def test_mutual_information_is_the_plain_formula():
+    """Clusters so far apart that any k-means finds them, and labels that follow them in part."""
+    generator = np.random.default_rng(1)
+    clusters = generator.integers(0, 3, 200)
+    labels = np.where(generator.random(200) < 0.6, clusters, generator.integers(0, 3, 200))
+    x = np.eye(3)[clusters] * 50 + generator.normal(size=(200, 3))
+    curve = ls.mutual_information(ls.Representations.from_arrays([x], labels))
+    scores = []
+    for part in np.array_split(np.random.default_rng(0).permutation(200), 10):
+        joint = np.zeros((3, 3))
+        np.add.at(joint, (clusters[part], labels[part]), 1 / len(part))
+        one, two = joint.sum(axis=1), joint.sum(axis=0)
+        shared = sum(p * np.log(p / one[i] / two[j]) for (i, j), p in np.ndenumerate(joint) if p)
+        entropy = [-sum(p * np.log(p) for p in side if p) for side in (one, two)]
+        scores.append(shared / np.mean(entropy))
+    assert curve.values[0] == pytest.approx(np.mean(scores), rel=1e-6)
+
+
+def test_nuclear_norm(planted):
+    expected = [np.linalg.norm(planted[layer].double().numpy(), "nuc") for layer in planted.layers]
+    np.testing.assert_allclose(ls.nuclear_norm(planted).values, expected, rtol=1e-5)
+
+
+def test_directions_are_those_of_an_independent_cca(planted):
+    import torch
+
+    x = planted[2].double()
+    y = torch.from_numpy(np.eye(3)[planted.labels][:, :2])
+    cca = RidgeCCA(x, y)
+    a, b = cca.directions(1e-9, 1e-9)
+    u, v = ((x - cca.means[0]) @ a).numpy(), ((y - cca.means[1]) @ b).numpy()
+    other = CCA(2, max_iter=5000, tol=1e-12).fit_transform(x.numpy(), y.numpy())
+    for k in range(2):
+        expected = abs(np.corrcoef(other[0][:, k], other[1][:, k])[0, 1])
+        assert abs(np.corrcoef(u[:, k], v[:, k])[0, 1]) == pytest.approx(expected, abs=1e-3)
+
+
+def test_label_cca_takes_numbers(planted):
+    numbers = planted.with_labels(planted[2][:, 0].double().numpy() + 0.25)
+    assert ls.label_cca(numbers).best == 2
+    assert ls.label_cca(numbers).values[2] == pytest.approx(1.0, abs=0.01)
+    with pytest.raises(InputError, match="labels are numbers"):
+        ls.numerical_rank(numbers)
+    with pytest.raises(InputError, match="at least 50 rows"):
+        ls.label_cca(planted.select(rows=slice(30)))
+
+
+def test_names_of_classes_do_not_matter(planted):
+    other = planted.with_labels(np.asarray([7, 0, 3])[planted.labels])
+    for name in ("label_cca", "mutual_information", "numerical_rank"):
+        np.testing.assert_allclose(getattr(ls, name)(other).values, getattr(ls, name)(planted).values, atol=1e-6)
+
+
+def test_what_does_not_vary_has_no_value(planted):
+    constant = ls.Representations.from_arrays([planted[2], np.ones((300, 4))], planted.labels)
+    one = planted.with_labels(np.zeros(300, int))
+    for name in ("label_cca", "mutual_information"):
+        values = getattr(ls, name)(constant).values
+        assert not np.isnan(values[0])
+        assert np.isnan(values[1])
+        with pytest.raises(InputError, match="1 class only"):
+            getattr(ls, name)(one)
+        with pytest.raises(InputError, match="at least 100 rows for 10 folds and intervals"):
+            getattr(ls, name)(planted.select(rows=slice(60)), ci=0.9)
+        with pytest.raises(InputError, match="folds is 2"):
+            getattr(ls, name)(planted, folds=2)
+        with pytest.raises(InputError, match="subsamples is 0"):
+            getattr(ls, name)(planted, ci=0.9, subsamples=0)
+
+
+def test_a_ridge_is_that_of_the_textbook(planted):
+    import torch
+
+    x, y = planted[2].double(), torch.from_numpy(np.eye(3)[planted.labels])
+    cca = RidgeCCA(x, y)
+    a, _ = cca.directions(0.1, 0.01)
+    centred = [side - side.mean(dim=0) for side in (x, y)]
+    cov = [(side.T @ side / len(x)).numpy() for side in centred]
+    ridged = [c + share * np.diag(c).mean() * np.eye(len(c)) for c, share in zip(cov, (0.1, 0.01), strict=True)]
+    cross = (centred[0].T @ centred[1] / len(x)).numpy()
+    values, vectors = np.linalg.eig(np.linalg.solve(ridged[0], cross) @ np.linalg.solve(ridged[1], cross.T))
+    first = vectors[:, values.real.argmax()].real
+    cosine = abs(first @ a[:, 0].numpy()) / np.linalg.norm(first) / np.linalg.norm(a[:, 0])
+    assert cosine == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["label_cca", "mutual_information", "numerical_rank", "nuclear_norm"])
+def test_every_measure_has_intervals_and_wins(name, planted):
+    curve = getattr(ls, name)(planted, ci=0.9)
+    assert (curve.low <= curve.values).all()
+    assert (curve.values <= curve.high).all()
+    assert (curve.high > curve.low)[:2].all()
+    if name == "nuclear_norm":
+        assert curve.wins is None  # it points to no layer
+        assert ((curve.high - curve.low) < 0.2 * curve.values).all()  # halves count for as many rows as the whole
+    else:
+        assert curve.wins[2] > 0.5
+        assert curve.wins.sum() == pytest.approx(1.0)
+    with pytest.raises(InputError, match="between 0 and 1"):
+        getattr(ls, name)(planted, ci=95)
+
+
+def test_probes_have_intervals_and_wins(planted):
+    train, validation = halves(planted)
+    curve = ls.probe(train, validation, ci=0.95, subsamples=6)
+    assert curve.wins[2] == 1.0
+    assert (curve.low <= curve.values).all()
+    assert curve.high[1] > curve.low[1]
+
+
+def halves(reps):
+    return reps.select(rows=slice(200)), reps.select(rows=slice(200, None))
+
+
+def test_the_choices_of_a_text_stay_in_one_half():
+    from layerscope.extraction.rows import Rows
+    from layerscope.probing.labelled import halves
+
+    rows = Rows("t", "train", "", np.repeat(np.arange(10), 3), np.tile(np.arange(3), 10))
+    reps = ls.Representations({0: torch.zeros(30, 2)}, rows, np.repeat(np.arange(10) % 2, 3))
+    one, two = halves(reps)
+    assert (len(one), len(two)) == (15, 15)
+    assert not set(one.rows.row) & set(two.rows.row)
+
+
+def test_linear_probes(planted):
+    train, validation = halves(planted)
+    curve = ls.probe(train, validation)
+    assert curve.best == 2
+    x, y = train[2].numpy(), validation[2].numpy()
+    plain = LogisticRegression(max_iter=500).fit(x, train.labels).score(y, validation.labels)
+    assert curve.values[2] == pytest.approx(plain, abs=0.03)
+    numbers = planted.with_labels(planted[1][:, 0].double().numpy())
+    assert ls.probe(*halves(numbers)).values[1] == pytest.approx(1.0, abs=0.01)
+    constant = ls.Representations.from_arrays([np.ones((300, 4)), planted[2]], planted.labels)
+    assert math.isnan(ls.probe(*halves(constant)).values[0])
+
+
+def test_head_probes():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 120)
+    centres = generator.normal(size=(3, 32)) * 2
+    layers = [centres[labels] * share + generator.normal(size=(120, 32)) for share in (0.0, 0.05, 1.0, 0.3, 0.1)]
+    reps = ls.Representations.from_arrays(layers, [["c", "a", "b"][k] for k in labels])
+    train, validation = reps.select(rows=slice(80)), reps.select(rows=slice(80, None))
+    base = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    curve = ls.probe(train, validation, kind="head", model=base, epochs=10, learning_rate=1e-2)
+    assert curve.best == 2
+    assert curve.values[2] > 0.9 > curve.values[0]
+    with pytest.raises(InputError, match="say which model"):
+        ls.probe(train, validation, kind="head")
+
+
+def test_agreement_is_that_of_scipy():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=13)
+    y = -2 * x + generator.normal(size=13)
+    one, two = (Curve(name, ["m"] * 13, list(range(13)), values) for name, values in (("nu", x), ("score", y)))
+    found = ls.agreement(one, two)
+    assert found["n"] == 12  # layer 0 is left out
+    assert found["pearson"] == pytest.approx(pearsonr(x[1:], y[1:])[0])
+    assert found["spearman"] == pytest.approx(spearmanr(x[1:], y[1:])[0])
+    assert found["slope"] == pytest.approx(linregress(x[1:], y[1:]).slope)
+    assert found["r2"] == pytest.approx(found["pearson"] ** 2)
+    for name, (low, high) in found["intervals"].items():
+        assert low <= found[name] <= high
+    with pytest.raises(InputError, match="at least 3 common layers"):
+        ls.agreement(one, Curve("s", ["m"], [5], np.ones(1)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_rare_class_is_no_reason_to_warn(planted):
+    train, validation = halves(planted)
+    labels = np.array(train.labels)
+    labels[0] = labels.max() + 1
+    assert np.isfinite(ls.probe(train.with_labels(labels), validation).values).all()
+
+
+def test_mistakes_are_sentences(planted):
+    train, validation = halves(planted)
+    with pytest.raises(InputError, match="no kind of probe 'tree'"):
+        ls.probe(train, validation, kind="tree")
+    with pytest.raises(InputError, match="no metric 'auc'"):
+        ls.probe(train, validation, metric="auc")
+    with pytest.raises(InputError, match="1 class only"):
+        ls.probe(train.with_labels(np.zeros(200, int)), validation)
+    with pytest.raises(InputError, match=r"no class has 3 rows; give more of them, or leave probes out"):
+        ls.probe(train.with_labels(np.arange(200)), validation)
+    with pytest.raises(InputError, match="the other numbers"):
+        ls.probe(train, validation.with_labels(np.linspace(0, 1, 100)))
+    with pytest.raises(InputError, match="layers differ"):
+        ls.probe(train, validation.select(layers=[1, 2]))
+    with pytest.raises(InputError, match="has none"):
+        ls.probe(train, ls.Representations.from_arrays([np.ones((5, 8))] * 4))

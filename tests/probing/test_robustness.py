@@ -1,0 +1,82 @@
+"""Resampled training sets: the right rows of the right classes, and nu that holds up where the plain form does not."""
+
+import numpy as np
+import pandas
+import pytest
+import zoo
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.probing.robustness import resampled
+from layerscope.results import Curve
+
+
+@pytest.fixture(scope="module")
+def reps():
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 400)
+    centres = generator.normal(size=(3, 5)) * np.asarray([[1], [2], [3]])
+    spread = np.asarray([0.5, 1.0, 3.0])[labels][:, None]  # classes of different width: their shares matter
+    layers = [centres[labels] + spread * (1 + k) * generator.normal(size=(1200, 5)) for k in range(4)]
+    return ls.Representations.from_arrays(layers, labels)
+
+
+def test_resampled_rows(reps):
+    part = resampled(reps, [10, 20, 400], seed=1)
+    assert np.bincount(part.labels).tolist() == [10, 20, 400]
+    assert len(set(part.rows.row.tolist())) == 430
+    with pytest.raises(InputError, match="401 rows of class 2 were asked for; there are 400"):
+        resampled(reps, [1, 1, 401])
+    named = ls.task(pandas.DataFrame({"text": ["a", "b", "c"], "label": ["file", "list", "list"]}))
+    rows = ls.extract(ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer()), named, pool="mean")
+    with pytest.raises(InputError, match=r"3 rows of class list were asked for; there are 2. .* take more texts"):
+        resampled(rows, [1, 3])
+
+
+def test_equal_class_weights_hold_up_under_imbalance(reps):
+    frame = ls.imbalance(reps, (1 / 3, 0.1, 0.05)).frame
+    nu = frame.pivot_table(index="layer", columns="setting", values=["nu", "nu_rows"])
+    change = {
+        name: (nu[name] / nu[name]["p = 0.333333"].to_numpy()[:, None]).sub(1).abs().max().max()
+        for name in ("nu", "nu_rows")
+    }
+    assert change["nu"] < change["nu_rows"]
+    assert change["nu"] < 0.35
+    assert set(frame.columns) >= {"setting", "layer", "nu", "nu_rows", "zeta", "rho"}
+
+
+def test_pools_and_tuned_models(tmp_path):
+    """A base and another model, each under two pools: nu and probes of every layer, and how they go together."""
+    texts = [f"{word} {k}" for k in range(40) for word in ("file", "list")]
+    frame = pandas.DataFrame({"text": texts, "label": ["file", "list"] * 40})
+    data = ls.task({"train": frame, "validation": frame[:30]})
+    models = {
+        name: ls.load(zoo.network("bert", "encoder", seed=seed), tokenizer=zoo.tokenizer())
+        for seed, name in enumerate(("base", "tuned"))
+    }
+    result = ls.specialty_study(models, data)
+    study = result.frame
+    assert study["setting"].unique().tolist() == ["base, mean", "base, cls", "tuned, mean", "tuned, cls"]
+    part = study[study["setting"] == "tuned, mean"]
+    train = ls.extract(models["tuned"], data, split="train", pool="mean")
+    nu, probe = ls.specialty(train), ls.probe(train, ls.extract(models["tuned"], data, pool="mean"))
+    np.testing.assert_allclose(part["nu"], nu.values)
+    np.testing.assert_allclose(part["score"], probe.values)
+    np.testing.assert_equal(part["rho"].iloc[0], ls.agreement(nu, probe)["pearson"])
+    assert np.isnan(study[(study["setting"] == "base, cls") & (study["layer"] == 0)]["nu"]).all()
+    result.plot(tmp_path / "pools.svg")
+    assert "base, cls" in (tmp_path / "pools.svg").read_text(encoding="utf-8")
+
+
+def test_scarcity(reps, tmp_path):
+    probe = Curve("accuracy", ["m"] * 4, [0, 1, 2, 3], np.asarray([0.9, 0.8, 0.6, 0.5]))
+    result = ls.scarcity(reps, (1200, 300, 60), probe=probe)
+    frame = result.frame
+    assert frame.groupby("setting", sort=False)["n"].first().tolist() == [1200, 300, 60]
+    assert (frame[frame["n"] >= 300]["rho"] > 0.9).all()  # with 60 rows nu is not to be trusted
+    result.plot(tmp_path / "scarcity.png")
+    assert (tmp_path / "scarcity.png").stat().st_size > 1000
+    with pytest.raises(InputError, match="there are 400"):
+        ls.scarcity(reps, (6000,))
+    with pytest.raises(InputError, match="A share is 2"):
+        ls.imbalance(reps, (2,))

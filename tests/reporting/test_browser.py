@@ -1,0 +1,238 @@
+"""The report in a real browser: Chromium, where there is one."""
+
+import os
+import shutil
+import time
+
+import gallery
+import pytest
+
+import layerscope as ls
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the dev extra)")
+expect = sync_api.expect  # waits: a browser draws when it finds the time
+expect.set_options(timeout=30_000)
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_api.sync_playwright() as playwright:
+        try:
+            found = playwright.chromium.launch(executable_path=path, args=QUIET)
+        except sync_api.Error as error:
+            where = path or "neither on the PATH, nor in CHROMIUM, nor playwright's own"
+            pytest.skip(f"there is no Chromium that starts ({where}): {str(error).splitlines()[0]}")
+        yield found
+        found.close()
+
+
+class Visit:
+    """An opened report, with everything that went wrong on it."""
+
+    def __init__(self, browser, path, **options):
+        self.faults, self.requests = [], []
+        self.page = browser.new_page(**options)
+        self.page.on("console", lambda said: self.faults.append(f"{said.type}: {said.text}"))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.address = path.resolve().as_uri()
+        self.page.goto(self.address)
+
+    def check(self):
+        """Nothing was said on the console, nothing popped up, and no request left the file."""
+        assert self.faults == []
+        assert all(url == self.address or url.startswith("data:") for url in self.requests)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    records = [gallery.every_kind("base"), gallery.every_kind(gallery.SCRIPT)]
+    return ls.report(records, tmp_path_factory.mktemp("report") / "report.html")
+
+
+@pytest.fixture
+def visit(browser, report):
+    found = Visit(browser, report, viewport={"width": 1300, "height": 900}, color_scheme="light")
+    expect(found.page.locator("#record-1 svg.map")).to_have_count(1)
+    yield found
+    found.check()
+    found.page.close()
+
+
+def test_every_figure_draws(visit):
+    page = visit.page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws what was not in view
+    assert page.locator("[data-lazy]").count() == 0
+    for kind, mark in (
+        ("heatmap", "path.cells"),
+        ("heatmap", "path.undefined"),
+        ("curve", "path.line"),
+        ("box", "rect.box"),
+        ("bars", "rect.bar"),
+        ("scatter", ".point"),
+    ):
+        assert page.locator(f".card[data-kind={kind}] .plot svg {mark}").count() >= 2, (kind, mark)
+    colours = page.locator("#record-1 path.cells").evaluate_all("nodes => nodes.map(n => n.getAttribute('fill'))")
+    assert len(set(colours)) > 10
+
+
+def test_far_figures_wait(visit):
+    assert visit.page.locator("#record-2 .card[data-kind=scatter] .plot svg").count() == 0
+    visit.page.locator("#record-2 .card[data-kind=scatter]").scroll_into_view_if_needed()
+    visit.page.wait_for_selector("#record-2 .card[data-kind=scatter] .plot svg")
+
+
+def test_hovering_tells_models_layers_value_interval_and_n(visit):
+    page = visit.page
+    figure = gallery.heatmap(("base", "tuned"))
+    svg = page.locator("#record-1 svg.map")
+    frame = svg.bounding_box()
+    cells = svg.locator("path.cells").evaluate_all(
+        "nodes => nodes.flatMap(n => [...n.getAttribute('d').matchAll(/M([\\d.]+) ([\\d.]+)h([\\d.]+)/g)]"
+        ".map(m => m.slice(1).map(Number)))"
+    )
+    left, top, size = min(c[0] for c in cells), min(c[1] for c in cells), cells[0][2]
+    # the top left defined cell: the last row (tuned, layer 6) and column 1 (base, layer 1)
+    page.mouse.move(frame["x"] + left + size / 2, frame["y"] + top + size / 2)
+    for told in (
+        "tuned · layer 6",
+        "base · layer 1",
+        f"cka {figure.values[13, 1]:.4g}",
+        f"[{figure.low[13, 1]:.4g}, {figure.high[13, 1]:.4g}]",
+        "n = 872",
+    ):
+        expect(page.locator("#tip")).to_contain_text(told)
+    page.mouse.move(frame["x"] + left - size / 2, frame["y"] + top + size / 2)  # layer 0
+    for told in ("undefined", "every row is the same"):
+        expect(page.locator("#tip")).to_contain_text(told)
+
+
+def test_measures_and_pairs_switch(visit):
+    page = visit.page
+    card = page.locator("#record-1-figure-1")
+    drawn = "nodes => nodes.map(n => n.getAttribute('fill') + n.getAttribute('d')).join()"
+    before = card.locator("path.cells").evaluate_all(drawn)
+    card.locator("select[data-facet=measure]").select_option("svcca")
+    assert card.locator("path.cells").evaluate_all(drawn) != before
+    assert card.locator("svg.map").get_attribute("aria-label").startswith("Similarity of layers: svcca")
+    assert card.locator("svg.map path.undefined").get_attribute("d").count("M") == 14 * 14 - 12 * 12
+    card.locator("select[data-pair]").select_option(label="tuned \u2013 base")
+    assert card.locator("svg.map path.undefined").get_attribute("d").count("M") == 7 * 7 - 6 * 6
+    assert "layer of tuned" in card.locator("svg.map").text_content()
+    card.locator("select[data-facet=measure]").select_option("cka")
+    assert card.locator("select[data-pair]").input_value() == "1,0"  # the pair stays chosen
+
+
+def test_it_works_by_keyboard(visit):
+    page = visit.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "jump"
+    svg = page.locator("#record-1 svg.map")
+    svg.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowUp"):
+        page.keyboard.press(key)
+    for place in ("#tip", "#said"):
+        expect(page.locator(place)).to_contain_text("base · layer 1")
+    page.mouse.wheel(0, 40)
+    page.wait_for_function("scrollY > 0")
+    assert page.locator("#tip").is_visible()  # it goes along
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
+    reached = set()
+    page.locator("#theme").focus()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.tagName.toLowerCase()"))
+    assert {"select", "input", "svg", "button", "summary", "a"} <= reached
+
+
+def test_tables_sort(visit):
+    page = visit.page
+    table = page.locator("#record-1 .card[data-kind=table] table")
+    column = "rows => rows.map(r => r.cells[2].textContent)"
+    button = table.get_by_role("button", name="n", exact=True)
+    button.click()
+    assert table.locator("tbody tr").evaluate_all(column) == ["12", "1\u2009200"]
+    button.click()
+    expect(table.locator("th[aria-sort=descending]")).to_have_count(1)
+    assert table.locator("tbody tr").evaluate_all(column) == ["1\u2009200", "12"]
+    page.locator("#record-1-figure-1 .numbers summary").click()
+    expect(page.locator("#record-1-figure-1 .numbers tbody tr")).to_have_count(14 * 14)
+    page.locator("#record-1-figure-1 select[data-pair]").select_option("0,1")
+    expect(page.locator("#record-1-figure-1 .numbers tbody tr")).to_have_count(7 * 7)
+
+
+def test_series_can_be_hidden(visit):
+    card = visit.page.locator("#record-1 .card[data-kind=curve]")
+    card.scroll_into_view_if_needed()
+    expect(card.locator("path.line")).to_have_count(2)
+    card.get_by_role("button", name="other").click()
+    expect(card.locator("path.line")).to_have_count(1)
+
+
+def test_a_script_in_a_name_stays_text(visit):
+    page = visit.page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for box in page.locator("#record-2 .numbers summary").all():
+        box.click()
+    for svg in page.locator("#record-2 .plot svg").all():
+        svg.focus()
+        page.keyboard.press("ArrowRight")
+    assert page.locator("#record-2-title").inner_text() == f"A record of {gallery.SCRIPT}"
+    assert page.locator("main script:not([type='application/json'])").count() == 0
+    assert f"{gallery.SCRIPT} \u2013 tuned" in page.locator("#record-2 select[data-pair]").inner_text()
+
+
+def test_light_dark_and_a_phone(browser, report):
+    for scheme in ("light", "dark"):
+        visit = Visit(browser, report, viewport={"width": 375, "height": 700}, color_scheme=scheme)
+        page = visit.page
+        ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]"
+        assert (page.evaluate(ground) < 128) == (scheme == "dark")
+        page.locator("#theme").click()
+        assert (page.evaluate(ground) < 128) == (scheme == "light")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375  # nothing sticks out sideways
+        widths = page.locator(".plot svg").evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().width)")
+        assert max(widths) <= 375
+        visit.check()
+        page.close()
+
+
+def test_next_to_nothing_is_drawn_without_a_fault(browser, tmp_path):
+    visit = Visit(browser, ls.report(gallery.degenerate(), tmp_path / "r.html"), viewport={"width": 900, "height": 700})
+    visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert visit.page.locator("[data-lazy]").count() == 0
+    for svg in visit.page.locator(".plot svg").all():
+        svg.focus()
+        for key in ("ArrowRight", "ArrowUp", "End"):
+            visit.page.keyboard.press(key)
+        assert "NaN" not in svg.evaluate("node => node.outerHTML")
+        assert "Infinity" not in svg.evaluate("node => node.outerHTML")
+    visit.check()
+
+
+def test_a_large_report_is_interactive_in_two_seconds(browser, tmp_path):
+    path = ls.report(gallery.large(), tmp_path / "large.html")
+    assert path.stat().st_size < 15e6
+    for _ in range(8):  # other tests run beside this one: once is enough
+        started = time.perf_counter()
+        visit = Visit(browser, path, viewport={"width": 1300, "height": 900})
+        card = visit.page.locator("#record-1-figure-1")
+        card.locator("select[data-facet=picture]").select_option("FT-FT")
+        card.locator("svg.map").hover()
+        expect(visit.page.locator("#tip")).to_contain_text("n = 872")
+        taken = time.perf_counter() - started
+        if taken < 2.0:
+            break
+        visit.page.close()
+    else:
+        pytest.fail(f"the page was interactive after {taken:.1f} s, in none of eight tries within two")
+    visit.page.locator("#record-12-figure-4").scroll_into_view_if_needed()
+    visit.page.wait_for_selector("#record-12-figure-4 svg.map")
+    visit.check()

@@ -1,0 +1,100 @@
+"""Intervals cover the truth as often as they say; the baseline shows what chance gives."""
+
+import numpy as np
+import pytest
+import zoo
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.extraction.rows import Rows
+from layerscope.similarity.planning import Plan
+from layerscope.store import Store
+
+
+def pair(n, seed, words=1):
+    """Two linear views of one hidden state; with `words`, that many rows of a text share it."""
+    generator = np.random.default_rng(seed)
+    mix = np.random.default_rng(99).normal(size=(2, 3, 4))
+    hidden = np.repeat(generator.normal(size=(n // words, 3)), words, axis=0)
+    x, y = (hidden @ m + 0.7 * generator.normal(size=(n, 4)) for m in mix)
+    rows = Rows("t", "all", "f", np.repeat(np.arange(n // words), words), unit=np.tile(np.arange(words), n // words))
+    return [ls.Representations.from_arrays([m], rows=rows) for m in (x, y)]
+
+
+@pytest.mark.parametrize(("name", "words"), [("cka", 1), ("cka_debiased", 4), ("neuron", 1)])
+def test_intervals_cover_the_truth(name, words):
+    truth = ls.compare(*pair(60000, 1234, words), measure=name).values[0, 0]
+    hits, widths = 0, []
+    for seed in range(60):
+        sim = ls.compare(*pair(400, seed, words), measure=name, ci=0.9)
+        assert sim.low[0, 0] <= sim.values[0, 0] <= sim.high[0, 0]
+        hits += sim.low[0, 0] <= truth <= sim.high[0, 0]
+        widths.append(sim.high[0, 0] - sim.low[0, 0])
+    assert 0.78 <= hits / 60 <= 1.0
+    assert 0.01 < np.mean(widths) < 0.4
+
+
+def test_rows_of_one_text_stay_together():
+    """Repeating each row four times as the words of a text must not make the interval narrower."""
+    x, y = pair(200, 0)
+    once = ls.compare(x, y, ci=0.95)
+    rows = Rows("t", "all", "f", np.repeat(np.arange(200), 4), unit=np.tile(np.arange(4), 200))
+    four = [ls.Representations.from_arrays([np.repeat(r[0].numpy(), 4, axis=0)], rows=rows) for r in (x, y)]
+    repeated = ls.compare(*four, ci=0.95)
+    assert repeated.high - repeated.low == pytest.approx(once.high - once.low, rel=1e-3)
+
+
+def test_the_baseline_is_what_independent_rows_give():
+    generator = np.random.default_rng(0)
+    x, y = (ls.Representations.from_arrays([generator.normal(size=(60, 80))]) for _ in range(2))
+    found = ls.compare(x, y, measure=["cka", "cka_debiased"], baseline=True)
+    assert found["cka"].values[0, 0] == pytest.approx(found["cka"].baseline[0, 0], abs=0.05)
+    assert found["cka"].baseline[0, 0] > 0.5
+    assert abs(found["cka_debiased"].baseline[0, 0]) < 0.1
+    same = ls.compare(x, baseline=True)
+    assert same.values[0, 0] == pytest.approx(1.0)
+    assert same.baseline[0, 0] < 0.8
+
+
+def test_models_have_intervals_too(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_text("\n".join(f"the file {i} is a list of {i % 7} value s" for i in range(60)) + "\n")
+    a, b = (ls.load(zoo.network("bert", "encoder", seed=s), tokenizer=zoo.tokenizer()) for s in (0, 1))
+    sim = ls.compare(a, b, task=path, pool="words", ci=0.95, baseline=True, limit=50)
+    assert sim.low.shape == sim.baseline.shape == (5, 5)
+    assert set(sim.frame) >= {"low", "high", "baseline"}
+    again = ls.Similarity.load(sim.save(tmp_path / "sim.parquet"))
+    np.testing.assert_array_equal(again.low, sim.low)
+    plain = ls.compare(a, b, task=path, pool="words", limit=50)
+    np.testing.assert_allclose(sim.values, plain.values, atol=1e-5)
+
+
+@pytest.mark.parametrize("words", [1, 4])
+def test_moments_of_groups_give_the_intervals_that_rows_give(words, monkeypatch):
+    names = ["cka", "cka_debiased", "svcca", "mixed"]
+    x, y = pair(400, 3, words)
+    by_group = ls.compare(x, y, measure=names, ci=0.9)
+    monkeypatch.setattr(Plan, "fits_groups", lambda *_: False)
+    by_rows = ls.compare(x, y, measure=names, ci=0.9)
+    for name in names:
+        for part in ("values", "low", "high"):
+            assert getattr(by_group[name], part) == pytest.approx(getattr(by_rows[name], part), abs=1e-5)
+
+
+def test_models_stream_their_intervals_and_store_nothing(tmp_path, home):
+    path = tmp_path / "c.txt"
+    path.write_text("\n".join(f"the file {i} is a list of {i % 7} value s" for i in range(60)) + "\n")
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    streamed = ls.compare(model, task=path, pool="words", ci=0.95)
+    assert not list(Store().entries())
+    stored = ls.compare(ls.extract(model, path, pool="words"), ci=0.95)
+    for part in ("values", "low", "high"):
+        np.testing.assert_allclose(getattr(streamed, part), getattr(stored, part), atol=1e-5)
+
+
+def test_mistakes_are_sentences():
+    x, y = pair(200, 0)
+    with pytest.raises(InputError, match="ci is 95"):
+        ls.compare(x, y, ci=95)
+    with pytest.raises(InputError, match="at least 40 texts"):
+        ls.compare(x.select(rows=slice(30)), y.select(rows=slice(30)), ci=0.9)

@@ -1,0 +1,47 @@
+import json
+
+import pytest
+import torch
+import zoo
+from quick import QUICK, cases, check_what_changes, model
+
+import layerscope as ls
+from layerscope.errors import DataError, ModelError
+from layerscope.tuning.methods.adapter import add_adapters, load_adapters
+
+
+@pytest.mark.parametrize(("family", "strategy"), cases())
+def test_exactly_the_right_parameters_change(family, strategy, task):
+    def expected(inside, _, anatomy):
+        return {n for n in inside if ".adapter." in n or "norm" in n.lower() or "ln_" in n}
+
+    check_what_changes(family, task, strategy, "adapter", 4, expected)
+
+
+def test_adapters_are_small_files_that_load_back(task):
+    training = ls.tune(model(), task, method="adapter", size=4, strategy="(3, 4, 4)", **QUICK)
+    files = {p.name for p in (training.path / "adapter").iterdir()}
+    assert files == {"adapter.json", "adapter.safetensors"}
+    size = (training.path / "adapter" / "adapter.safetensors").stat().st_size
+    assert size < 0.3 * sum(p.numel() * 4 for p in training.model.parameters())
+    assert json.loads((training.path / "adapter" / "adapter.json").read_text())["blocks"] == [3, 4]
+
+
+def test_adapters_of_another_model_are_refused(task, tmp_path):
+    training = ls.tune(model(), task, method="adapter", size=4, strategy="(3, 4, 4)", **QUICK)
+    with pytest.raises(ModelError, match="does not fit"):
+        load_adapters(model("roberta", "classifier"), training.path / "adapter")
+    with pytest.raises(DataError, match="holds no adapter that layerscope saved"):
+        load_adapters(model(kind="classifier"), tmp_path)
+
+
+def test_near_identity_at_the_start():
+    for family in zoo.FAMILIES:
+        opened = model(family, "classifier")
+        inputs = zoo.inputs()
+        with torch.inference_mode():
+            before = opened.network(**inputs).logits
+            add_adapters(opened, [1, 2, 3, 4], 8)
+            after = opened.network(**inputs).logits
+        assert not torch.equal(before, after), family
+        torch.testing.assert_close(after, before, atol=0.1, rtol=0.1)

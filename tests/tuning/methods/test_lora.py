@@ -1,0 +1,31 @@
+import pytest
+import torch
+import zoo
+from quick import QUICK, cases, check_what_changes, model
+
+import layerscope as ls
+from layerscope.evaluation.heads import classifier_of
+from layerscope.models.replay import caches_off
+
+
+@pytest.mark.parametrize(("family", "strategy"), cases())
+def test_exactly_the_right_parameters_change(family, strategy, task):
+    def expected(inside, _, anatomy):
+        return {n for n in inside if n.endswith(tuple(f".{target}.weight" for target in anatomy.lora))}
+
+    check_what_changes(family, task, strategy, "lora", 4, expected)
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_no_part_of_a_head_is_lost_when_lora_is_reloaded(family, task):
+    """peft's adapter on a classifier with another random head answers as the merged checkpoint does."""
+    from peft import PeftModel
+
+    base = model(family)
+    training = ls.tune(base, task, method="lora", size=2, **QUICK)
+    other = classifier_of(base, task, seed=5)
+    again = PeftModel.from_pretrained(other.network, training.path / "adapter").eval()
+    merged = training.model.eval()
+    inputs = zoo.inputs()
+    with torch.inference_mode(), caches_off(merged), caches_off(other.network):
+        torch.testing.assert_close(again(**inputs).logits, merged(**inputs).logits, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,41 @@
+"""The papers' numbers, and changes to them."""
+
+import pytest
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
+from layerscope.tuning.method import method_of
+from layerscope.tuning.registry import METHODS
+
+
+def chosen(strategy, preset, method="finetune", **options):
+    return hyperparameters(preset, ls.Strategy.parse(strategy), method_of(method), **options)
+
+
+def test_presets_hold_the_papers_numbers():
+    assert chosen("full", "phang2021").max_steps == 10_000
+    assert (chosen("full", "wu2020").batch, chosen("full", "wu2020").rates) == (8, (5e-5,))
+    assert chosen("full", "xie2022").rates == (1e-6, 5e-6, 8e-6, 1e-5, 2e-5)
+    assert chosen("(l*+1, L, L)", "xie2022").rates == (1e-6, 3e-6, 1e-5, 3e-5)
+    assert chosen("(1, l*, l*)", "xie2022").rates == (5e-6, 1e-5, 5e-5, 1e-4)
+    assert chosen("(l*-1, l*, L)", "xie2022", "adapter").rates == (3e-5, 1e-4, 3e-4)
+    assert chosen("full", "xie2022", learning_rate=1e-3).rates == (1e-3,)
+    assert chosen("full", "phang2021", epochs=2).max_steps is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_takes_one_of_the_papers_sets_of_rates(method):
+    assert chosen("full", "xie2022", method).rates
+
+
+def test_changes_that_are_none_are_not_given():
+    assert chosen("full", None, epochs=None, batch=4) == Hyperparameters(batch=4)
+    with pytest.raises(InputError, match="max_length is 2"):
+        chosen("full", None, max_length=2)
+
+
+@pytest.mark.parametrize("name", ["cache_limit", "train_limit", "validation_limit"])
+def test_what_does_not_change_the_result_is_in_no_key(name):
+    assert Hyperparameters(**{name: 7}).spec() == Hyperparameters().spec()
+    assert Hyperparameters(batch=7).spec() != Hyperparameters().spec()

@@ -1,0 +1,76 @@
+"""The seam: methods are found by their files, say all that others need to know, and are named nowhere else."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from quick import QUICK, model
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.tuning.method import Method, method_of, possible
+from layerscope.tuning.methods.finetune import Finetune
+from layerscope.tuning.registry import METHODS
+
+ROOM = Path(ls.tuning.__file__).parent if hasattr(ls, "tuning") else Path(ls.__file__).parent / "tuning"
+
+
+def test_every_file_is_a_method_of_its_name():
+    files = {path.stem for path in (ROOM / "methods").glob("*.py")} - {"__init__"}
+    assert set(METHODS) == files == {"finetune", "adapter", "lora", "prefix"}
+    for name in METHODS:
+        assert issubclass(METHODS[name], Method)
+        assert METHODS[name].name == name
+        assert (METHODS[name].default_size is None) == (not METHODS[name].size_is)
+
+
+def test_names_are_listed_without_torch():
+    code = "import sys; from layerscope.tuning.registry import METHODS; print(list(METHODS), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['adapter', 'finetune', 'lora', 'prefix'] False"
+
+
+def test_nothing_outside_a_methods_file_asks_for_its_name():
+    asked = re.compile(r"""\.name (==|!=|in|not in)|== ["'](finetune|adapter|lora|prefix)["']""")
+    for path in ROOM.glob("*.py"):
+        assert not asked.search(path.read_text(encoding="utf-8")), path
+
+
+def test_sizes():
+    assert [method_of(name).size for name in ("finetune", "adapter", "lora", "prefix")] == [None, 256, 8, 16]
+    assert method_of("lora", 3).spec() == {"name": "lora", "size": 3}
+    with pytest.raises(InputError, match="size is 8, and finetune has none; it belongs to adapter, lora and prefix"):
+        method_of("finetune", 8)
+    with pytest.raises(InputError, match="size is 0; the number of virtual tokens must be at least 1"):
+        method_of("prefix", 0)
+
+
+def test_what_cannot_be_is_left_out_with_a_note(caplog):
+    kept = possible(model(), ["full", "(l*+1, L, L)", "head-only"], 4, method_of("lora"))
+    assert {text: str(strategy) for text, strategy in kept.items()} == {"full": "(1, 4, 4)"}
+    assert "(l*+1, L, L) with lora is left out: " in caplog.text
+    assert "head-only with lora is left out: " in caplog.text
+
+
+class Biases(Finetune):
+    """A method that nothing has heard of."""
+
+    name = "biases"
+
+    def _prepare(self, model, strategy, embeddings, seed):
+        network = super()._prepare(model, strategy, embeddings, seed)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and name.endswith("bias"))
+        return network
+
+
+def test_a_new_method_is_one_class(task):
+    """Trained, saved, compared, costed and studied, with the presets' rates."""
+    training = ls.tune(model(), task, strategy="(3, 4, 4)", method=Biases(), **QUICK)
+    cost = ls.training_cost(model(), task, "(3, 4, 4)", Biases()).row
+    assert training.trainable == cost["trainable"] < ls.training_cost(model(), task, "(3, 4, 4)").row["trainable"]
+    assert training.frame["method"].tolist() == ["biases"]
+    study = ls.strategy_study(model(), task, ["(3, 4, 4)"], [Biases()], seeds=(0,), **QUICK)
+    assert study.trainings[0].trainings[0].path == training.path

@@ -1,0 +1,41 @@
+"""The rows that are learned from, those that are scored, and the layer that the first ones point to."""
+
+from types import SimpleNamespace
+
+from quick import model, rows
+
+import layerscope as ls
+from layerscope.tuning import parts
+from layerscope.tuning.tuning import plan_tuning
+
+
+def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
+    whole = rows(50, 3)
+    lesson = plan_tuning(model(), ls.task(whole)).lesson
+    assert (len(lesson.train), len(lesson.validation)) == (40, 10)
+    assert sorted([*lesson.train.rows, *lesson.validation.rows]) == list(range(50))
+    assert "of its 50 rows 10 are held out and scored, and 40 others" in caplog.text
+    again = plan_tuning(model(), ls.task(whole), train_limit=5).lesson
+    assert len(again.train) == 5
+    assert again.validation.rows.tolist() == lesson.validation.rows.tolist()
+
+
+def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch):
+    def streamed(model, train, **_):
+        seen.append(train.rows.tolist())
+        return SimpleNamespace(best=2)
+
+    seen = []
+    monkeypatch.setattr(parts, "streamed", streamed)
+    plan = plan_tuning(model(), ls.task(rows(50, 3)), strategy="(l*, L, L)")
+    assert seen == [plan.lesson.train.rows.tolist()]
+    assert plan.strategy.bottom == 2
+
+
+def test_the_best_layer_is_that_of_the_least_nu(task, caplog):
+    base = model()
+    best = ls.specialty(base, task).best
+    plan = plan_tuning(base, task, strategy="(l*, L, L)")
+    assert plan.strategy.bottom == best
+    assert f"l* is {best}" in caplog.text
+    assert f"({best}, {best}, {best})" in set(ls.strategies(base, task).frame["resolved"])

@@ -1,0 +1,69 @@
+"""Studies: checked before the work, kept training by training, a table and a figure."""
+
+import pytest
+from quick import QUICK, model
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.results import Result
+from layerscope.store import Store, keys_of
+
+STRATEGIES = ["full", "(l*+1, L, L)", "(l*, l*, l*)"]
+
+
+def test_a_study_is_checked_before_anything_is_trained(task):
+    with pytest.raises(InputError, match=r"l\* is 9"):
+        ls.strategy_study(model(), task, best=9, **QUICK)
+    for options, message in (
+        ({"methods": ["magic"]}, "no method 'magic'"),
+        ({"methods": []}, "methods is empty"),
+        ({"strategies": []}, "strategies is empty"),
+        ({"strategies": ["(l*+1, L, L)"]}, "No strategy is left"),
+        ({"seeds": []}, "seeds is empty"),
+        ({"train_limit": 0}, "train_limit is 0"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ls.strategy_study(model(), task, best=4, **{**QUICK, **options})
+    assert not list(Store().entries())
+
+
+def test_a_study_is_a_table_and_a_figure(task, tmp_path, caplog):
+    study = ls.strategy_study(model(), task, STRATEGIES, seeds=(0, 1), best=4, **QUICK)
+    frame = study.frame
+    assert isinstance(study, Result)
+    assert list(frame["strategy"]) == ["full", "(l*, l*, l*)"]  # l* is the top layer: nothing is above it
+    assert "(l*+1, L, L) with finetune is left out: " in caplog.text
+    assert list(frame["tuned_layers"]) == [4, 1]
+    assert (frame["seeds"] == 2).all()
+    assert (frame["inference_seconds"] > 0).all()
+    assert list(frame) == [
+        *("strategy", "resolved", "method", "tuned_layers", "score", "error", "seeds", "tried", "parameters"),
+        *("trainable", "seconds", "seconds_per_epoch", "metric", "inference_seconds"),
+    ]
+    study.plot(tmp_path / "s.png")
+    assert (tmp_path / "s.png").stat().st_size > 1000
+    scatter, table = study.figures()
+    assert [point.label for point in scatter.points] == ["full", "(l*, l*, l*)"]
+    assert table.table["trainable"] == frame["trainable"].tolist()
+    assert str(round(frame["score"].max(), 4)) in study.findings()[0]
+    settings = study.provenance["settings"]
+    assert (settings["seeds"], settings["methods"], settings["epochs"]) == ([0, 1], ["finetune"], 2.0)
+    assert study.save(tmp_path / "study.parquet").is_file()
+
+
+def test_all_keys_of_a_study_are_known_at_once(task):
+    options = {"seeds": (0, 1), "methods": ["finetune", "lora"], "best": 4, "learning_rate": [1e-3, 1e-2], "epochs": 1}
+    keys = keys_of(lambda: ls.strategy_study(model(), task, STRATEGIES, **options))
+    assert len(set(keys)) == 2 * 2 * 2 * 2
+    assert not list(Store().entries())
+
+
+def test_methods_without_a_place_in_a_strategy_are_left_out(task):
+    study = ls.strategy_study(model(), task, ["head-only", "full"], ["finetune", "prefix"], seeds=(0,), **QUICK)
+    assert study.frame[["strategy", "method"]].values.tolist() == [
+        ["head-only", "finetune"],
+        ["full", "finetune"],
+        ["full", "prefix"],
+    ]
+    assert study.frame["inference_seconds"].isna().tolist() == [False, False, True]
+    assert study.frame["error"].isna().all()

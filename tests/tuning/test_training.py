@@ -1,0 +1,64 @@
+"""Trainings as results: their table, their figures, their copies."""
+
+import json
+
+import pytest
+from quick import QUICK, model
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.results import Record, Result, read_record, write_record
+
+
+def test_a_training_is_a_result(task, tmp_path):
+    training = ls.tune(model(), task, strategy="(3, 4, 4)", **QUICK)
+    assert isinstance(training, Result)
+    assert training.name == "training"
+    (row,) = training.frame.to_dict("records")
+    assert (row["strategy"], row["method"], row["score"]) == ("(3, 4, 4)", "finetune", training.score)
+    assert (row["trainable"], row["majority"], row["metric"]) == (training.trainable, training.majority, "accuracy")
+    curve, table = training.figures()
+    assert curve.series[0].y == tuple(entry["score"] for entry in training.epochs)
+    assert dict(curve.references)["most frequent class"] == training.majority
+    assert table.table["best_epoch"] == [training.best_epoch]
+    assert f"{training.score:.4f}" in training.findings()[0]
+    settings = training.provenance["settings"]
+    assert (settings["learning_rate"], settings["seed"], settings["strategy"]) == (1e-2, 0, "(3, 4, 4)")
+    assert training.provenance["data"]["n"] == 48
+    assert "(3, 4, 4)" in repr(training)
+    training.plot(tmp_path / "epochs.png")
+    assert (tmp_path / "epochs.png").stat().st_size > 1000
+    assert training.seconds_per_epoch > 0
+
+
+def test_several_seeds_have_a_mean_and_a_box(task, tmp_path):
+    trainings = ls.tune(model(), task, strategy="head-only", seeds=[0, 1, 2], **QUICK)
+    assert trainings.name == "trainings"
+    assert trainings.frame["seed"].tolist() == [0, 1, 2]
+    box, curve, _ = trainings.figures()
+    assert box.boxes == {"head-only at 4": tuple(trainings.scores)}
+    assert [series.name for series in curve.series] == ["seed 0", "seed 1", "seed 2"]
+    (said,) = trainings.findings()
+    assert said == f"Mean {trainings.mean:.4f}, standard error {trainings.error:.4f} over 3 seeds."
+    assert trainings.provenance["settings"]["seeds"] == [0, 1, 2]
+    folder = write_record(tmp_path / "record", Record.of("tune", "Tuned", {"trainings": trainings}))
+    assert read_record(folder).tables["trainings"]["score"].tolist() == trainings.scores.tolist()
+
+
+def test_one_seed_has_no_error(task):
+    trainings = ls.tune(model(), task, strategy="head-only", seeds=[0], **QUICK)
+    assert trainings.error != trainings.error  # NaN
+    assert trainings.findings() == trainings.trainings[0].findings()
+
+
+def test_a_copy_is_whole_and_overwrites_nothing_else(task, tmp_path):
+    training = ls.tune(model(), task, strategy="head-only", **QUICK)
+    folder = training.copy_to(tmp_path / "copy")
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint", "training.json"]
+    assert json.loads((folder / "training.json").read_text())["score"] == training.score
+    assert ls.evaluate(str(folder / "checkpoint"), task, max_length=128) == pytest.approx(training.score)
+    assert training.copy_to(folder) == folder  # an earlier training is replaced
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("x")
+    with pytest.raises(InputError, match=r"does not hold a training\.json"):
+        training.copy_to(tmp_path / "mine")

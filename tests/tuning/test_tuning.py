@@ -1,0 +1,153 @@
+"""`ls.tune`: what is refused before anything is trained, what is found in the store, what is copied out."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pandas
+import pytest
+import torch
+import zoo
+from quick import QUICK, model, rows
+
+import layerscope as ls
+from layerscope.errors import InputError, ModelError
+from layerscope.store import Store, keys_of
+from layerscope.tuning.tuning import folders_for, plan_tuning
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "magic"}, "no method 'magic'"),
+        ({"preset": "xie2023"}, "Did you mean 'xie2022'"),
+        ({"epoch": 3}, "no training option 'epoch'"),
+        ({"batch": 0}, "training option batch is 0"),
+        ({"metric": "accurracy"}, "Did you mean 'accuracy'"),
+        ({"method": "adapter", "strategy": "head-only"}, "nothing for adapter to sit in"),
+        ({"method": "prefix", "strategy": "(2, 4, 4)"}, "cannot choose blocks"),
+        ({"seeds": []}, "seeds is empty"),
+        ({"seed": -1}, "seed is -1; it must be a whole number from 0"),
+        ({"learning_rate": 0}, "A learning rate is 0; it must be above 0"),
+        ({"learning_rate": [1e-3, float("nan")]}, "A learning rate is nan"),
+        ({"epochs": 1, "max_steps": 2}, "Both epochs and max_steps"),
+        ({"size": 8}, "size is 8, and finetune has none"),
+        ({"method": "lora", "size": 0}, "size is 0; the rank of LoRA must be at least 1"),
+        ({"learning_rate": 1e9, "max_steps": 3}, r"diverged.* a learning rate below 1e\+09"),
+        ({"learning_rate": 1e9, "max_steps": 3, "method": "adapter"}, "diverged"),
+    ],
+)
+def test_mistakes_are_sentences(options, message, task):
+    with pytest.raises(ls.LayerscopeError, match=message):
+        ls.tune(model(), task, **options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"text": ["a b", "c d"]}, "no labels, so there is nothing to learn; name the column"),
+        ({"text": ["a b", "c d"], "label": ["x", "x"]}, "of one class, 'x'"),
+        ({"text": ["a b"], "label": [0.5]}, "has one row"),
+    ],
+)
+def test_data_with_nothing_to_learn_is_refused_before_the_work(columns, message):
+    with pytest.raises(InputError, match=message):
+        ls.tune(model(), pandas.DataFrame(columns), **QUICK)
+    assert not list(Store().entries())
+
+
+def test_what_a_family_cannot_do_is_refused(task):
+    with pytest.raises(ModelError, match="runs one block 4 times"):
+        ls.tune(model("albert"), task, strategy="(2, 4, 4)")
+    with pytest.raises(ModelError, match="no prefix tuning for xlnet"):
+        ls.tune(model("xlnet"), task, method="prefix")
+
+
+def test_a_plan_costs_nothing_and_says_what_is_trained(task):
+    plan = plan_tuning(model(), task, strategy="(l*, l*, l*)", best=3, **QUICK)
+    assert (plan.asked, str(plan.strategy)) == ("(l*, l*, l*)", "(3, 3, 3)")
+    assert plan.cost.row["resolved"] == "(3, 3, 3)"
+    assert not list(Store().entries())
+    training = ls.tune(model(), task, strategy="(l*, l*, l*)", best=3, **QUICK)
+    assert plan.produce([0]).trainings[0].path == training.path
+    assert plan.cost.row["trainable"] == training.trainable
+
+
+def test_a_second_call_reads_the_store_and_seeds_differ(task, tmp_path):
+    base = model()
+    first = ls.tune(base, task, **QUICK)
+    start = time.perf_counter()
+    assert ls.tune(base, task, **QUICK).path == first.path
+    assert time.perf_counter() - start < first.seconds + 5
+    many = ls.tune(base, task, seeds=[0, 1], out=tmp_path / "out", **QUICK)
+    assert many.trainings[0].path == first.path
+    assert many.mean == pytest.approx(many.scores.mean())
+    assert many.error == pytest.approx(many.scores.std(ddof=1) / 2**0.5)
+    assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
+    weights = [training.model.classifier.weight for training in many.trainings]
+    assert not torch.equal(*weights)
+
+
+def test_another_metric_is_another_training():
+    splits = {"train": rows(48, 0), "validation": rows(24, 1)}
+    accuracy, f1 = (ls.tune(model(), ls.task(splits, metric=metric), **QUICK) for metric in ("accuracy", "f1"))
+    assert (accuracy.metric, f1.metric) == ("accuracy", "f1")
+    assert f1.path != accuracy.path
+    assert ls.tune(model(), ls.task(splits), metric="f1", **QUICK).path == f1.path
+    assert ls.evaluate(f1.model, ls.task(splits), metric="f1", max_length=128) == pytest.approx(f1.score)
+
+
+def test_the_keys_are_known_before_anything_is_computed(task):
+    options = {"strategy": "(l*, L, L)", "best": 3, "learning_rate": [1e-3, 1e-2], "epochs": 1, "batch": 8}
+    keys = keys_of(lambda: ls.tune(model(), task, seeds=[0, 1], **options))
+    assert len(set(keys)) == 4
+    assert not list(Store().entries())
+    ls.tune(model(), task, seeds=[0, 1], **options)
+    assert {entry.key for entry in Store().entries() if entry.kind == "training"} == set(keys)
+
+
+def test_learning_rates_are_swept(task):
+    training = ls.tune(model(), task, learning_rate=[1e-7, 1e-2], epochs=2, batch=8)
+    assert training.tried == 2
+    others = [ls.tune(model(), task, learning_rate=rate, epochs=2, batch=8).score for rate in (1e-7, 1e-2)]
+    assert training.score == max(others)
+
+
+def test_an_unwritable_folder_is_a_sentence_before_the_work(task, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="file"):
+        ls.tune(model(), task, out=tmp_path / "file", **QUICK)
+    with pytest.raises(InputError, match="file"):
+        ls.tune(model(), task, out=tmp_path / "file", seeds=[0, 1], **QUICK)
+    assert not list(Store().entries())
+    assert folders_for(tmp_path / "new") == [tmp_path / "new"]
+    assert folders_for(tmp_path / "new", [3]) == [tmp_path / "new" / "seed-3"]
+
+
+TOGETHER = """
+import os, sys
+import layerscope as ls
+from layerscope.team import Team
+training = ls.tune(sys.argv[1], sys.argv[2], strategy="(3, 4, 4)", epochs=2, batch=4, out=sys.argv[3])
+open(f"{sys.argv[3]}-{Team.current().rank}", "w").write(f"{Team.current().size} {training.score}")
+"""
+
+
+def test_two_processes_tune_together(tmp_path):
+    folder = zoo.save(tmp_path / "model", "bert", "encoder")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "together.py").write_text(TOGETHER)
+    for name, seed in (("train", 0), ("validation", 1)):
+        rows(48, seed).to_csv(tmp_path / "data" / f"{name}.csv", index=False)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [str(tmp_path / "together.py"), folder, str(tmp_path / "data"), str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = {(tmp_path / f"out-{rank}").read_text() for rank in (0, 1)}
+    assert len(said) == 1
+    size, score = said.pop().split()
+    assert size == "2"
+    task = ls.task(tmp_path / "data")
+    assert ls.evaluate(str(tmp_path / "out" / "checkpoint"), task, max_length=128) == pytest.approx(float(score))
