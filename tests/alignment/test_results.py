@@ -3,7 +3,6 @@
 import pandas
 import pytest
 
-from layerscope.alignment.injection_results import InjectionStudy
 from layerscope.alignment.results import AlignmentStudy
 from layerscope.results import Record, read_record, read_table, write_record
 
@@ -63,25 +62,3 @@ def test_a_study_is_saved_as_its_table(tmp_path):
     frame, card = read_table(errors().save(tmp_path / "alignment.parquet"), "alignment")
     pandas.testing.assert_frame_equal(frame, errors().frame)
     assert card["provenance"] == PROVENANCE
-
-
-@pytest.mark.parametrize(("layers", "kinds"), [((3, 4), ["curve", "table"]), ((4,), ["bars", "table"])])
-def test_what_is_drawn_of_an_injection(layers, kinds, tmp_path):
-    about = {"source_score": 0.9, "target_score": 0.8, "majority": 0.5, "metric": "accuracy", "n": 500}
-    rows = [
-        {"layer": layer, "source_layer": layer, "method": method, "score": 0.7, **about}
-        for layer in layers
-        for method in ("identity", "random label")
-    ]
-    study = InjectionStudy(pandas.DataFrame(rows), PROVENANCE)
-    assert [figure.kind for figure in study.figures()] == kinds
-    assert dict(study.figures()[0].references) == {
-        "source alone": 0.9,
-        "target alone": 0.8,
-        "most frequent class": 0.5,
-    }
-    assert study.findings() == [
-        "With its layer 4 replaced by the source's, mapped, the target has accuracy: identity 0.700, random label "
-        "0.700; on its own states it has 0.800."
-    ]
-    study.plot(tmp_path / "injection.png")

@@ -2,19 +2,16 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pandas
 import pytest
-import zoo
-from transformers import AutoModelForSequenceClassification
+from tiny_demo import FOLDERS, numbers
 from typer.testing import CliRunner
 
 import layerscope as ls
@@ -24,40 +21,6 @@ from layerscope.cli.demo import steps as demo_steps
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.errors import InputError
 from layerscope.results import Table
-
-TINY = {"steps": 4, "batch": 8, "max_length": 64, "texts": 40, "learned": 48, "attended": 8, "map_steps": 5}
-SCORED = {"limit": 40, "max_length": 64}
-FOLDERS = [f"{number}-{step.name}" for number, step in enumerate(demo_steps.STEPS, 1)]
-
-
-@dataclass
-class Played:
-    """A demo of seconds that has ended: a random model of four blocks, and few texts."""
-
-    settings: demo_stage.Settings
-    out: Path
-    home: Path
-    done: list[demo.Done]
-    said: str
-
-
-@pytest.fixture(scope="module")
-def played_once(tmp_path_factory):
-    model = zoo.save(tmp_path_factory.mktemp("model"), "bert")
-    settings = demo_stage.Settings(model=model, **TINY)
-    out, home = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("store")
-    lines = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LAYERSCOPE_HOME", str(home))
-        done = demo.play(settings, out, say=lambda line, **_: lines.append(line))
-    return Played(settings, out, home, done, "\n".join(lines))
-
-
-@pytest.fixture
-def played(played_once, monkeypatch):
-    """The same, with its store."""
-    monkeypatch.setenv("LAYERSCOPE_HOME", str(played_once.home))
-    return played_once
 
 
 @pytest.fixture
@@ -75,10 +38,6 @@ def _named(name):
     table = TableFigure.of([{"name": name}], title=name, shows="a name", reading="as it is")
     result = Table(pandas.DataFrame([{"name": name}]), [table], {}, name)
     return lambda stage: demo_steps.Outcome([f"This is {name}."], {name: result}, "layerscope")
-
-
-def numbers(text):
-    return [float(n) for n in re.findall(r"\d+\.\d+", text)]
 
 
 def test_every_step_says_what_came_out_and_leaves_a_record(played):
@@ -100,26 +59,6 @@ def test_every_step_says_what_came_out_and_leaves_a_record(played):
         assert pair in page
 
 
-def test_what_is_said_is_what_was_measured(played):
-    found = {each.step: " ".join(each.findings) for each in played.done}
-    stage = demo_stage.Stage(played.settings, played.out)
-    scores = [ls.evaluate(model, stage.task, **SCORED) for model in stage.tuned]
-    assert numbers(found["tune"])[:2] == [round(score, 3) for score in scores]
-    reps = [ls.extract(model, stage.task, **SCORED) for model in (stage.tuned[0], stage.base)]
-    cka = ls.compare(*reps, measure="cka").values
-    assert f"{cka[1, 1]:.2f} at layer 1 and {cka[4, 4]:.2f} at layer 4" in found["layers"]
-    curve = ls.truncation_curve(stage.tuned[0], stage.task, **SCORED).frame
-    assert f"has accuracy {curve['score'].iloc[-1]:.3f}" in found["cuts"]
-    smaller = ls.load(str(played.out / demo_steps.SMALLER))
-    assert smaller.depth < stage.base.depth
-    score = ls.evaluate(smaller, stage.task, **SCORED)
-    assert f"accuracy {score:.3f} where it has {scores[0]:.3f}" in found["smaller"]
-    size = (played.out / demo_steps.SMALLER / "model.safetensors").stat().st_size
-    assert f"{size / 1e6:.1f} MB" in found["smaller"]
-    network = AutoModelForSequenceClassification.from_pretrained(played.out / demo_steps.SMALLER)
-    assert network.config.num_hidden_layers == smaller.depth
-
-
 def test_a_second_run_keeps_everything(played):
     before = sorted(played.home.rglob("*"))
     again = demo.play(played.settings, played.out)
@@ -134,12 +73,6 @@ def test_a_lost_model_is_made_anew(played, tmp_path):
     shutil.rmtree(out / demo_steps.SMALLER)
     assert [each.state for each in demo.play(played.settings, out)] == [*["kept"] * 6, "done"]
     assert ls.load(str(out / demo_steps.SMALLER)).depth < 4
-
-
-def test_other_settings_are_another_demo(played):
-    keys = [demo_stage.Stage(s, played.out).key for s in (played.settings, replace(played.settings, attended=9))]
-    assert keys[0] == ls.read_record(played.out / FOLDERS[0]).settings["demo"]
-    assert keys[1] != keys[0]
 
 
 def test_a_failed_step_leaves_the_others(played, tmp_path, quick, capsys):
@@ -194,17 +127,6 @@ def test_failure_is_an_exit_code_and_json_is_for_programs(played, tmp_path, quic
     assert [record["record"] for record in records] == expected
     quick("", None)
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
-
-
-def test_where_no_block_can_go_the_least_loss_is_taken_and_said(played):
-    stage = demo_stage.Stage(played.settings, played.out)
-    advice = ls.advise(stage.tuned[0], stage.task, **SCORED)
-    advice.choice = ls.LayerPlan(range(1, stage.base.depth + 1))
-    plan, row, why = demo_steps._plan(advice, 0.01)
-    cuts = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
-    assert len(plan.keep) < stage.base.depth
-    assert row["chosen_on"] == cuts["chosen_on"].max()
-    assert why.startswith("No block can go")
 
 
 @pytest.mark.slow

@@ -14,17 +14,6 @@ from command import run, run_here
 
 from layerscope.__main__ import main
 
-
-def test_a_measure_warns_in_one_note(model, tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
-    done = run("compare", model, "--task", path, "--pool", "mean", "--measure", "cca", "--ci", "0.9")
-    assert done.returncode == 0, done.stderr
-    lines = done.stderr.splitlines()
-    assert sum("for lack of rows" in line for line in lines) == 1
-    assert all(line.startswith("note: ") for line in lines)
-
-
 INTERRUPTED = "Interrupted. What was finished is kept: the same command goes on from there."
 
 
@@ -63,16 +52,6 @@ def test_what_was_cut_off_is_said_every_time(model, tmp_path):
         done = run_here("extract", model, "--task", path, "--pool", "words", "--max-length", "20")
         assert "note: 1 of 1 texts of long are cut off at 20 tokens" in done.stderr
         assert "words are left out" in done.stderr
-
-
-def test_a_note_is_said_once():
-    code = (
-        "from layerscope.cli.streams import log, prepare\n"
-        "prepare(False)\n"
-        "for n in (1, 2, 1, 2): log.warning('%d texts are cut off.', n)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "note: 1 texts are cut off.\nnote: 2 texts are cut off.\n"
 
 
 def test_debug_shows_where_it_came_from():
@@ -114,24 +93,6 @@ def test_no_number_is_broken_in_a_narrow_terminal(model, reviews):
     assert shown == sorted("nan" if value is None else f"{value:.4g}" for value in expected)
     text = in_a_terminal(columns, "tasks", reviews)
     assert any("split" in line and "examples" in line for line in text)
-
-
-@pytest.mark.parametrize("format", ["table", "json"])
-def test_names_that_the_terminal_cannot_spell_are_escaped(format, tmp_path):
-    (tmp_path / "a.csv").write_text("text,label\nthe file,caf\u00e9\n", encoding="utf-8")
-    done = run("tasks", tmp_path / "a.csv", "--format", format, PYTHONIOENCODING="ascii")
-    assert done.returncode == 0, done.stderr
-    if format == "json":
-        assert json.loads(done.stdout)[0]["labels"] == "caf\u00e9 1"
-    else:
-        assert "caf\\xe9 1" in done.stdout
-
-
-def test_closed_streams_are_no_error():
-    for closed in ("1>&-", "2>&-"):
-        shell = f"{sys.executable} -m layerscope tasks {closed}"
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
 
 def test_a_closed_pipe_is_no_error():

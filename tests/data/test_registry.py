@@ -11,10 +11,14 @@ from layerscope.data.registry import registry
 from layerscope.errors import DataError
 
 METRICS = {"cola": "matthews", "mrpc": "f1", "qqp": "f1", "stsb": "pearson_spearman"}
+
+
 NAMES = {
     *("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
     *("boolq", "yelp_polarity", "hellaswag", "cosmosqa", "ewt-genre", "pydocs"),
 }
+
+
 MADE_UP = {
     "sentence": ["a b", "c d"],
     "sentence1": ["a b", "c d"],
@@ -82,52 +86,12 @@ def test_an_unknown_label_of_a_known_task_is_a_bad_row(tmp_path, monkeypatch):
         ls.task("sst2").split()
 
 
-def test_without_mirror_and_hub_the_error_says_both_ways(monkeypatch):
-    monkeypatch.delenv("LAYERSCOPE_DATA", raising=False)
-    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
-    with pytest.raises(
-        DataError, match=r"nyu-mll/glue \(sst2\).*network, or set LAYERSCOPE_DATA .*sst2/validation.parquet"
-    ):
-        ls.task("sst2").split()
-    with pytest.raises(DataError, match=r"a folder that holds sst2/test\.parquet"):
-        ls.task("sst2").split("test")
-
-
-def test_the_hub_is_asked_for_the_right_data_set(monkeypatch):
-    """The call that reaches the hub's client, and what becomes of its answer."""
-    import datasets
-
-    calls = []
-
-    def load_dataset(**arguments):
-        calls.append(arguments)
-        return datasets.Dataset.from_dict({"premise": ["a b"], "hypothesis": ["c d"], "label": [2], "idx": [0]})
-
-    monkeypatch.delenv("LAYERSCOPE_DATA", raising=False)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert ls.task("mnli").split().labels.tolist() == [2]
-    assert calls == [{"path": "nyu-mll/glue", "name": "mnli", "split": "validation_matched"}]
-
-
-def test_a_hub_id_of_ones_own(monkeypatch):
-    import datasets
-
-    calls = []
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["y", "x"])})
-    data = datasets.Dataset.from_dict({"text": ["a b", "c d"], "label": [1, 0]}, features=features)
-    monkeypatch.setattr(datasets, "get_dataset_split_names", lambda *a, **k: calls.append((a, k)) or ["train"])
-    monkeypatch.setattr(datasets, "load_dataset", lambda **k: calls.append(k) or data)
-    examples = ls.task("someone/things@v2", config="hard").split()
-    assert examples.label_names == ("y", "x")  # the data set's order, not the alphabet's
-    assert examples.labels.tolist() == [1, 0]
-    assert calls[0] == (("someone/things", "hard"), {"revision": "v2"})
-    assert calls[-1] == {"path": "someone/things", "name": "hard", "revision": "v2", "split": "train"}
-
-
 SIZES = {
     **{"cola": 1043, "sst2": 872, "mrpc": 408, "rte": 277, "stsb": 1500, "wnli": 71},
     **{"mnli": 6238, "qnli": 1093, "boolq": 654, "hellaswag": 2009, "cosmosqa": 597, "yelp_polarity": 4455},
 }
+
+
 real = pytest.mark.skipif("LAYERSCOPE_DATA" not in os.environ, reason="LAYERSCOPE_DATA is not set")
 
 
@@ -147,49 +111,6 @@ def test_the_genres_of_the_english_web_treebank():
     assert sizes == {"train": (12544, 204577), "validation": (2001, 25147), "test": (2077, 25094)}
     assert set(Counter(task.split().labels.tolist())) == {0, 1, 2, 3, 4}
     assert task.label_names == ("answers", "email", "newsgroup", "reviews", "weblog")
-
-
-def test_lists_and_missing_numbers_of_the_hub_are_read(monkeypatch):
-    import datasets
-
-    data = datasets.Dataset.from_dict(
-        {"ctx": ["a b", "c d"], "endings": [["a", "b", "c", "d"]] * 2, "label": ["1", "3"], "source": ["x", "y"]}
-    )
-    monkeypatch.delenv("LAYERSCOPE_DATA", raising=False)
-    monkeypatch.setattr(datasets, "load_dataset", lambda **_: data)
-    examples = ls.task("hellaswag").split()
-    assert examples.choices == [["a", "b", "c", "d"]] * 2
-    assert examples.labels.tolist() == [1, 3]
-
-
-def test_a_treebank_of_the_hub(monkeypatch):
-    import datasets
-
-    data = datasets.Dataset.from_dict(
-        {"idx": ["a-1"], "text": ["Go on."], "tokens": [["Go", "on", "."]], "upos": [[1]]}
-    )
-    monkeypatch.setattr(datasets, "get_dataset_split_names", lambda *_, **__: ["train"])
-    monkeypatch.setattr(datasets, "load_dataset", lambda **_: data)
-    examples = ls.task("someone/treebank", config="en").split()
-    assert examples.words == [["Go", "on", "."]]
-    assert examples.texts == ["Go on."]
-
-
-def test_a_split_that_the_mirror_lacks_is_asked_of_the_hub(tmp_path, monkeypatch):
-    import datasets
-
-    calls = []
-    data = datasets.Dataset.from_dict({"sentence": ["a b"], "label": [-1], "idx": [0]})
-    monkeypatch.setattr(datasets, "load_dataset", lambda **k: calls.append(k) or data)
-    monkeypatch.setenv("LAYERSCOPE_DATA", str(tmp_path))
-    (tmp_path / "sst2").mkdir()
-    pandas.DataFrame({"sentence": ["a b"], "label": [1]}).to_parquet(tmp_path / "sst2" / "validation.parquet")
-    task = ls.task("sst2")
-    assert task.splits == ("validation", "train", "test")
-    assert task.split().labels.tolist() == [1]
-    assert calls == []
-    assert task.split("test").labels is None
-    assert calls == [{"path": "nyu-mll/glue", "name": "sst2", "split": "test"}]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 2.5])

@@ -6,10 +6,8 @@ import pytest
 import torch
 import zoo
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import f1_score, matthews_corrcoef
 
 import layerscope as ls
-from layerscope.data import metrics
 from layerscope.errors import DataError, InputError, LayerscopeWarning, ModelError
 from layerscope.evaluation.exam import exam
 from layerscope.models.replay import caches_off
@@ -132,35 +130,3 @@ def test_outputs_that_are_no_numbers_have_no_score():
     for act in (ls.evaluate, ls.truncation_curve, ls.skip_map):
         with pytest.raises(ModelError, match="are not finite for some texts of table"):
             act(broken, table())
-
-
-def test_metrics():
-    generator = np.random.default_rng(0)
-    labels, guesses = generator.integers(0, 2, 50), generator.integers(0, 2, 50)
-    assert metrics.score("accuracy", labels, guesses) == (labels == guesses).mean()
-    assert metrics.score("f1", labels, guesses) == pytest.approx(f1_score(labels, guesses))
-    assert metrics.score("matthews", labels, guesses) == pytest.approx(matthews_corrcoef(labels, guesses))
-    assert metrics.score("f1", labels + guesses, guesses) == pytest.approx(
-        f1_score(labels + guesses, guesses, average="macro", zero_division=0)
-    )
-    common = max(np.bincount(labels)) / 50
-    assert metrics.majority("accuracy", labels) == common
-    assert metrics.majority("matthews", labels) == 0
-    assert np.isnan(metrics.majority("pearson_spearman", labels / 3))
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson_spearman"])
-def test_bootstrap_intervals_cover(metric):
-    hits = 0
-    truth = {"accuracy": 0.8, "f1": 0.8, "pearson_spearman": None}[metric]
-    for seed in range(60):
-        generator = np.random.default_rng(seed)
-        labels = generator.integers(0, 2, 150)
-        guesses = np.where(generator.random(150) < 0.8, labels, 1 - labels)
-        if metric == "pearson_spearman":
-            noise = generator.normal(size=(2, 150))
-            labels, guesses = noise[0], noise[0] + noise[1]
-            truth = (2**-0.5 + 6 / np.pi * np.arcsin(2**-0.5 / 2)) / 2
-        low, high = metrics.bootstrap(metric, labels, guesses, rounds=200, level=0.9, seed=seed)
-        hits += low <= truth <= high
-    assert 0.8 <= hits / 60 <= 0.99

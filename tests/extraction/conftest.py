@@ -1,4 +1,5 @@
 import pytest
+import zoo
 
 import layerscope as ls
 
@@ -26,3 +27,9 @@ def corpus(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(SENTENCES) + "\n")
     return ls.task(path)
+
+
+@pytest.fixture
+def reps(task):
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    return ls.extract(model, task, pool="mean", store=False)

@@ -3,7 +3,7 @@ import torch
 import zoo
 
 import layerscope as ls
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError
 from layerscope.models.replay import caches_off
 
 
@@ -36,10 +36,3 @@ def test_some_layers_and_the_limit(task):
         found[1]
     with pytest.raises(InputError, match=r"layers 1\.\.4, not of \[0\]"):
         ls.attentions(model, task, layers=[0])
-
-
-def test_a_model_that_gives_none_is_refused_by_name(task, monkeypatch):
-    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
-    monkeypatch.setattr(type(model.network), "set_attn_implementation", lambda *_: None)
-    with pytest.raises(ModelError, match=r"\(bert\) does not give attention weights"):
-        ls.attentions(model, task)

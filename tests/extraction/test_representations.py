@@ -6,14 +6,8 @@ import torch
 import zoo
 
 import layerscope as ls
-from layerscope.errors import DataError, InputError, LayerscopeError
+from layerscope.errors import DataError, InputError
 from layerscope.store import Store
-
-
-@pytest.fixture
-def reps(task):
-    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
-    return ls.extract(model, task, pool="mean", store=False)
 
 
 def equal(a, b):
@@ -95,21 +89,6 @@ def test_arrays_of_ones_own():
         ls.Representations.from_arrays([x, x], names=["a"])
 
 
-def test_rows_that_differ_are_told_apart(reps):
-    rows = reps.rows
-    rows.require_same(rows)
-    cases = {
-        "different tasks": rows.__class__("other", *list(vars(rows).values())[1:]),
-        "rows, the other": rows.take(slice(3)),
-        "row 1 is row 1 in one and row 2": rows.take([0, 2, 1, 3, 4, 5, 6]),
-        "have changed": rows.__class__(rows.task, rows.split, "changed", rows.row),
-        "only one of them has a unit": rows.__class__(rows.task, rows.split, rows.fingerprint, rows.row, unit=rows.row),
-    }
-    for sentence, other in cases.items():
-        with pytest.raises(InputError, match=sentence):
-            rows.require_same(other)
-
-
 def test_common_rows_need_the_same_data(reps, task):
     part = reps.select(rows=[1, 2, 5])
     other = reps.select(rows=[5, 2, 3])
@@ -156,11 +135,6 @@ def test_a_damaged_artifact_is_made_again(task, caplog):
 def test_iterating_is_not_by_rows(reps):
     with pytest.raises(TypeError, match="by layer"):
         list(reps)
-
-
-def test_every_error_is_a_layerscope_error():
-    assert issubclass(InputError, LayerscopeError)
-    assert issubclass(InputError, ValueError)
 
 
 def test_odd_selections(reps, tmp_path):

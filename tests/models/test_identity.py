@@ -20,11 +20,16 @@ from torch.nn.modules.module import register_module_forward_hook
 from transformers import AutoTokenizer, BertweetTokenizer, ByT5Tokenizer, CanineTokenizer
 
 import layerscope as ls
-from layerscope.models.identity import tokenizer_fingerprint, tokenizer_identity
+from layerscope.models import load
+from layerscope.models.identity import fingerprint, tokenizer_fingerprint, tokenizer_identity
 from layerscope.store import NoKey, Store, keys_of
 
 ADAPTED_IMPORTS = "import torch, zoo, layerscope as ls\nfrom peft import LoraConfig"
+
+
 SMALL = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+
+
 TEXTS = {"text": ["a file", "the list of an object", "not this value", "return"] * 4, "label": [0, 1] * 8}
 
 
@@ -41,9 +46,6 @@ def table():
 
 def key(opened):
     return keys_of(lambda: ls.extract(opened, table()))
-
-
-# Models.
 
 
 def edit_weight(network):
@@ -190,6 +192,8 @@ def wrapped_function(network):
 
 
 EDITS = [hook, hook_before, own_activation, own_function, nameless_function]
+
+
 EDITS += [own_forward, disguised_forward, wrapped_function]
 
 
@@ -274,9 +278,6 @@ def test_a_config_of_its_own_is_part_of_a_model():
     assert key(opened) == before
     attention.config.attention_probs_dropout_prob = 0.9
     assert key(opened) != before
-
-
-# Tokenizers.
 
 
 def split_special_tokens(tokenizer):
@@ -396,3 +397,21 @@ def test_a_tokenizer_without_a_fingerprint_works_without_the_store(pool):
     assert torch.equal(reps[2], expected)
     assert ls.compare(opened, opened, task=table(), pool=pool).values.shape == (3, 3)
     assert not Store().entries()
+
+
+def test_weights_edited_in_place_make_another_model():
+    model = load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    before = fingerprint(model)
+    assert fingerprint(model) == before
+    with torch.no_grad():
+        next(model.network.parameters())[0, 0] += 1e-3
+    assert fingerprint(model) != before
+
+
+def test_the_tokenizers_fingerprint_sees_what_decides_the_ids():
+    one, other = zoo.tokenizer(), zoo.tokenizer()
+    before = tokenizer_fingerprint(one)
+    one("the file is long", truncation=True, max_length=4)
+    assert tokenizer_fingerprint(one) == before == tokenizer_fingerprint(other)
+    other.truncation_side = "left"
+    assert tokenizer_fingerprint(other) != before

@@ -4,7 +4,7 @@ import zoo
 
 from layerscope.errors import InputError
 from layerscope.models import Replay, load
-from layerscope.models.anatomy import block_modules, head_modules, only_blocks
+from layerscope.models.anatomy import block_modules, only_blocks
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import faults, primary
 
@@ -72,28 +72,6 @@ def test_replay_on_another_state_is_not_the_recorded_one():
     got = first.run(second.states[0], 1, model.depth)
     torch.testing.assert_close(got, second.states[-1])
     assert not torch.allclose(got, first.states[-1])
-
-
-@pytest.mark.parametrize("family", zoo.FAMILIES)
-def test_the_head_of_the_record_is_what_stands_beside_the_base_model(family):
-    model = classifier(family)
-    base = model.network.base_model_prefix
-    expected = {f"{base}.{name}" for name in model.anatomy.base_head} | set(model.anatomy.head)
-    with_parameters = {p for p in expected if list(_module(model.network, p).parameters())}
-    assert set(head_modules(model.network, model.anatomy)) == with_parameters
-    body = {id(p) for block in block_modules(model.network.base_model, model.anatomy) for p in block.parameters()}
-    head = {id(p) for path in with_parameters for p in model.network.get_submodule(path).parameters()}
-    assert head
-    assert not head & body
-
-
-def _module(network, path):
-    """RoBERTa's and ELECTRA's classifiers are built without the pooler that their encoders may have."""
-    try:
-        found = network.get_submodule(path)
-    except AttributeError:
-        found = None
-    return found if found is not None else torch.nn.Module()
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "albert", "xlnet", "distilbert", "deberta-v2"])

@@ -39,22 +39,6 @@ def test_a_family_without_a_record_is_found_and_replays(family):
     )
 
 
-def test_a_convolution_after_block_1_is_refused_by_name():
-    net = zoo.network("deberta-v2", conv_kernel_size=3)
-    with pytest.raises(ModelError, match=r"deberta-v2 with conv_kernel_size=3 .* convolution follows block 1"):
-        load(net)
-
-
-@pytest.mark.parametrize("family", ["t5", "bart"])
-def test_encoder_decoders_and_shared_biases_are_refused_by_name(family):
-    small = {"d_model": 16, "d_kv": 4, "d_ff": 16, "num_layers": 2, "num_heads": 2, "vocab_size": 40}
-    if family == "bart":
-        small = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 40}
-    net = AutoModel.from_config(AutoConfig.for_model(family, **small))
-    with pytest.raises(ModelError, match=f"{family} is not supported"):
-        load(net)
-
-
 def test_a_model_whose_output_is_changed_between_blocks_is_caught():
     model = load(zoo.network("bert"))
     layers = model.network.bert.encoder.layer

@@ -1,29 +1,13 @@
 """Other measures of a layer against labels, probes and agreement: against independent forms, and planted cases."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
-import zoo
-from scipy.stats import linregress, pearsonr, spearmanr
 from sklearn.cross_decomposition import CCA
-from sklearn.linear_model import LogisticRegression
 
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.probing.label_measures import RidgeCCA
-from layerscope.results import Curve
-
-
-@pytest.fixture(scope="module")
-def planted():
-    """Layer 2 of four shows the classes best, layer 0 and 1 hardly, layer 3 less well."""
-    generator = np.random.default_rng(0)
-    labels = generator.integers(0, 3, 300)
-    centres = generator.normal(size=(3, 8)) * 4
-    layers = [centres[labels] * share + generator.normal(size=(300, 8)) for share in (0.02, 0.1, 1.0, 0.35)]
-    return ls.Representations.from_arrays(layers, labels)
 
 
 @pytest.mark.parametrize("name", ["specialty", "label_cca", "mutual_information"])
@@ -68,7 +52,6 @@ def test_nuclear_norm(planted):
 
 
 def test_directions_are_those_of_an_independent_cca(planted):
-    import torch
 
     x = planted[2].double()
     y = torch.from_numpy(np.eye(3)[planted.labels][:, :2])
@@ -115,7 +98,6 @@ def test_what_does_not_vary_has_no_value(planted):
 
 
 def test_a_ridge_is_that_of_the_textbook(planted):
-    import torch
 
     x, y = planted[2].double(), torch.from_numpy(np.eye(3)[planted.labels])
     cca = RidgeCCA(x, y)
@@ -144,97 +126,3 @@ def test_every_measure_has_intervals_and_wins(name, planted):
         assert curve.wins.sum() == pytest.approx(1.0)
     with pytest.raises(InputError, match="between 0 and 1"):
         getattr(ls, name)(planted, ci=95)
-
-
-def test_probes_have_intervals_and_wins(planted):
-    train, validation = halves(planted)
-    curve = ls.probe(train, validation, ci=0.95, subsamples=6)
-    assert curve.wins[2] == 1.0
-    assert (curve.low <= curve.values).all()
-    assert curve.high[1] > curve.low[1]
-
-
-def halves(reps):
-    return reps.select(rows=slice(200)), reps.select(rows=slice(200, None))
-
-
-def test_the_choices_of_a_text_stay_in_one_half():
-    from layerscope.extraction.rows import Rows
-    from layerscope.probing.labelled import halves
-
-    rows = Rows("t", "train", "", np.repeat(np.arange(10), 3), np.tile(np.arange(3), 10))
-    reps = ls.Representations({0: torch.zeros(30, 2)}, rows, np.repeat(np.arange(10) % 2, 3))
-    one, two = halves(reps)
-    assert (len(one), len(two)) == (15, 15)
-    assert not set(one.rows.row) & set(two.rows.row)
-
-
-def test_linear_probes(planted):
-    train, validation = halves(planted)
-    curve = ls.probe(train, validation)
-    assert curve.best == 2
-    x, y = train[2].numpy(), validation[2].numpy()
-    plain = LogisticRegression(max_iter=500).fit(x, train.labels).score(y, validation.labels)
-    assert curve.values[2] == pytest.approx(plain, abs=0.03)
-    numbers = planted.with_labels(planted[1][:, 0].double().numpy())
-    assert ls.probe(*halves(numbers)).values[1] == pytest.approx(1.0, abs=0.01)
-    constant = ls.Representations.from_arrays([np.ones((300, 4)), planted[2]], planted.labels)
-    assert math.isnan(ls.probe(*halves(constant)).values[0])
-
-
-def test_head_probes():
-    generator = np.random.default_rng(0)
-    labels = generator.integers(0, 3, 120)
-    centres = generator.normal(size=(3, 32)) * 2
-    layers = [centres[labels] * share + generator.normal(size=(120, 32)) for share in (0.0, 0.05, 1.0, 0.3, 0.1)]
-    reps = ls.Representations.from_arrays(layers, [["c", "a", "b"][k] for k in labels])
-    train, validation = reps.select(rows=slice(80)), reps.select(rows=slice(80, None))
-    base = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
-    curve = ls.probe(train, validation, kind="head", model=base, epochs=10, learning_rate=1e-2)
-    assert curve.best == 2
-    assert curve.values[2] > 0.9 > curve.values[0]
-    with pytest.raises(InputError, match="say which model"):
-        ls.probe(train, validation, kind="head")
-
-
-def test_agreement_is_that_of_scipy():
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=13)
-    y = -2 * x + generator.normal(size=13)
-    one, two = (Curve(name, ["m"] * 13, list(range(13)), values) for name, values in (("nu", x), ("score", y)))
-    found = ls.agreement(one, two)
-    assert found["n"] == 12  # layer 0 is left out
-    assert found["pearson"] == pytest.approx(pearsonr(x[1:], y[1:])[0])
-    assert found["spearman"] == pytest.approx(spearmanr(x[1:], y[1:])[0])
-    assert found["slope"] == pytest.approx(linregress(x[1:], y[1:]).slope)
-    assert found["r2"] == pytest.approx(found["pearson"] ** 2)
-    for name, (low, high) in found["intervals"].items():
-        assert low <= found[name] <= high
-    with pytest.raises(InputError, match="at least 3 common layers"):
-        ls.agreement(one, Curve("s", ["m"], [5], np.ones(1)))
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_rare_class_is_no_reason_to_warn(planted):
-    train, validation = halves(planted)
-    labels = np.array(train.labels)
-    labels[0] = labels.max() + 1
-    assert np.isfinite(ls.probe(train.with_labels(labels), validation).values).all()
-
-
-def test_mistakes_are_sentences(planted):
-    train, validation = halves(planted)
-    with pytest.raises(InputError, match="no kind of probe 'tree'"):
-        ls.probe(train, validation, kind="tree")
-    with pytest.raises(InputError, match="no metric 'auc'"):
-        ls.probe(train, validation, metric="auc")
-    with pytest.raises(InputError, match="1 class only"):
-        ls.probe(train.with_labels(np.zeros(200, int)), validation)
-    with pytest.raises(InputError, match=r"no class has 3 rows; give more of them, or leave probes out"):
-        ls.probe(train.with_labels(np.arange(200)), validation)
-    with pytest.raises(InputError, match="the other numbers"):
-        ls.probe(train, validation.with_labels(np.linspace(0, 1, 100)))
-    with pytest.raises(InputError, match="layers differ"):
-        ls.probe(train, validation.select(layers=[1, 2]))
-    with pytest.raises(InputError, match="has none"):
-        ls.probe(train, ls.Representations.from_arrays([np.ones((5, 8))] * 4))

@@ -1,36 +1,18 @@
 """Records: what goes in comes out; what cannot be read is refused with a sentence."""
 
 import json
-import math
 
 import gallery
 import numpy as np
 import pandas
 import pytest
+from alike import assert_same
 
 import layerscope as ls
 from layerscope.drawing.figure import KINDS
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.errors import DataError, InputError
 from layerscope.results.record import CARD, FORMAT, find_records
-
-
-def same(a, b):
-    """Equal, NaN being equal to NaN."""
-    if isinstance(a, float) and isinstance(b, float):
-        return a == b or (math.isnan(a) and math.isnan(b))
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
-    return a == b
-
-
-def assert_same(first, second):
-    assert type(first) is type(second)
-    assert first.words() == second.words()
-    assert json.loads(json.dumps(first.settings())) == json.loads(json.dumps(second.settings()))
-    assert same(first.data(), second.data())
 
 
 def test_a_record_comes_back_as_it_was(tmp_path):

@@ -8,32 +8,11 @@ import sys
 import numpy as np
 import pytest
 import zoo
+from quick import model
 
 import layerscope as ls
-from layerscope.errors import DataError, InputError, LayerscopeWarning
+from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.similarity.registry import registry
-
-SENTENCES = ["the file is a list", "return this string", "not an object of that value", "in the list: a, b and c"]
-
-
-@pytest.fixture(scope="module")
-def reps():
-    generator = np.random.default_rng(0)
-    layers = [generator.normal(size=(60, 6))]
-    for _ in range(3):
-        layers.append(np.tanh(layers[-1] @ generator.normal(size=(6, 6))) + 0.3 * generator.normal(size=(60, 6)))
-    return ls.Representations.from_arrays(layers)
-
-
-@pytest.fixture
-def task(tmp_path):
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(f"{s} {i} {'and ' * (i % 5)}" for i, s in enumerate(SENTENCES * 15)) + "\n")
-    return ls.task(path)
-
-
-def model(family, seed=0):
-    return ls.load(zoo.network(family, "encoder", seed=seed), tokenizer=zoo.tokenizer(family))
 
 
 @pytest.mark.parametrize("name", sorted(name for name, m in registry().items() if m.needs != "attention"))
@@ -100,47 +79,6 @@ def test_models_stream_and_give_what_their_representations_give(pool, task):
         assert not np.isnan(streamed["cka"].values[1:, 1:]).any()
 
 
-def test_saved_and_loaded(reps, tmp_path):
-    constant = ls.Representations.from_arrays([np.ones((60, 2)), reps[1]])
-    sim = ls.compare(constant, reps, names=["<script>", "b"])
-    again = ls.Similarity.load(sim.save(tmp_path / "a" / "sim.parquet"))
-    np.testing.assert_array_equal(again.values, sim.values)
-    for name in ("row_axis", "column_axis", "measure", "options", "n", "reasons", "bounds", "provenance"):
-        assert getattr(again, name) == getattr(sim, name)
-    assert len(sim.frame) == 8
-    assert sim.frame["reason"].iloc[0] != ""
-    (tmp_path / "x.parquet").write_text("x")
-    with pytest.raises(DataError, match="not a similarity"):
-        ls.Similarity.load(tmp_path / "x.parquet")
-
-
-@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
-def test_heat_maps(ending, reps, tmp_path):
-    constant = ls.Representations.from_arrays([np.ones((60, 2)), reps[1]])
-    sim = ls.compare([constant, reps])
-    path = tmp_path / f"map.{ending}"
-    ax = sim.plot(path)
-    assert path.stat().st_size > 1000
-    image = ax.images[0]
-    assert image.origin == "lower"
-    assert image.get_clim() == (0.0, 1.0)
-    assert len(ax.patches) == int(np.isnan(sim.values).sum()) == 11
-    ls.panels({"a": sim, "b": ls.compare(reps)}, tmp_path / f"panels.{ending}")
-    with pytest.raises(InputError, match=r"no figure format 'gif'"):
-        sim.plot(tmp_path / "map.gif")
-
-
-def test_nothing_of_a_figure_is_cut_off(reps, tmp_path):
-    from matplotlib.image import imread
-
-    wide = ls.compare(ls.Representations.from_arrays([reps[1]] * 13))
-    wide.plot(tmp_path / "one.png")
-    ls.panels([wide, wide], tmp_path / "two.png")
-    for name in ("one.png", "two.png"):
-        pixels = imread(tmp_path / name)[..., :3]
-        assert all((edge == 1).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])), name
-
-
 def test_mistakes_are_sentences(reps, task):
     with pytest.raises(InputError, match="cannot be compared row by row: one has 60 rows, the other 5"):
         ls.compare(reps, reps.select(rows=slice(5)))
@@ -160,14 +98,6 @@ def test_an_undefined_pair_is_nan_in_the_matrix_not_a_warning(reps):
     one = ls.compare(reps.select(rows=[3]), measure="cka")
     assert all(math.isnan(v) for v in one.values.ravel())
     assert set(one.reasons.values()) == {"one row has no variation"}
-
-
-def test_moments_of_stored_rows_do_not_depend_on_the_block(reps, monkeypatch, tmp_path):
-    expected = ls.compare(reps, measure="cka").values
-    monkeypatch.setattr(sys.modules["layerscope.similarity.arriving"], "BLOCK", 7)
-    np.testing.assert_allclose(ls.compare(reps, measure="cka").values, expected, atol=1e-6)
-    loaded = ls.Representations.load(reps.save(tmp_path / "reps"))
-    np.testing.assert_allclose(ls.compare(loaded, measure="cka").values, expected, atol=1e-6)
 
 
 TILED = ["cka", "cka_debiased", "svcca", "neuron", "cka_rbf", "cknna", "cka_minibatch"]
@@ -193,17 +123,6 @@ def test_models_make_further_passes_where_memory_is_short(task, caplog):
     for name, similarity in expected.items():
         np.testing.assert_allclose(found[name].values, similarity.values, atol=1e-6)
         assert found[name].n == similarity.n > 60
-
-
-def test_the_pool_is_known_however_rows_are_got(task):
-    one = model("bert")
-    streamed = ls.compare(one, task=task, pool="mean", max_length=20)
-    kept = ls.compare(one, task=task, pool="mean", max_length=20, baseline=True)
-    rows = ls.compare(ls.extract(one, task, pool="mean", max_length=20))
-    for found in (streamed, kept, rows):
-        assert {found.provenance["settings"][name] for name in ("pool", "max_length")} == {"mean", 20}
-    mixed = ls.compare(ls.extract(one, task, pool="mean"), ls.extract(one, task, pool="cls"))
-    assert "pool" not in mixed.provenance["settings"]
 
 
 def test_two_processes_add_up_to_one(task, tmp_path):

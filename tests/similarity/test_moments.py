@@ -5,22 +5,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from views import WIDTHS, fed, rows
 
-from layerscope.errors import DataError, InputError
+from layerscope.errors import InputError
 from layerscope.similarity.measures.unbiased import u_centred
 from layerscope.similarity.moments import Moments
-
-WIDTHS = (5, 3, 4)
-
-
-def rows(n=200, seed=0, wild=False):
-    generator = np.random.default_rng(seed)
-    base = generator.normal(size=(n, 4))
-    views = [base @ generator.normal(size=(4, w)) + 0.5 * generator.normal(size=(n, w)) for w in WIDTHS]
-    if wild:
-        views[0][:, 1] *= 1000
-        views[1] += 3000
-    return [torch.from_numpy(v.astype(np.float32)) for v in views]
 
 
 def scatter(a, b, weights=None):
@@ -30,16 +19,6 @@ def scatter(a, b, weights=None):
     a = a - np.average(a, axis=0, weights=w)
     b = b - np.average(b, axis=0, weights=w)
     return (a * w[:, None]).T @ b
-
-
-def fed(views, sizes, **options):
-    moments = Moments(WIDTHS, **options)
-    start = 0
-    for size in sizes:
-        moments.update([v[start : start + size] for v in views])
-        start += size
-    moments.update([v[start:] for v in views])
-    return moments
 
 
 def assert_scatter(moments, views, tolerance=1e-5, weights=None):
@@ -133,20 +112,6 @@ def test_only_the_wanted_blocks_are_kept():
     assert moments.scatter(2, 0).shape == (4, 5)
     with pytest.raises(InputError, match="views 0 and 1 was not asked for"):
         moments.scatter(0, 1)
-
-
-def test_save_and_load(tmp_path):
-    views = rows()
-    moments = fed(views, [20], exact=True, debiased=True, pairs=[(0, 1)])
-    again = Moments.load(moments.save(tmp_path / "m"))
-    assert torch.equal(again.scatter(0, 1), moments.scatter(0, 1))
-    assert again.hsic(0, 1) == moments.hsic(0, 1)
-    assert again.n == 200
-    again.update([v[:10] for v in views])
-    assert again.merge(moments).n == 210 + 200
-    (tmp_path / "m" / "moments.json").write_text("{")
-    with pytest.raises(DataError, match="no readable moments"):
-        Moments.load(tmp_path / "m")
 
 
 def test_mistakes_are_sentences():

@@ -12,20 +12,6 @@ from layerscope.tuning import prefix
 from layerscope.tuning.prefix import PrefixStates
 
 
-@pytest.mark.parametrize("method", ["finetune", "adapter", "lora"])
-@pytest.mark.parametrize("family", ["bert", "xlnet", "gpt2", "deberta", "modernbert"])
-def test_the_cache_changes_nothing(family, method, task):
-    options = {"strategy": "(3, 4, 4)", "method": method, **QUICK}
-    base = model(family)
-    cached, plain = (ls.tune(base, task, cache=cache, **options) for cache in (True, False))
-    assert cached.cached
-    assert not plain.cached
-    assert [e["score"] for e in cached.epochs] == [e["score"] for e in plain.epochs]
-    one, two = (dict(training.model.named_parameters()) for training in (cached, plain))
-    for name, value in one.items():
-        torch.testing.assert_close(value, two[name], rtol=1e-3, atol=1e-4)
-
-
 def test_a_cache_that_is_too_large_is_not_made(task, caplog):
     training = ls.tune(model(), task, strategy="(4, 4, 4)", cache_limit=1e-9, **QUICK)
     assert not training.cached

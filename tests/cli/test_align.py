@@ -1,0 +1,35 @@
+"""`layerscope align`"""
+
+import pandas
+import pytest
+import zoo
+
+import layerscope as ls
+from layerscope.models.identity import fingerprint
+
+
+def test_alignment(classifier, words, invoke, tmp_path):
+    """Two models, so two weights in the record; every method a line."""
+    other = zoo.save(tmp_path / "other", "bert", labels=2, seed=1)
+    out = tmp_path / "out"
+    done = invoke("align", classifier, other, "--task", words, "--method", "linear,cca,pwcca", "-o", out)
+    assert done.exit_code == 0, done.output
+    found = ls.read_record(out / "align-record")
+    assert [m["weights"] for m in found.models] == [fingerprint(ls.load(m)) for m in (classifier, other)]
+    curves, table = found.figures
+    assert found.data["n"] == int(pandas.read_csv(out / "alignment.csv")["n"].iloc[-1])  # rows that were scored
+    assert [one.name for one in curves.series] == ["linear", "cca"]
+    assert table.table["method"] == ["linear", "cca", "pwcca"]
+    assert "in place of" not in done.stderr
+    done = invoke("align", classifier, "--task", words, "--against", "every", "--method", "linear", "-o", out)
+    assert f"{out / 'align-record'}, in place of the one before;" in done.stderr
+    assert ls.read_record(out / "align-record").figures[0].values.shape == (5, 5)
+    assert {p.name for p in out.iterdir()} == {"align-record", "alignment.csv", "alignment.png"}
+    assert invoke("report", out, "-o", tmp_path / "report.html").exit_code == 0
+    with pytest.raises(ls.LayerscopeError, match="no alignment method 'pls'"):
+        invoke("align", classifier, other, "--task", words, "--method", "pls")
+
+
+def test_many_models_are_a_study(classifier, words, invoke):
+    with pytest.raises(ls.LayerscopeError, match="3 models were given; without --study one is mapped to another"):
+        invoke("align", classifier, classifier, classifier, "--task", words)

@@ -1,0 +1,27 @@
+"""`layerscope cache`"""
+
+import json
+
+from command import run_here
+
+
+def test_an_empty_key_removes_nothing(model, reviews):
+    run_here("extract", model, "--task", reviews, "--text", "review")
+    done = run_here("cache", "rm", "")
+    assert done.returncode == 2
+    assert "--all" in done.stderr
+    assert len(json.loads(run_here("cache", "ls", "--format", "json").stdout)) == 1
+
+
+def test_the_cache_is_listed_verified_and_pruned(model, reviews, home):
+    run_here("extract", model, "--task", reviews, "--text", "review")
+    listed = json.loads(run_here("cache", "ls", "--format", "json").stdout)
+    assert [r["kind"] for r in listed] == ["representations"]
+    assert run_here("cache", "verify").returncode == 0
+    shard = next(home.rglob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    done = run_here("cache", "verify")
+    assert done.returncode == 1
+    assert "does not match its checksum" in done.stdout or "bytes instead of" in done.stdout
+    assert "Removed 1 results" in run_here("cache", "rm", listed[0]["key"]).stdout
+    assert json.loads(run_here("cache", "ls", "--format", "json").stdout) == []

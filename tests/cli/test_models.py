@@ -1,0 +1,20 @@
+"""`layerscope models`"""
+
+import json
+
+import zoo
+from command import run_here
+
+
+def test_models(model):
+    families = {r["family"] for r in json.loads(run_here("models", "--format", "json").stdout)}
+    assert families >= set(zoo.FAMILIES)
+    record = json.loads(run_here("models", model, "--format", "json").stdout)[0]
+    assert record["self_check"] == "replay is sound"
+    assert record["blocks"] == "1..4 at encoder.layer"
+
+
+def test_a_model_and_the_garden_are_not_listed_at_once(model):
+    done = run_here("models", model, "--garden")
+    assert done.returncode == 2
+    assert "--garden lists all its models; leave out" in done.stderr

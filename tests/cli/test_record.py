@@ -1,0 +1,86 @@
+"""Every command that computes something leaves a record that `report` and `figures` can show."""
+
+import json
+import shlex
+
+import pytest
+
+import layerscope as ls
+from layerscope.models.identity import fingerprint
+
+QUICK = ["--epochs", 2, "--batch", 8]
+
+
+COMMANDS = {
+    "extract": (["extract"], {"curve", "table"}),
+    "compare": (["compare", "--pool", "mean", "--measure", "cka,mutual_knn", "--ci", "0.9"], {"heatmap"}),
+    "evaluate": (["evaluate"], {"bars"}),
+    "truncate": (["truncate", "--curve"], {"curve", "table"}),
+    "cut": (["truncate", "--keep", 2], {"table"}),
+    "skip": (["skip", "--map"], {"heatmap", "table"}),
+    "advise": (["advise", "--max-span", 1, "--evaluations", 0], {"scatter", "table"}),
+    "specialty": (["specialty"], {"curve", "bars", "table"}),
+    "tune": (["tune", "--strategy", "(3, 4, 4)", "--seeds", 2, *QUICK], {"box", "curve", "table"}),
+    "study": (["tune", "--study", "--best", 3, "--preset", "wu2020", *QUICK], {"scatter", "table"}),
+    "strategies": (["strategies", "--best", 2], {"table"}),
+}
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_a_command_leaves_a_run_folder_that_can_be_shown(kind, classifier, words, invoke, tmp_path):
+    (command, *options), kinds = COMMANDS[kind]
+    out = tmp_path / "out"
+    done = invoke(command, classifier, "--task", words, *options, "-o", out)
+    assert done.exit_code == 0, done.output
+    assert f"layerscope report {out}" in done.stderr  # what to do next
+    found = ls.read_record(out / f"{kind}-record")
+    assert found.kind == kind
+    assert {figure.kind for figure in found.figures} == kinds
+    for figure in found.figures:
+        assert figure.shows
+        assert figure.reading
+    assert [m["weights"] for m in found.models] == [fingerprint(ls.load(classifier))]
+    assert shlex.split(found.command)[:3] == ["layerscope", command, classifier]
+    assert found.versions["layerscope"] == ls.__version__
+    assert found.seconds >= 0
+    assert found.created.startswith("20")
+    if kind != "strategies":
+        split = "train" if kind in ("specialty", "tune", "study") else "validation"
+        examples = ls.task(str(words)).split(split)
+        assert (found.data["split"], found.data["n"]) == (split, len(examples))
+        assert found.data["fingerprint"] == examples.fingerprint
+    done = invoke("report", out, "-o", tmp_path / "report.html", "--title", "Ours")
+    assert done.exit_code == 0, done.output
+    assert "The report is" in done.output
+    page = (tmp_path / "report.html").read_text()
+    assert found.title in page
+    assert "<title>Ours</title>" in page
+    done = invoke("figures", out, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
+    assert len(done.stdout.splitlines()) == len(found.figures)
+
+
+def test_the_values_in_the_folder_are_the_command_s(classifier, words, invoke, tmp_path):
+    done = invoke("truncate", classifier, "--task", words, "--curve", "--format", "json", "-o", tmp_path)
+    scores = [row["score"] for row in json.loads(done.stdout)]
+    curve, table = ls.read_record(tmp_path / "truncate-record").figures
+    assert list(curve.series[0].y) == scores
+    assert table.table["score"] == scores
+    done = invoke("skip", classifier, "--task", words, "--map", "-o", tmp_path)
+    assert f"the whole model scores {scores[-1]:.4f}" in " ".join(done.stdout.split())
+    first, second = ls.read_record(tmp_path / "skip-record").figures
+    for i, j, score in zip(*(second.table[name] for name in ("first", "last", "score")), strict=True):
+        assert first.values[j - 1, i - 1] == score
+    done = invoke("report", tmp_path, "-o", tmp_path / "both.html")  # both runs, from the one folder
+    assert (tmp_path / "both.html").read_text().count('<section class="record"') == 2
+
+
+def test_without_o_nothing_is_written(classifier, words, invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("evaluate", classifier, "--task", words).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_told_before_the_work(classifier, words, invoke, tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ls.LayerscopeError, match="file is a file; give another path"):
+        invoke("evaluate", "no/such/model", "--task", words, "-o", tmp_path / "file" / "out")

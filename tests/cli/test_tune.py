@@ -1,0 +1,35 @@
+"""`layerscope tune` and `layerscope strategies`"""
+
+import json
+
+from command import run_here
+
+import layerscope as ls
+
+
+def test_tuning_on_the_command_line(model, labelled, tmp_path):
+    quick = ["--task", labelled, "--epochs", "1", "--batch", "8", "--format", "json"]
+    done = run_here("tune", model, *quick, "--strategy", "(l*, L, L)", "--seeds", "2", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["seed"] for row in rows] == [0, 1]
+    assert done.stderr.count("with the least nu") == 1
+    assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
+    done = run_here("evaluate", tmp_path / "out" / "seed-0" / "checkpoint", "--task", labelled, "--format", "json")
+    assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
+    done = run_here("tune", model, *quick, "--study", "--best", "4", "-o", tmp_path / "study")
+    assert done.returncode == 0, done.stderr
+    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png", "study-record"}
+    assert "(l*+1, L, L) with finetune is left out" in done.stderr
+    assert "One seed gives no standard error" in done.stderr
+    done = run_here("tune", model, *quick, "--learning-rate", "fast")
+    assert done.returncode == 2
+    assert "no learning rate" in done.stderr
+
+
+def test_strategies_on_the_command_line(model, labelled):
+    done = run_here("strategies", model, "--task", labelled, "--best", "2", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["strategy"]: row for row in json.loads(done.stdout)}
+    assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
+    assert rows["full"]["trainable"] == rows["full"]["parameters"]

@@ -1,0 +1,58 @@
+"""Logits under every plan are kept, also of a command that was killed."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pandas
+import zoo
+from cuts import model, table
+
+import layerscope as ls
+from layerscope.cutting.trial import Trial
+from layerscope.store import Store
+
+
+def test_a_second_call_reads_the_store(monkeypatch):
+    opened = model("bert")
+    first = ls.truncation_curve(opened, table())
+    monkeypatch.setattr(Trial, "logits", None)
+    pandas.testing.assert_frame_equal(ls.truncation_curve(opened, table()).frame, first.frame)
+
+
+KILLED = """
+import sys, time, pandas
+sys.path.insert(0, sys.argv[3])
+import layerscope as ls
+from layerscope.cutting import sweep
+from layerscope.extraction import loop
+loop.WINDOW = 8
+save = sweep.save_file
+def slow(tensors, path):
+    save(tensors, path)
+    print(path.name, flush=True)
+    time.sleep(float(sys.argv[4]))
+sweep.save_file = slow
+print(ls.truncation_curve(sys.argv[1], sys.argv[2]).frame["score"].tolist())
+"""
+
+
+def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path):
+    folder, data = zoo.save(tmp_path / "model", "bert"), tmp_path / "data.csv"
+    table().to_csv(data, index=False)
+
+    def start(pause):
+        command = [sys.executable, "-c", KILLED, folder, str(data), os.path.dirname(zoo.__file__), pause]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    victim = start("1")
+    assert "shard-00000" in victim.stdout.readline()
+    assert "shard-00001" in victim.stdout.readline()
+    victim.send_signal(signal.SIGKILL)
+    victim.wait(30)
+    assert [e.state for e in Store().entries()] == ["unfinished"]
+    written, _ = start("0").communicate(timeout=120)
+    assert "shard-00000" not in written
+    assert "shard-00004" in written
+    assert written.splitlines()[-1] == str(ls.truncation_curve(folder, data).frame["score"].tolist())

@@ -1,0 +1,16 @@
+"""Two sides that are alike in part, and the names of what measures them."""
+
+import numpy as np
+
+from layerscope.similarity.registry import registry
+
+ATTENTION = {f"attention_{name}" for name in ("norm", "pearson", "js", "cka", "svcca", "pwcca")}
+NAMES = sorted(set(registry()) - ATTENTION)
+LINEAR = [name for name in NAMES if registry()[name].needs == "moments" and registry()[name].cross == "scatter"]
+
+
+def data(n=120, d=7, e=5, seed=0):
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(n, d)) * np.linspace(0.5, 3, d) + 0.3
+    y = x @ generator.normal(size=(d, e)) + generator.normal(size=(n, e)) * 2 - 1
+    return x, y

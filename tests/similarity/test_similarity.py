@@ -1,0 +1,48 @@
+"""A similarity is saved, loaded and drawn."""
+
+import numpy as np
+import pytest
+
+import layerscope as ls
+from layerscope.errors import DataError, InputError
+
+
+def test_saved_and_loaded(reps, tmp_path):
+    constant = ls.Representations.from_arrays([np.ones((60, 2)), reps[1]])
+    sim = ls.compare(constant, reps, names=["<script>", "b"])
+    again = ls.Similarity.load(sim.save(tmp_path / "a" / "sim.parquet"))
+    np.testing.assert_array_equal(again.values, sim.values)
+    for name in ("row_axis", "column_axis", "measure", "options", "n", "reasons", "bounds", "provenance"):
+        assert getattr(again, name) == getattr(sim, name)
+    assert len(sim.frame) == 8
+    assert sim.frame["reason"].iloc[0] != ""
+    (tmp_path / "x.parquet").write_text("x")
+    with pytest.raises(DataError, match="not a similarity"):
+        ls.Similarity.load(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_heat_maps(ending, reps, tmp_path):
+    constant = ls.Representations.from_arrays([np.ones((60, 2)), reps[1]])
+    sim = ls.compare([constant, reps])
+    path = tmp_path / f"map.{ending}"
+    ax = sim.plot(path)
+    assert path.stat().st_size > 1000
+    image = ax.images[0]
+    assert image.origin == "lower"
+    assert image.get_clim() == (0.0, 1.0)
+    assert len(ax.patches) == int(np.isnan(sim.values).sum()) == 11
+    ls.panels({"a": sim, "b": ls.compare(reps)}, tmp_path / f"panels.{ending}")
+    with pytest.raises(InputError, match=r"no figure format 'gif'"):
+        sim.plot(tmp_path / "map.gif")
+
+
+def test_nothing_of_a_figure_is_cut_off(reps, tmp_path):
+    from matplotlib.image import imread
+
+    wide = ls.compare(ls.Representations.from_arrays([reps[1]] * 13))
+    wide.plot(tmp_path / "one.png")
+    ls.panels([wide, wide], tmp_path / "two.png")
+    for name in ("one.png", "two.png"):
+        pixels = imread(tmp_path / name)[..., :3]
+        assert all((edge == 1).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])), name
