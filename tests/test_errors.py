@@ -1,8 +1,67 @@
 """Errors are sentences with the near names in them."""
 
-from layerscope.errors import InputError, LayerscopeError
+import numpy as np
+import pytest
+
+from layerscope.errors import (
+    DataError,
+    InputError,
+    LayerscopeError,
+    LayerscopeWarning,
+    ModelError,
+    StoreError,
+    UnknownNameError,
+    check_level,
+    check_seed,
+    choose,
+    near,
+    unknown,
+)
 
 
 def test_every_error_is_a_layerscope_error():
     assert issubclass(InputError, LayerscopeError)
     assert issubclass(InputError, ValueError)
+
+
+def test_every_kind_is_caught_as_one():
+    for kind in (UnknownNameError, DataError, ModelError, StoreError):
+        assert issubclass(kind, LayerscopeError)
+    assert issubclass(UnknownNameError, KeyError)
+    assert issubclass(LayerscopeWarning, UserWarning)
+
+
+def test_a_near_miss_is_named_whatever_its_case():
+    assert near("SST2", ["sst2", "mnli"]) == " Did you mean 'sst2'?"
+    assert near("zzz", ["sst2"]) == ""
+    assert near("mea", ["mean", "Meal"]) == " Did you mean 'mean' or 'Meal'?"
+
+
+def test_an_unknown_name_is_a_sentence_and_not_its_repr():
+    error = unknown("task", "sst", ["sst2", "mnli"])
+    assert str(error) == "There is no task 'sst'. Did you mean 'sst2'? Known: mnli, sst2."
+
+
+def test_a_choice_is_given_back_or_refused_with_what_is_allowed():
+    assert choose("pool", "mean", ("cls", "mean")) == "mean"
+    with pytest.raises(InputError, match=r"^There is no pool 'means'; allowed: cls, mean. Did you mean 'mean'\?$"):
+        choose("pool", "means", ("cls", "mean"))
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32, 1.5, None, "1"])
+def test_seeds_that_numpy_and_torch_do_not_take(seed):
+    with pytest.raises(InputError, match=f"seed is {seed}; it must be a whole number from 0 to 4294967295"):
+        check_seed(seed)
+
+
+def test_seeds_of_numpy_are_seeds():
+    assert check_seed(np.int64(7)) == 7
+    assert type(check_seed(np.int64(7))) is int
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, -0.1, float("nan")])
+def test_levels_of_intervals(level):
+    check_level(None)
+    check_level(0.95)
+    with pytest.raises(InputError, match=r"must be between 0 and 1, such as 0\.95"):
+        check_level(level)

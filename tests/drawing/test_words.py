@@ -1,0 +1,36 @@
+"""Words that several results say alike."""
+
+import pandas
+
+from layerscope.drawing.words import MEANINGS, caveat, listed, numbers
+
+
+def test_names_are_listed_each_once():
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b"]) == "a and b"
+    assert listed(["a", "b", "a", "c"]) == "a, b and c"
+
+
+def test_few_rows_are_said_to_be_few():
+    assert caveat("", 100) == ""
+    assert caveat("Mind this.", 100) == "Mind this."
+    assert caveat("", 99) == "Only 99 rows: expect other rows to give other numbers."
+    assert caveat("Mind this.", 5).startswith("Mind this. Only 5 rows")
+
+
+def test_a_table_says_what_its_columns_are_and_leaves_out_what_is_said_above():
+    frame = pandas.DataFrame({"task": ["t", "t"], "n": [5, 5], "layer": [0, 1], "mean_norm": [1.0, 2.0]})
+    figure = numbers("Every layer", "In numbers.", frame)
+    assert list(figure.table) == ["layer", "mean_norm"]
+    assert figure.reading == f"mean norm: {MEANINGS['mean_norm']}. Click a heading to sort."
+    assert (figure.title, figure.shows) == ("Every layer", "In numbers.")
+
+
+def test_what_differs_between_rows_stays():
+    figure = numbers("t", "s", [{"task": "a", "score": 1.0}, {"task": "b", "score": 2.0}])
+    assert figure.table == {"task": ["a", "b"], "score": [1.0, 2.0]}
+    assert figure.reading == "Click a heading to sort."
+
+
+def test_no_rows_are_no_columns():
+    assert numbers("t", "s", []).table == {}
