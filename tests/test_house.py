@@ -48,7 +48,7 @@ def mirror(source: Path) -> Path:
     return TESTS / source.with_name(f"test_{source.name}")
 
 
-def tested(test: Path) -> list[Path]:
+def sources_of(test: Path) -> list[Path]:
     """What a/test_b.py may test: a/b.py, or the package a/b."""
     name = test.stem.removeprefix("test_")
     return [SOURCE / test.with_name(f"{name}.py"), SOURCE / test.parent / name / "__init__.py"]
@@ -61,7 +61,7 @@ def test_every_source_file_has_its_test(source):
 
 @pytest.mark.parametrize("test", MIRRORS, ids=str)
 def test_every_test_has_its_source_file(test):
-    assert any(path.is_file() for path in tested(test)) == (test.as_posix() not in OF_SEVERAL_FILES)
+    assert any(path.is_file() for path in sources_of(test)) == (test.as_posix() not in OF_SEVERAL_FILES)
 
 
 def test_the_exceptions_are_there():

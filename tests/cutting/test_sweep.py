@@ -5,12 +5,16 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pandas
 import zoo
 from cuts import model, table
 
 import layerscope as ls
+from layerscope.cutting.sweep import Sweep, sweep
 from layerscope.cutting.trial import Trial
+from layerscope.evaluation.exam import exam
+from layerscope.extraction import loop
 from layerscope.store import Store
 
 
@@ -56,3 +60,28 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path):
     assert "shard-00000" not in written
     assert "shard-00004" in written
     assert written.splitlines()[-1] == str(ls.truncation_curve(folder, data).frame["score"].tolist())
+
+
+def test_shards_that_are_there_are_not_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "WINDOW", 16)
+    plans = [ls.LayerPlan([1, 2]), ls.LayerPlan([4])]
+    whole = Sweep(exam(model("bert"), table()), plans, "a")
+    whole.build(tmp_path)
+    names = [f"shard-{k:05d}.safetensors" for k in range(3)]  # forty texts, sixteen at a time
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    (tmp_path / names[1]).unlink()
+    before = {name: (tmp_path / name).stat().st_mtime_ns for name in (names[0], names[2])}
+    whole.build(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert {name: (tmp_path / name).stat().st_mtime_ns for name in before} == before
+
+
+def test_every_plan_has_its_logits_and_is_in_the_key():
+    sitting = exam(model("bert"), table())
+    plans = [ls.LayerPlan([1, 2]), ls.LayerPlan([1, 2, 3, 4])]
+    logits = sweep(sitting, plans, "a")
+    assert logits.shape == (2, 40, 3)
+    np.testing.assert_allclose(logits[1], sitting.logits(), rtol=1e-4, atol=1e-5)
+    keys = {Sweep(sitting, some, "a").key for some in (plans, plans[:1], plans[::-1])}
+    assert len(keys) == 3
+    assert Sweep(sitting, plans, "another title").key == Sweep(sitting, plans, "a").key

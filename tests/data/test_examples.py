@@ -21,3 +21,19 @@ def test_taking_some_keeps_identity(tmp_path):
     assert part.rows.tolist() == [1, 3]
     assert part.labels.tolist() == [0, 1]
     assert part.fingerprint == examples.fingerprint
+
+
+def test_a_part_of_a_part_is_of_the_whole():
+    examples = ls.task(pandas.DataFrame({"text": list("abcd"), "label": [0, 1, 0, 1]})).split()
+    part = examples.take(slice(1, None)).take([2, 0])
+    assert list(part.texts) == ["d", "b"]
+    assert part.rows.tolist() == [3, 1]
+    assert part.fingerprint == examples.fingerprint
+    assert part.spec() != examples.spec()  # which rows of it
+    assert part.described() == {**examples.described(), "n": 2}
+
+
+def test_bad_rows_are_counted_in_what_is_said_of_them():
+    frame = pandas.DataFrame({"text": ["a", None, "c"], "label": [0, 1, 0]})
+    examples = ls.task(frame, skip_bad=True).split()
+    assert (examples.described()["n"], examples.described()["skipped"]) == (2, 1)

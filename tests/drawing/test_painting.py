@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import gallery
 import matplotlib
-import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
 from matplotlib.image import imread
@@ -63,7 +62,6 @@ def test_no_name_becomes_markup():
     text = markup(figure)
     assert text.startswith("<svg")
     assert "<script" not in text
-    assert "alert" not in text.replace("<!-- ", "").split("<metadata")[0] or "<!--" in text
     assert "<text" not in text  # letters are shapes
 
 
@@ -83,10 +81,9 @@ def test_long_names_are_wrapped_between_words():
 def test_the_same_figure_is_the_same_file(ending, tmp_path):
     for name in ("a", "b"):
         draw(curve(), tmp_path / f"{name}.{ending}")
-    one, two = (np.frombuffer((tmp_path / f"{name}.{ending}").read_bytes(), np.uint8) for name in ("a", "b"))
-    assert len(one) == len(two) > 1000
-    if ending != "svg":  # whose marks have drawn names
-        assert np.array_equal(one, two)
+    one, two = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("a", "b"))
+    assert len(one) > 1000
+    assert one == two
 
 
 def test_places_that_cannot_be_written_are_sentences(tmp_path):

@@ -1,10 +1,16 @@
 """One forward that shows attention weights, from models that have them."""
 
 import pytest
+import torch
 import zoo
+from quick import model as open_model
 
 import layerscope as ls
 from layerscope.errors import ModelError
+from layerscope.extraction.encode import encode
+from layerscope.extraction.forward import Runner
+from layerscope.extraction.reading import Reading
+from layerscope.extraction.weights import attention_heads, eager, forward
 
 
 def test_a_model_that_gives_none_is_refused_by_name(task, monkeypatch):
@@ -12,3 +18,34 @@ def test_a_model_that_gives_none_is_refused_by_name(task, monkeypatch):
     monkeypatch.setattr(type(model.network), "set_attn_implementation", lambda *_: None)
     with pytest.raises(ModelError, match=r"\(bert\) does not give attention weights"):
         ls.attentions(model, task)
+
+
+def test_plain_attention_until_the_block_ends():
+    model = open_model("bert")
+    before = model.network.config._attn_implementation
+    assert before != "eager"
+    seen = []
+
+    def fail():
+        seen.append(model.network.config._attn_implementation)
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"), eager(model):
+        fail()
+    assert seen == ["eager"]
+    assert model.network.config._attn_implementation == before
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_every_block_shows_its_weights_and_padding_gets_none(family, task):
+    model = open_model(family)
+    runner = Runner(model, None, Reading())
+    items = encode(model, task.split(), Reading())[:3]
+    with eager(model):
+        weights = forward(runner, items)
+    longest = max(map(len, items))
+    assert [tuple(w.shape) for w in weights] == [(3, attention_heads(model), longest, longest)] * 4
+    for k, item in enumerate(items):
+        seen = weights[2][k, :, : len(item)]
+        assert seen[..., len(item) :].abs().max() < 1e-6 if len(item) < longest else True
+        assert torch.allclose(seen.sum(dim=-1), torch.ones(()), atol=1e-5)

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+import zoo
 from quick import QUICK, model
 
 import layerscope as ls
+from layerscope.tuning.freezing import CHOICES, INDEX, STATES, Prefixed
 
 
 @pytest.mark.parametrize("method", ["finetune", "adapter", "lora"])
@@ -19,3 +21,44 @@ def test_the_cache_changes_nothing(family, method, task):
     one, two = (dict(training.model.named_parameters()) for training in (cached, plain))
     for name, value in one.items():
         torch.testing.assert_close(value, two[name], rtol=1e-3, atol=1e-4)
+
+
+def test_frozen_blocks_stay_quiet_and_only_what_is_trained_is_kept(task):
+    opened = model(kind="classifier")
+    opened.network.requires_grad_(False)
+    opened.network.classifier.requires_grad_(True)
+    wrapped = Prefixed(opened, 2, trains_embeddings=False).train()
+    layers = opened.network.bert.encoder.layer
+    assert [block.training for block in layers] == [False, False, True, True]
+    assert not opened.network.bert.embeddings.dropout.training
+    assert set(wrapped.state_dict()) == {"network.classifier.weight", "network.classifier.bias"}
+    assert wrapped.config is opened.network.config
+
+
+def test_frozen_blocks_are_not_run_where_their_output_is_known(monkeypatch):
+    opened = model(kind="classifier")
+    wrapped = Prefixed(opened, 2, trains_embeddings=False).eval()
+    inputs = zoo.inputs()
+    with torch.no_grad():
+        states = opened.network(**inputs, output_hidden_states=True).hidden_states[2]
+        expected = wrapped(**inputs)["logits"]
+        for block in opened.network.bert.encoder.layer[:2]:
+            monkeypatch.setattr(block.attention, "forward", lambda *_, **__: pytest.fail("a frozen block was run"))
+        torch.testing.assert_close(wrapped(**inputs, **{STATES: states})["logits"], expected)
+        wrapped.table = states.flatten(0, 1)
+        index = torch.arange(states.shape[0] * states.shape[1]).view(states.shape[:2])
+        torch.testing.assert_close(wrapped(**inputs, **{INDEX: index})["logits"], expected)
+
+
+def test_losses_and_choices_that_are_not_real():
+    opened = model(kind="choice")
+    wrapped = Prefixed(opened, 0, trains_embeddings=True).eval()
+    inputs = {name: value[None] for name, value in zoo.inputs().items()}  # one text of three choices
+    real = torch.tensor([[True, True, False]])
+    answer = wrapped(**inputs, **{CHOICES: real}, labels=torch.tensor([1]))
+    assert answer["logits"][0, 2] == -torch.inf
+    assert float(answer["loss"]) == pytest.approx(float(-answer["logits"].log_softmax(dim=1)[0, 1]))
+    numbers = Prefixed(model(kind="classifier", labels=1), 0, trains_embeddings=True).eval()
+    answer = numbers(**zoo.inputs(), labels=torch.tensor([0.0, 1.0, 2.0]))
+    expected = (answer["logits"][:, 0] - torch.tensor([0.0, 1.0, 2.0])).square().mean()
+    assert float(answer["loss"]) == pytest.approx(float(expected))

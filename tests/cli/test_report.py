@@ -1,0 +1,45 @@
+"""`layerscope report` and `layerscope figures`"""
+
+import gallery
+import pytest
+from command import run_here
+
+import layerscope as ls
+
+
+@pytest.fixture
+def record(tmp_path):
+    return ls.write_record(tmp_path / "out" / "compare-record", gallery.every_kind())
+
+
+def test_a_report_is_one_file(record, tmp_path):
+    page = tmp_path / "page.html"
+    done = run_here("report", record.parent, "-o", page, "--title", "Ours")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"The report is {page} ({page.stat().st_size / 1e6:.1f} MB).\n"
+    assert "<title>Ours</title>" in page.read_text()
+
+
+def test_every_figure_is_a_file(record, tmp_path):
+    done = run_here("figures", record, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
+    assert done.returncode == 0, done.stderr
+    paths = done.stdout.split()
+    assert len(paths) == len(gallery.every_kind().figures)
+    assert {path.rsplit(".", 1)[1] for path in paths} == {"svg", "csv"}
+
+
+@pytest.mark.parametrize("command", ["report", "figures"])
+def test_what_holds_no_record_is_a_sentence(command, tmp_path):
+    done = run_here(command, tmp_path / "absent", "-o", tmp_path / "x.html")
+    assert done.returncode == 2
+    assert "There is no record" in done.stderr
+    (tmp_path / "empty").mkdir()
+    done = run_here(command, tmp_path / "empty", "-o", tmp_path / "x.html")
+    assert done.returncode == 2
+    assert "is not a record and holds none" in done.stderr
+
+
+def test_a_width_that_is_none(record, tmp_path):
+    done = run_here("figures", record, "--width", "wide", "-o", tmp_path / "figures")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")

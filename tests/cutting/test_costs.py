@@ -1,0 +1,54 @@
+"""What a plan costs: parameters and multiply-adds of the model that is really cut, and a measured time."""
+
+import pytest
+import torch
+import zoo
+from quick import model
+from torch.utils.flop_counter import FlopCounterMode
+
+import layerscope as ls
+from layerscope.cutting.costs import Costs
+
+PLANS = [ls.LayerPlan([1, 2, 3, 4]), ls.LayerPlan([1, 3]), ls.LayerPlan([1])]
+
+
+@pytest.mark.parametrize("family", zoo.FAMILIES)
+def test_parameters_are_those_of_the_cut_model(family):
+    opened = model(family, "classifier")
+    costs = Costs(opened)
+    for plan in PLANS:
+        if opened.anatomy.shared:
+            assert costs.parameters(plan) == costs.parameters(PLANS[0])  # one block, however often it runs
+        else:
+            cut = ls.cut(opened, plan)
+            assert costs.parameters(plan) == sum(p.numel() for p in cut.parameters())
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "albert"])
+def test_multiply_adds_are_those_of_the_cut_model(family):
+    opened = model(family, "classifier")
+    implementation = opened.network.config._attn_implementation
+    costs = Costs(opened, tokens=20)
+    counts = [costs.macs(plan) for plan in PLANS]
+    assert counts[0] > counts[1] > counts[2] > 0
+    assert opened.network.config._attn_implementation == implementation
+    opened.network.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        opened.network(**costs._inputs(1))
+    assert counts[0] == pytest.approx(counter.get_total_flops() / 2, rel=0.01)
+
+
+def test_a_text_is_no_longer_than_the_model_allows():
+    assert Costs(model(max_position_embeddings=40)).tokens == 40
+    assert Costs(model(), tokens=30).tokens == 30
+
+
+def test_plans_alike_are_timed_once(monkeypatch):
+    opened = model(kind="classifier")
+    costs = Costs(opened, tokens=8)
+    first = costs.latency(ls.LayerPlan([1, 2]), 2)
+    assert first > 0
+    monkeypatch.setattr(opened.network, "forward", lambda **_: pytest.fail("it was timed again"))
+    assert costs.latency(ls.LayerPlan([3, 4]), 2) == first
+    assert opened.network.config.num_hidden_layers == 4
+    assert len(opened.network.bert.encoder.layer) == 4

@@ -1,0 +1,57 @@
+"""The Trainer around a network: which epoch is best, which checkpoint is whole, what a NaN scores."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from quick import model, rows
+
+import layerscope as ls
+from layerscope.tuning.hyperparameters import Hyperparameters
+from layerscope.tuning.trainer import Outcome, _arguments, _last_checkpoint, _Metrics
+
+
+def outcome(*scores):
+    epochs = [{"epoch": k + 1.0, "score": score, "loss": 1.0} for k, score in enumerate(scores)]
+    return Outcome(np.zeros((1, 2)), epochs, [1.0] * len(scores), 1.0, 10)
+
+
+def test_the_best_epoch_is_the_first_of_the_highest_score():
+    assert outcome(0.5, 0.7, 0.7).best["epoch"] == 2
+    assert outcome(math.nan, 0.1).best["epoch"] == 2
+    assert outcome(math.nan, math.nan).best["epoch"] == 1
+
+
+def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path):
+    assert _last_checkpoint(tmp_path) is None
+    for step in (5, 20, 100):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    assert _last_checkpoint(tmp_path) is None
+    for step in (5, 20):  # the state is written last
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    assert _last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
+
+
+def test_the_tasks_metric_is_asked_for_and_a_nan_has_none():
+    metric = _Metrics(ls.task(rows(6, 0)))
+    labels = np.asarray([0, 1, 2])
+    assert metric(SimpleNamespace(predictions=np.eye(3), label_ids=labels)) == {"score": 1.0}
+    broken = np.eye(3)
+    broken[1, 0] = np.nan
+    assert math.isnan(metric(SimpleNamespace(predictions=broken, label_ids=labels))["score"])
+    frame = rows(6, 0)
+    numbers = _Metrics(ls.task(frame.assign(label=frame["label"] + 0.5)))
+    guesses = np.asarray([[0.0], [1.0], [2.0]])
+    assert numbers(SimpleNamespace(predictions=guesses, label_ids=labels * 2.0))["score"] == pytest.approx(1.0)
+
+
+def test_the_hyperparameters_are_the_trainers(tmp_path):
+    given = Hyperparameters(batch=7, epochs=2, accumulate=3, weight_decay=0.1, schedule="constant")
+    arguments = _arguments(given, model(), 5, tmp_path)
+    assert (arguments.per_device_train_batch_size, arguments.num_train_epochs) == (7, 2)
+    assert (arguments.gradient_accumulation_steps, arguments.weight_decay) == (3, 0.1)
+    assert (arguments.seed, arguments.data_seed, arguments.max_steps) == (5, 5, -1)
+    assert arguments.per_device_eval_batch_size == 32
+    assert arguments.report_to in ([], ["none"])
+    assert arguments.use_cpu
