@@ -20,7 +20,7 @@ def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # names of models and tasks may hold brackets
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
