@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import zoo
 from command import run_here
 
@@ -18,3 +19,11 @@ def test_a_model_and_the_garden_are_not_listed_at_once(model):
     done = run_here("models", model, "--garden")
     assert done.returncode == 2
     assert "--garden lists all its models; leave out" in done.stderr
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_models_checks_a_classifier_without_a_padding_token(family, tmp_path):
+    zoo.save(tmp_path, family, pad_token_id=None)
+    result = run_here("models", tmp_path)
+    assert result.returncode == 0
+    assert "replay is sound" in result.stdout

@@ -52,3 +52,15 @@ def test_plans_alike_are_timed_once(monkeypatch):
     assert costs.latency(ls.LayerPlan([3, 4]), 2) == first
     assert opened.network.config.num_hidden_layers == 4
     assert len(opened.network.bert.encoder.layer) == 4
+
+
+@pytest.mark.parametrize("pad", [0, None, -1])
+def test_the_latency_of_32_texts_is_of_32_texts(pad):
+    model = ls.load(zoo.network("gpt2", pad_token_id=pad))
+    seen = []
+    model.network.register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    Costs(model, tokens=8).latency(ls.LayerPlan([1, 2]), 32)
+    assert set(seen[1:]) == {(32, 8)}
+    assert model.network.config.pad_token_id == pad

@@ -130,3 +130,38 @@ def test_outputs_that_are_no_numbers_have_no_score():
     for act in (ls.evaluate, ls.truncation_curve, ls.skip_map):
         with pytest.raises(ModelError, match="are not finite for some texts of table"):
             act(broken, table())
+
+
+def unrecorded(family, **changes):
+    """A classifier of a family without a record."""
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    sizes = {**zoo.CONFIGS["llama"], "num_hidden_layers": 3, "vocab_size": len(zoo.VOCABULARY), "num_labels": 3}
+    torch.manual_seed(0)
+    net = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(family, **{**sizes, **changes})).eval()
+    return ls.load(net, tokenizer=zoo.tokenizer("llama"))
+
+
+@pytest.mark.parametrize("pad", [-1, None])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3", "mistral", "opt", "gpt_neox"])
+def test_no_padding_token_and_a_negative_one_never_let_the_head_read_padding(family, pad):
+    if family in zoo.FAMILIES:
+        opened = model(family)
+        opened.network.config.pad_token_id = pad
+    else:
+        opened = unrecorded(family, pad_token_id=pad)
+    np.testing.assert_allclose(exam(opened, table()).logits(), plain(opened, table()), rtol=1e-3, atol=1e-4)
+    curve = ls.truncation_curve(opened, table()).frame["score"]
+    assert curve.iloc[-1] == ls.evaluate(opened, table())
+
+
+def test_a_classifier_of_an_unrecorded_encoder_needs_no_padding_token():
+    opened = unrecorded("mpnet", pad_token_id=None)
+    found = exam(opened, table()).logits()
+    np.testing.assert_allclose(found, plain(opened, table()), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("summary", ["first", "mean", "last", "cls_index"])
+def test_padding_follows_from_what_the_head_reads(summary):
+    opened = model("xlnet", summary_type=summary)
+    np.testing.assert_allclose(exam(opened, table()).logits(), plain(opened, table()), rtol=1e-3, atol=1e-4)

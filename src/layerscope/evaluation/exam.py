@@ -19,6 +19,7 @@ from layerscope.extraction.forward import Runner
 from layerscope.extraction.loop import Loop, Portions, Window
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, load
+from layerscope.models.asking import head_padding
 from layerscope.models.selfcheck import primary
 from layerscope.results import provenance_of
 
@@ -53,8 +54,9 @@ class Exam:
         limit = min(self.model.positions or LONGEST, LONGEST) if self.max_length is None else self.max_length
         self.reading = Reading("cls", max_length=limit)
         self._runner = Runner(self.model, [0], self.reading)
-        alone = self.model.network.config.pad_token_id is None and self.model.anatomy.summary == "last"
-        self._loop = Loop.over_tokens([self.model], self.reading, self.batch_tokens, 1 if alone else None)
+        self._padding = head_padding(self.model)
+        most = 1 if self._padding == "none" else None
+        self._loop = Loop.over_tokens([self.model], self.reading, self.batch_tokens, most)
 
     def spec(self) -> dict[str, Any]:
         """What decides the logits, for keys of the store."""
@@ -107,7 +109,7 @@ class Exam:
         counts = _choices(window)
         first, count = np.cumsum(counts) - counts, int(counts[places[0]])
         items = [window.items[0][first[i] + c] for i in places for c in range(count)]
-        inputs = self._runner.inputs(items, padding_left=self.model.anatomy.reads_last_position)
+        inputs = self._runner.inputs(items, padding_left=self._padding == "left")
         if self.model.multiple_choice:
             inputs = {name: value.view(len(places), count, -1) for name, value in inputs.items()}
         with self._runner.ready():

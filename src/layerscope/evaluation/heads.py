@@ -67,6 +67,7 @@ def _with_new_head(model: Model, task: Task, seed: int) -> Any:
 
 def _pad_token(network: Any, tokenizer: Any) -> None:
     """Decoders come without a padding token; heads that look for the last real token need one."""
-    if network.config.pad_token_id is None and tokenizer is not None:
+    pad = network.config.pad_token_id
+    if (pad is None or pad < 0) and tokenizer is not None:
         chosen = next((t for t in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if t is not None), 0)
         network.config.pad_token_id = int(chosen)

@@ -53,8 +53,7 @@ class LayerHeads:
     def _forward(self, states: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
         """(texts, width) -> (texts, outputs) through everything after the last block."""
         network, model = self.model.network, self.model
-        config = network.config
-        token = next(i for i in range(3) if i != config.pad_token_id)
+        token = next(i for i in range(3) if i != model.pad_token)
         ids = torch.full((len(states), 1), token, device=states.device)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if model.multiple_choice:

@@ -58,7 +58,7 @@ class Runner:
 
     def inputs(self, items: Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
         """The padded batch. Padding is on the right, where absolute and causal positions stay true, unless asked."""
-        batch = padded(items, self.model.network.config.pad_token_id, padding_left)
+        batch = padded(items, self.model.pad_token, padding_left)
         return {name: value.to(self.model.device) for name, value in batch.items() if name in self._accepted}
 
     @contextmanager
@@ -123,8 +123,7 @@ class _Pooling:
 def padded(items: Sequence[Item], pad_token: int | None, left: bool = False) -> dict[str, Tensor]:
     """input_ids, attention_mask and (where there are any) token_type_ids of some items, as long as the longest."""
     longest = max(map(len, items))
-    pad = pad_token if isinstance(pad_token, int) and pad_token >= 0 else 0
-    batch = {"input_ids": _pad([item.ids for item in items], longest, pad, left)}
+    batch = {"input_ids": _pad([item.ids for item in items], longest, pad_token or 0, left)}
     if items[0].types is not None:
         types = [item.types for item in items if item.types is not None]
         batch["token_type_ids"] = _pad(types, longest, 0, left)

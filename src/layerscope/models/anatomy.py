@@ -36,7 +36,6 @@ class Anatomy:
     head: tuple[str, ...] = ("classifier",)  # modules of the classifier beside the base model
     final_norm: str | None = None  # a norm between the last block and the head
     summary: Literal["first", "last"] = "first"  # the token that stands for the whole text
-    reads_last_position: bool = False  # the head reads the last position, so padding must be on the left
     position_offset: int = 0  # positions that the embeddings keep for other uses
     shared: bool = False  # one block, run L times
     time_first: bool = False  # blocks work on (time, batch, width)
@@ -162,7 +161,6 @@ _FAMILIES = (
         "n_layer",
         head=("sequence_summary", "logits_proj"),
         summary="last",
-        reads_last_position=True,
         time_first=True,
         attention_out="rel_attn.layer_norm",  # its output projection is no module; the adapter reads the sum before it
         feedforward_out="ff.layer_2",

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from layerscope.errors import InputError, ModelError, check_seed, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
+from layerscope.models.asking import is_causal
 from layerscope.models.identity import described, model_spec
 from layerscope.models.selfcheck import faults, find_anatomy
 from layerscope.models.sources import Source, fetch, parse
@@ -64,6 +65,12 @@ class Model:
         """The longest text in tokens that the embeddings allow, or None where there is no limit."""
         most = getattr(self.network.config, "max_position_embeddings", None)
         return int(most) - self.anatomy.position_offset if isinstance(most, int) and most > 0 else None
+
+    @property
+    def pad_token(self) -> int | None:
+        """The id that the network takes for padding, or None where it has none; a negative one is none."""
+        pad = getattr(self.network.config, "pad_token_id", None)
+        return pad if isinstance(pad, int) and pad >= 0 else None
 
     @property
     def device(self) -> torch.device:
@@ -203,10 +210,11 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
         return Model(network, tokenizer, known, name)
     problem = "its blocks were not found"
     for candidate in find_anatomy(network):
-        decoder = not hasattr(tokenizer, "cls_token") or tokenizer.cls_token is None
-        model = Model(network, tokenizer, replace(candidate, summary="last" if decoder else "first"), name)
+        model = Model(network, tokenizer, candidate, name)
         try:
             fault = next(faults(model), None)
+            if fault is None and is_causal(model):  # no later token reaches the first one
+                model = replace(model, anatomy=replace(candidate, summary="last"))
         except Exception as error:  # whatever an unknown forward may raise, it is not sound
             fault = f"it could not be run on a few tokens ({type(error).__name__}: {error})"
         if fault is None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from layerscope.models.replay import Replay
-from layerscope.models.selfcheck import probe_inputs
+from layerscope.models.selfcheck import of_base, probe_inputs
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
@@ -25,7 +25,8 @@ class Together:
 
     def __init__(self, model: Model) -> None:
         with torch.inference_mode():
-            two, three = (Replay(model, probe_inputs(model, rows=rows)) for rows in (2, 3))
+            base = of_base(model)  # a head without a padding token may take one text only
+            two, three = (Replay(base, probe_inputs(base, rows=rows)) for rows in (2, 3))
         self._axes = [
             _axes((a.args, dict(a.kwargs)), (b.args, dict(b.kwargs)))
             for a, b in zip(two.calls, three.calls, strict=True)

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from layerscope.data import Examples
+from layerscope.errors import ModelError
 from layerscope.extraction.encode import Item
 from layerscope.extraction.forward import padded
 from layerscope.extraction.loop import Loop
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
+from layerscope.models.asking import head_padding
 from layerscope.tuning.freezing import CHOICES, INDEX, STATES
 from layerscope.tuning.prefix import PrefixCache
 
@@ -51,8 +53,15 @@ class Collate:
     """Entries -> padded tensors, as the network takes them."""
 
     def __init__(self, model: Model, regression: bool, accepted: set[str]) -> None:
-        self._pad = model.network.config.pad_token_id
-        self._left = model.anatomy.reads_last_position
+        self._pad = model.pad_token
+        padding = head_padding(model)
+        if padding == "none":
+            raise ModelError(
+                f"The head of {model.name} ({type(model.network).__name__}) reads padding, so it cannot be trained on "
+                "texts of different lengths in one batch; open the model with another summary (summary_type) or a "
+                "padding token (pad_token_id) in its config."
+            )
+        self._left = padding == "left"
         self._choice = model.multiple_choice
         self._regression = regression
         self._accepted = accepted
