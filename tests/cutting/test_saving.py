@@ -74,3 +74,8 @@ def test_half_precision_stays(model, dtype, tmp_path):
     assert smaller.dtype == dtype
     folder = ls.save(smaller, tmp_path / "half")
     assert ls.load(str(folder), dtype=dtype).network.dtype == dtype
+
+
+def test_pairs_of_types_that_the_model_does_not_have_are_not_fed(tmp_path):
+    model = ls.load(zoo.network("roberta", type_vocab_size=1), tokenizer=zoo.tokenizer())
+    assert ls.load(ls.save(model, tmp_path / "saved")).depth == 4

@@ -1,6 +1,7 @@
 """Word alignment, for tokenizers of every kind."""
 
 import numpy as np
+import pandas
 import pytest
 import torch
 import zoo
@@ -49,7 +50,7 @@ TOKENIZERS = {
 
 
 def model_with(tokenizer):
-    net = zoo.network("bert", "encoder", vocab_size=max(len(zoo.VOCABULARY), 400))
+    net = zoo.network("bert", "encoder", vocab_size=max(len(zoo.VOCABULARY), 400), type_vocab_size=3)
     return ls.load(net, tokenizer=tokenizer)
 
 
@@ -143,3 +144,58 @@ def test_pydocs_is_a_corpus_of_words():
     reps = ls.extract(model_with(zoo.tokenizer()), "pydocs", pool="words", limit=5, store=False)
     assert reps.rows.units == "word"
     assert len(reps) > 25
+
+
+def test_token_types_that_a_model_does_not_tell_apart_are_left_out():
+    """RoBERTa has one type; a tokenizer that gives two must not reach outside its table."""
+    frame = pandas.DataFrame({"text": ["the file", "a list of value"], "pair": ["this", "that is not"]})
+    model = ls.load(zoo.network("roberta", "encoder", type_vocab_size=1), tokenizer=zoo.tokenizer())
+    reps = ls.extract(model, ls.task(frame, text_pair="pair"), store=False)
+    batch = model.tokenizer("the file", "this", return_tensors="pt", return_token_type_ids=False)
+    with torch.inference_mode():
+        expected = model.network(**batch).last_hidden_state[0, 0]
+    torch.testing.assert_close(reps[4][0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_token_type_without_an_embedding_is_a_sentence():
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer("xlnet"))
+    with pytest.raises(InputError, match=r"token type 2 for row 0 .* knows 2 types"):
+        ls.extract(model, pandas.DataFrame({"text": ["the file"]}), store=False)
+
+
+def test_quantised_embeddings_are_counted():
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {**zoo.CONFIGS["roberta"], "vocab_size": len(zoo.VOCABULARY), "pad_token_id": 0}
+    net = AutoModel.from_config(AutoConfig.for_model("ibert", **sizes)).eval()
+    reps = ls.extract(ls.load(net, tokenizer=zoo.tokenizer()), pandas.DataFrame({"text": ["the file"]}), store=False)
+    assert len(reps) == 1
+
+
+def test_tokens_that_carry_the_space_after_a_word_are_part_of_the_word():
+    from layerscope.extraction.encode import _words_at
+
+    starts = np.asarray([0, 3, 9])  # "ab cdefg hi"
+    offsets = [(0, 3), (3, 6), (6, 9), (9, 11), (2, 3), (5, 5)]  # "ab ", "cde", "fg ", "hi", " ", nothing
+    assert _words_at(offsets, starts).tolist() == [0, 1, 1, 2, -1, -1]
+
+
+@pytest.mark.parametrize(("length", "cut"), [(5, False), (6, True), (20, True), (4, False)])
+def test_a_slow_tokenizer_cuts_off_only_what_is_longer(length, cut):
+    class Slow:
+        """Spaces split words; it says nothing of what it cuts off."""
+
+        is_fast = False
+
+        def __call__(self, texts, pairs=None, truncation=False, max_length=None, **options):
+            from transformers import BatchEncoding
+
+            if isinstance(texts, str):
+                return {"input_ids": [7] * len(texts.split())}
+            ids = [[7] * len(text.split()) for text in texts]
+            ids = [row[:max_length] for row in ids]
+            return BatchEncoding({"input_ids": ids, "special_tokens_mask": [[0] * len(row) for row in ids]})
+
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=Slow())
+    frame = pandas.DataFrame({"text": [" ".join(["file"] * length)]})
+    assert encode(model, ls.task(frame).split(), Reading(max_length=5))[0].truncated == cut

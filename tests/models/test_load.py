@@ -208,3 +208,14 @@ def test_a_loaded_model_is_used_as_it_is(tmp_path):
 def test_a_tokenizer_may_be_named(tmp_path):
     zoo.save(tmp_path, "bert")
     assert load(zoo.network("bert"), tokenizer=str(tmp_path)).require_tokenizer().vocab_size > 5
+
+
+@pytest.mark.parametrize(("pad", "positions"), [(0, 89), (1, 88), (4, 85), (-1, 90)])
+def test_robertas_positions_start_after_its_padding_token(pad, positions):
+    model = load(zoo.network("roberta", "encoder", pad_token_id=pad))
+    assert model.positions == positions
+    ids = torch.full((1, positions), 7)
+    with torch.inference_mode():
+        model.network(input_ids=ids)
+        with pytest.raises((IndexError, RuntimeError)):
+            model.network(input_ids=ids.repeat(1, 2)[:, : positions + 1])

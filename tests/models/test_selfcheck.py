@@ -55,7 +55,8 @@ def test_arguments_that_depend_on_the_tokens_are_caught(monkeypatch):
     original = encoder_module.forward
 
     def smuggle(hidden_states, attention_mask=None, **kwargs):
-        return original(hidden_states, attention_mask + hidden_states.mean(), **kwargs)
+        mask = 0 if attention_mask is None else attention_mask
+        return original(hidden_states, mask + hidden_states.mean(), **kwargs)
 
     monkeypatch.setattr(encoder_module, "forward", smuggle)
     model.network.set_attn_implementation("eager")
@@ -115,3 +116,40 @@ def test_a_family_that_sees_its_padding_is_refused():
 def test_positions_that_start_after_the_padding_index_are_counted():
     model = load(encoder("mpnet", max_position_embeddings=40), tokenizer=zoo.tokenizer())
     assert model.positions == 38
+
+
+def test_bigbirds_block_sparse_attention_is_refused_by_name_and_its_full_one_is_not():
+    sparse = encoder("big_bird", max_position_embeddings=1024)
+    with pytest.raises(ModelError, match=r"big_bird with attention_type='block_sparse' .*original_full"):
+        load(sparse)
+    assert sparse.attention_type == "block_sparse"
+    full = encoder("big_bird", max_position_embeddings=1024, attention_type="original_full")
+    assert load(full).depth == 3
+
+
+def test_attention_that_changes_with_the_length_is_caught_and_left_as_it_was(monkeypatch):
+    from layerscope.models import anatomy
+
+    monkeypatch.setattr(anatomy, "REFUSED_SETTINGS", ())
+    sparse = encoder("big_bird", max_position_embeddings=1024)
+    kinds = [type(module) for module in sparse.modules()]
+    with pytest.raises(ModelError, match=r"padding changes the states .* in long texts"):
+        load(sparse)
+    assert sparse.attention_type == "block_sparse"
+    assert [type(module) for module in sparse.modules()] == kinds
+
+
+def test_a_short_text_that_changes_later_long_ones_is_caught():
+    net = encoder("mpnet")
+    block, inner = net.encoder.layer[0], net.encoder.layer[0].forward
+
+    def forward(hidden_states, *args, **kwargs):
+        block.short = getattr(block, "short", False) or hidden_states.shape[1] < 10
+        output = inner(hidden_states, *args, **kwargs)
+        return (output[0] * (2.0 if block.short else 1.0), *output[1:])
+
+    block.forward = forward
+    block.short = False
+    with pytest.raises(ModelError, match="a short text changes what later long ones give"):
+        load(net)
+    assert block.short is False

@@ -133,7 +133,7 @@ class Costs:
 
     def _inputs(self, batch: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(0)
-        most = int(self.model.network.get_input_embeddings().num_embeddings)
+        most = self.model.vocabulary
         ids = torch.randint(most // 2, most, (batch, self.tokens), generator=generator)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if self.model.multiple_choice:

@@ -125,6 +125,9 @@ def _inputs(model: Model) -> list[dict[str, torch.Tensor]]:
         batch = model.tokenizer(text, pair, truncation=True, max_length=limit, return_tensors="pt")
         names = ("input_ids", "attention_mask", "token_type_ids")
         inputs = {n: batch[n].to(model.device) for n in names if n in batch and _takes(model, n)}
+        types = inputs.get("token_type_ids")
+        if types is not None and model.token_types is not None and int(types.max()) >= model.token_types:
+            inputs.pop("token_type_ids")
         batches.append({n: v[None] for n, v in inputs.items()} if model.multiple_choice else inputs)
     return batches
 

@@ -12,6 +12,7 @@ from layerscope.data import Examples
 from layerscope.errors import DataError, InputError
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
+from layerscope.models.load import quiet
 
 
 @dataclass
@@ -57,7 +58,12 @@ def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
         return_special_tokens_mask=True,
         return_attention_mask=False,
     )
-    items = [_item(model, batch, i, reading, limit, words[i] if words else None) for i in range(len(texts))]
+    full: dict[int, Any] = {}
+    if not batch.encodings:  # a slow tokenizer does not say what it cut off
+        for i in (i for i, ids in enumerate(batch["input_ids"]) if len(ids) >= limit):
+            with quiet():  # about texts that are too long for the model, which these may well be
+                full[i] = tokenizer(texts[i], None if pairs is None else pairs[i])["input_ids"]
+    items = [_item(model, batch, i, reading, full.get(i), words[i] if words else None) for i in range(len(texts))]
     _check(model, examples, items, reading)
     return items
 
@@ -90,12 +96,17 @@ def _flatten(examples: Examples, reading: Reading) -> tuple[list[str], list[str]
     return texts, [choice for choices in examples.choices for choice in choices], None
 
 
-def _item(model: Model, batch: Any, i: int, reading: Reading, limit: int, words: Sequence[str] | None) -> Item:
+def _item(
+    model: Model, batch: Any, i: int, reading: Reading, whole: Sequence[int] | None, words: Sequence[str] | None
+) -> Item:
+    """One text as the model sees it; `whole` is what it was before it was cut, where the tokenizer does not say."""
     ids = np.asarray(batch["input_ids"][i], dtype=np.int64)
     special = np.asarray(batch["special_tokens_mask"][i], dtype=bool)
     types = np.asarray(batch["token_type_ids"][i], dtype=np.int64) if "token_type_ids" in batch else None
+    if model.token_types in (0, 1):  # it tells no types apart, whatever the tokenizer says
+        types = None
     encoding = batch.encodings[i] if batch.encodings else None
-    truncated = bool(encoding.overflowing) if encoding is not None else len(ids) >= limit
+    truncated = bool(encoding.overflowing) if encoding is not None else whole is not None and len(whole) > len(ids)
     if words is not None:
         take, segment, unit = _word_tokens(encoding, special, words, reading.subword)
     else:
@@ -141,14 +152,14 @@ def _words_at(offsets: Sequence[tuple[int, int]], starts: np.ndarray) -> np.ndar
     spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
     word = np.searchsorted(starts, spans[:, 1] - 1, side="right") - 1
     following = np.append(starts[1:], np.iinfo(np.int64).max)[word]
-    is_gap = spans[:, 1] == following  # the token ends in the space after the word
+    is_gap = (spans[:, 1] == following) & (spans[:, 1] - spans[:, 0] == 1)  # the space after the word, and no more
     word[(spans[:, 0] == spans[:, 1]) | is_gap] = -1
     return word
 
 
 def _check(model: Model, examples: Examples, items: Sequence[Item], reading: Reading) -> None:
-    """Every id has an embedding, and every text has at least one token."""
-    vocabulary = model.network.get_input_embeddings().num_embeddings
+    """Every id and type has an embedding, and every text has at least one token."""
+    vocabulary = model.vocabulary
     of_text = texts_of(examples)
     for i, item in enumerate(items):
         row = examples.rows[of_text[i]]
@@ -156,6 +167,12 @@ def _check(model: Model, examples: Examples, items: Sequence[Item], reading: Rea
             raise InputError(
                 f"The tokenizer of {model.name} gives token {int(item.ids.max())} for row {row} of {examples.task} "
                 f"({examples.split}), and the model has {vocabulary} token embeddings; they do not belong together."
+            )
+        if model.token_types and item.types is not None and int(item.types.max(initial=0)) >= model.token_types:
+            raise InputError(
+                f"The tokenizer of {model.name} gives token type {int(item.types.max())} for row {row} of "
+                f"{examples.task} ({examples.split}), and the model knows {model.token_types} types, counted from 0; "
+                "they do not belong together."
             )
         if not len(item.take) and reading.pool != "words":
             raise DataError(

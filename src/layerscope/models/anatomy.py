@@ -36,7 +36,6 @@ class Anatomy:
     head: tuple[str, ...] = ("classifier",)  # modules of the classifier beside the base model
     final_norm: str | None = None  # a norm between the last block and the head
     summary: Literal["first", "last"] = "first"  # the token that stands for the whole text
-    position_offset: int = 0  # positions that the embeddings keep for other uses
     shared: bool = False  # one block, run L times
     time_first: bool = False  # blocks work on (time, batch, width)
     keeps_first: str = ""  # why block 1 cannot be removed from a checkpoint, if it cannot
@@ -69,7 +68,7 @@ _BERT = Anatomy(
         "attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"
     ),
 )
-_ROBERTA = replace(_BERT, family="roberta", position_offset=2)
+_ROBERTA = replace(_BERT, family="roberta")
 _DEBERTA = replace(
     _BERT,
     family="deberta",
@@ -189,6 +188,18 @@ FAMILIES = {anatomy.family: anatomy for anatomy in _FAMILIES}
 
 _BIAS = "every block uses the position bias that block 1 computes, so that no block can be run without it"
 REFUSED = dict.fromkeys(("t5", "mt5", "longt5", "switch_transformers", "pop2piano"), _BIAS)
+# A family, a config field, the value that breaks what layerscope promises, why, and the way out.
+REFUSED_SETTINGS = (
+    (
+        "big_bird",
+        "attention_type",
+        "block_sparse",
+        "which tokens a token sees depends on the length that a text is padded to, and one short batch turns full "
+        "attention on for good",
+        'open it with transformers and attention_type="original_full", which is the same for texts of up to '
+        "(5 + 2 num_random_blocks) block_size tokens, and give that network",
+    ),
+)
 
 
 def families() -> tuple[Anatomy, ...]:
@@ -220,6 +231,9 @@ def known(config: Any) -> Anatomy | None:
             raise ModelError(
                 f"{family} with {field}={getattr(config, field)!r} is not supported: {reason}. {family} without it is."
             )
+    for name, field, value, reason, way_out in REFUSED_SETTINGS:
+        if family == name and getattr(config, field, None) == value:
+            raise ModelError(f"{family} with {field}={value!r} is not supported: {reason}; {way_out}.")
     return anatomy
 
 
@@ -230,6 +244,15 @@ def block_modules(base: nn.Module, anatomy: Anatomy) -> list[nn.Module]:
         return modules
     depth = getattr(base.config, anatomy.depth_field)
     return [modules[int(i / (depth / len(modules)))] for i in range(depth)]
+
+
+def position_offset(base: nn.Module) -> int:
+    """Positions that no token gets: embeddings with a padding index start counting after it, as RoBERTa's do."""
+    for name, module in base.named_modules():
+        index, table = getattr(module, "padding_idx", None), getattr(module, "weight", None)
+        if "position" in name and index is not None and table is not None:
+            return 0 if index + 1 >= len(table) else int(index) + 1  # a negative index is counted from the end
+    return 0
 
 
 def head_modules(network: Any, anatomy: Anatomy) -> list[str]:
@@ -267,6 +290,24 @@ def only_blocks(network: Any, anatomy: Anatomy, keep: Sequence[int]) -> Iterator
         for field, values in lists.items():
             setattr(base.config, field, values)
         setattr(parent, name, blocks)
+
+
+@contextmanager
+def as_it_was(network: Any) -> Iterator[None]:
+    """Settings, submodules and buffers that a forward changes are put back when the block ends."""
+    before = [
+        (module, {k: v for k, v in vars(module).items() if not k.startswith("_")}, dict(module._modules))
+        for module in network.modules()
+    ]
+    buffers = [(module, dict(module._buffers)) for module in network.modules()]
+    try:
+        yield
+    finally:
+        for module, settings, children in before:
+            vars(module).update(settings)
+            module._modules = children
+        for module, own in buffers:
+            module._buffers = own
 
 
 @contextmanager

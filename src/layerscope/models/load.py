@@ -64,7 +64,20 @@ class Model:
     def positions(self) -> int | None:
         """The longest text in tokens that the embeddings allow, or None where there is no limit."""
         most = getattr(self.network.config, "max_position_embeddings", None)
-        return int(most) - self.anatomy.position_offset if isinstance(most, int) and most > 0 else None
+        if not isinstance(most, int) or most <= 0:
+            return None
+        return most - anatomies.position_offset(self.network.base_model)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens have an embedding."""
+        return int(self.network.get_input_embeddings().weight.shape[0])
+
+    @property
+    def token_types(self) -> int | None:
+        """How many token types (first text, second text) it tells apart, or None where there is no limit."""
+        types = getattr(self.network.config, "type_vocab_size", None)
+        return types if isinstance(types, int) else None
 
     @property
     def pad_token(self) -> int | None:

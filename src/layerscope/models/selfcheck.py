@@ -10,11 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import ModelError
-from layerscope.models.anatomy import Anatomy, evaluating, only_blocks
-from layerscope.models.replay import Replay, caches_off, same
+from layerscope.models.anatomy import Anatomy, as_it_was, block_modules, evaluating, only_blocks
+from layerscope.models.replay import Replay, caches_off, same, state_of
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
+
+_SHORT, _LONG = 7, 1024  # tokens of a probe; BigBird's attention, for one, is another above 704
+_LOW = 2  # blocks that a long probe goes through
 
 
 def find_anatomy(network: Any) -> list[Anatomy]:
@@ -36,19 +39,7 @@ def find_anatomy(network: Any) -> list[Anatomy]:
             f"{config.model_type} is not supported: no list of {depth} blocks was found in {type(base).__name__}."
         )
     pooler = tuple(name for name, _ in base.named_children() if name == "pooler")
-    offset = _position_offset(base)
-    return [
-        replace(anatomy, base_head=pooler, position_offset=offset, final_norm=_final_norm(base, anatomy))
-        for anatomy in candidates
-    ]
-
-
-def _position_offset(base: nn.Module) -> int:
-    """Position embeddings with a padding index start counting after it, as RoBERTa's do."""
-    for name, module in base.named_modules():
-        if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
-            return module.padding_idx + 1
-    return 0
+    return [replace(anatomy, base_head=pooler, final_norm=_final_norm(base, anatomy)) for anatomy in candidates]
 
 
 def _per_layer(config: Any, depth: int) -> tuple[str, ...]:
@@ -70,7 +61,8 @@ def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:
 def faults(model: Model) -> Iterator[str]:
     """Every way in which replay is not this model's own computation; nothing if it is sound."""
     first_inputs, other_inputs = probe_inputs(model, 0), probe_inputs(model, 1)
-    with torch.inference_mode(), evaluating(model.network):
+    with as_it_was(model.network), torch.inference_mode(), evaluating(model.network):
+        yield from _check_long(of_base(model))  # first: a short text must not have changed anything yet
         yield from _check(model, first_inputs, other_inputs)
 
 
@@ -105,12 +97,58 @@ def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str
 
 
 def _padding_is_unseen(model: Model) -> bool:
-    """Whether a text has the same states alone and padded on the right; the head, which may need other padding, apart."""
+    """Whether a text has the same states alone and padded on the right; what its head reads is another question."""
     base = of_base(model)
     inputs = probe_inputs(base, padded=True)
     together = Replay(base, inputs)
     alone = Replay(base, {name: value[1:2, :5] for name, value in inputs.items()})
     return all(close(a[1:, :5], b) for a, b in zip(together.states, alone.states, strict=True))
+
+
+def _check_long(base: Model) -> Iterator[str]:
+    """Long texts, which some attention treats unlike short ones; the lowest blocks tell, whatever the model's size."""
+    length = min(base.positions or _LONG, _LONG)
+    part = 3 * length // 4
+    inputs = probe_inputs(base, padded=True, length=length, real=part)
+    alone = {name: value[1:, :part] for name, value in inputs.items()}
+    short = {name: value[:1, :_SHORT] for name, value in inputs.items()}
+    try:
+        before, together = (_low_state(base, tokens)[-1:, :part] for tokens in (alone, inputs))
+    except (IndexError, RuntimeError):
+        if base.positions is None:  # there is a limit of which the config does not tell
+            return
+        raise
+    if not close(together, before):
+        yield "padding changes the states of the tokens before it in long texts"
+        return
+    _low_state(base, short)
+    if not close(_low_state(base, alone)[:, :part], before):
+        yield "a short text changes what later long ones give"
+
+
+def _low_state(base: Model, inputs: dict[str, Tensor]) -> Tensor:
+    """The output of block 2 (or of the only one); nothing above it is run."""
+    seen: list[Tensor] = []
+    block = block_modules(base.network, base.anatomy)[:_LOW][-1]
+
+    def see(_: nn.Module, __: Any, output: Any) -> None:
+        seen.append(state_of(output))
+        if len(seen) == (min(_LOW, base.depth) if base.anatomy.shared else 1):
+            raise _Seen
+
+    hook = block.register_forward_hook(see)
+    try:
+        with caches_off(base.network):
+            base.network(**inputs)
+    except _Seen:
+        pass
+    finally:
+        hook.remove()
+    return seen[-1].transpose(0, 1) if base.anatomy.time_first else seen[-1]
+
+
+class _Seen(Exception):  # noqa: N818  (not an error)
+    """What is wanted of a forward has been seen."""
 
 
 def of_base(model: Model) -> Model:
@@ -132,8 +170,10 @@ def close(a: Tensor, b: Tensor) -> bool:
     return float((a.float() - b.float()).abs().max()) <= tolerance * scale
 
 
-def probe_inputs(model: Model, seed: int = 0, rows: int = 2, padded: bool = False) -> dict[str, Tensor]:
-    """Rows of seven random tokens, all but the first with padding; the same mask for every seed.
+def probe_inputs(
+    model: Model, seed: int = 0, rows: int = 2, padded: bool = False, length: int = _SHORT, real: int = 5
+) -> dict[str, Tensor]:
+    """Rows of `length` random tokens, in all but the first `real` ones and padding; the same mask for every seed.
 
     A head without a padding token gets one row, as such heads may take no more, unless `padded` asks for all.
     """
@@ -145,10 +185,10 @@ def probe_inputs(model: Model, seed: int = 0, rows: int = 2, padded: bool = Fals
     usable = torch.tensor([i for i in range(min(config.vocab_size, 2000)) if i not in special])
     if not len(usable):
         raise ModelError(f"{config.model_type} has no ordinary token in its vocabulary to check replay with.")
-    ids = usable[torch.randint(len(usable), (rows, 7), generator=generator)]
+    ids = usable[torch.randint(len(usable), (rows, length), generator=generator)]
     mask = torch.ones_like(ids)
-    mask[1:, 5:] = 0
-    ids[1:, 5:] = int(usable[0]) if model.pad_token is None else model.pad_token
+    mask[1:, real:] = 0
+    ids[1:, real:] = int(usable[0]) if model.pad_token is None else model.pad_token
     inputs = {"input_ids": ids, "attention_mask": mask}
     if model.multiple_choice:
         inputs = {name: value[None] for name, value in inputs.items()}
