@@ -254,7 +254,10 @@ CALLS = {
             "train_limit": (TUNED, {**TUNED, "train_limit": 20}),
             **{name: (TUNED, {**TUNED, name: value}) for name, value in HEADS.items()},
         },
-        {"batch_tokens": [{"batch_tokens": 32}, (TUNED, {**TUNED, "batch_tokens": 32})]},
+        {
+            "batch_tokens": [{"batch_tokens": 32}, (TUNED, {**TUNED, "batch_tokens": 32})],
+            "all_rows": {"all_rows": True},
+        },
         tuple(HeadTraining.__dataclass_fields__),
     ),
     "skip_map": Call(
@@ -267,7 +270,7 @@ CALLS = {
             "limit": {"limit": 20},
             "max_length": {"max_length": 16},
         },
-        {"batch_tokens": {"batch_tokens": 32}},
+        {"batch_tokens": {"batch_tokens": 32}, "all_rows": {"all_rows": True}},
     ),
     "advise": Call(
         {"model": classifier(), "task": task(), "limit": 40, "evaluations": 4},
@@ -279,7 +282,12 @@ CALLS = {
             "max_span": {"max_span": 1},
             "max_length": {"max_length": 16},
         },
-        {"tolerance": {"tolerance": 0.5}, "evaluations": {"evaluations": 0}, "seed": {"seed": 1}},
+        {
+            "tolerance": {"tolerance": 0.5},
+            "evaluations": {"evaluations": 0},
+            "seed": {"seed": 1},
+            "all_rows": {"all_rows": True},
+        },
     ),
     "tune": Call(
         {"model": encoder(), "task": task(), "epochs": 1, "learning_rate": 1e-2},
@@ -370,7 +378,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"split": {"split": "test"}, "limit": {"limit": 20}},
+        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}},
     ),
     "synthetic_study": Call(
         {"reps": reps(), "truths": ["linear"], "noise": [0.0], "methods": ["linear"], "repeats": 1},

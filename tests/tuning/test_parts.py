@@ -39,3 +39,13 @@ def test_the_best_layer_is_that_of_the_least_nu(task, caplog):
     assert plan.strategy.bottom == best
     assert f"l* is {best}" in caplog.text
     assert f"({best}, {best}, {best})" in set(ls.strategies(base, task).frame["resolved"])
+
+
+def test_the_held_out_rows_have_the_classes_in_proportion():
+    whole = rows(100, 2)
+    whole["label"] = ["rare" if i < 11 else "often" for i in range(100)]
+    lesson = plan_tuning(model(), ls.task(whole), validation_limit=10).lesson
+    assert lesson.validation.labels.tolist().count(1) == 1
+    lesson = plan_tuning(model(), ls.task(whole)).lesson
+    assert len(lesson.validation) == 20
+    assert lesson.validation.labels.tolist().count(1) == 2

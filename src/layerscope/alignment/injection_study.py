@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import evaluating
+from layerscope.models.lineage import known_rows
 from layerscope.results import provenance_of
 from layerscope.store import digest
 
@@ -46,6 +48,7 @@ def injection_study(
     max_length: int | None = None,
     seed: int = 0,
     options: Options | None = None,
+    all_rows: bool = False,
 ) -> InjectionStudy:
     """The target's score on a split with one of its layers replaced by the source's, mapped by every method.
 
@@ -67,6 +70,7 @@ def injection_study(
         max_length: The longest text in tokens; what both models allow if not given.
         seed: Decides folds, networks and floors.
         options: A method's own, such as `{"inn": {"start": "linear"}}`.
+        all_rows: Score also texts that one of the classifiers learned from.
 
     Returns:
         The study: `frame` has one row per layer and method or floor.
@@ -94,7 +98,8 @@ def injection_study(
     check_limit(limit)
     check_limit(train, "train")
     held = max(0.5, 1 - train / len(data.split(split)))
-    learned_from, examples = data.parted(held, split, (train, limit))
+    known = None if all_rows else partial(known_rows, [giving, taking])
+    learned_from, examples = data.parted(held, split, (train, limit), known)
     _same_inputs(giving, taking, examples)
     exam = Exam(taking, data, examples, _shorter(giving, taking, max_length))
     sides = _Sides(giving, taking, places, learned_from, exam.reading.max_length, seed)

@@ -35,6 +35,7 @@ def advise(
     split: str | None = Data.split,
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
+    all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
@@ -53,6 +54,7 @@ def advise(
         evaluations=evaluations,
         max_length=max_length,
         seed=seed,
+        all_rows=all_rows,
     )
     table = advice.frame if all else advice.frame[advice.frame["front"] | advice.frame["chosen"]]
     title = f"What {model} can lose on {task}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check_save(folder: Path | None) -> None:
     """Raise a sentence if a checkpoint cannot be saved there: before the work, not after it."""
-    from layerscope.cutting.saving import RECORD
+    from layerscope.models.lineage import RECORD
     from layerscope.store import check_free
 
     if folder is not None:

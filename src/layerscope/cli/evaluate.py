@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -25,6 +26,7 @@ def evaluate(
     metric: str | None = typer.Option(None, help="Another metric than the task's own: accuracy, f1, matthews, .."),
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
+    all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
@@ -34,7 +36,8 @@ def evaluate(
     import layerscope as ls
 
     opened, data = ls.load(model, device=device), columns.open(task)
-    score = ls.evaluate(opened, data, split=split, limit=limit, max_length=max_length, metric=metric)
+    rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
+    score = ls.evaluate(opened, data, **rows, max_length=max_length, metric=metric)
     kept = ("model", "task", "split", "n", "metric", "score", "majority")
     show([{name: score.row[name] for name in kept}], format)
     keep(out, "evaluate", f"{model} on {task}", {"score": score})

@@ -31,6 +31,7 @@ def inject(
     split: str | None = Data.split,
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
+    all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
@@ -56,6 +57,7 @@ def inject(
         max_length=max_length,
         seed=seed,
         options=options,
+        all_rows=all_rows,
     )
     title = f"{source} in the place of {target} on {task}"
     kept = ["layer", "method", "score"] if format is Format.table else list(study.frame)

@@ -105,6 +105,7 @@ class Given:
     )
     limit = typer.Option(None, "--limit", help="Only the first so many examples.")
     max_length = typer.Option(None, "--max-length", help="Longest text in tokens; the model's limit, at most 512.")
+    all_rows = typer.Option(False, "--all-rows", help="Score also the rows that the model learned from.")
     device = typer.Option(None, "--device", help="cpu, cuda or cuda:1; the first GPU where there is one.")
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
 

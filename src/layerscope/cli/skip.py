@@ -35,6 +35,7 @@ def skip(
     split: str | None = Data.split,
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
+    all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
@@ -50,7 +51,12 @@ def skip(
         raise InputError("--max-span bounds the spans of --map; leave it out, or give --map instead of --blocks.")
     data = columns.open(task)
     opened = ls.load(model, device=device)
-    options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
+    options: dict[str, Any] = {
+        "split": split,
+        "limit": limit,
+        "max_length": max_length,
+        "all_rows": all_rows,
+    }
     if blocks is not None:
         gone = integers(blocks)
         wrong = [b for b in gone if not 1 <= b <= opened.depth]

@@ -36,6 +36,7 @@ def truncate(
     split: str | None = Data.split,
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
+    all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
@@ -49,7 +50,12 @@ def truncate(
         raise InputError("--save needs --keep K: which of the curve's models is to be saved?")
     data = columns.open(task)
     opened = ls.load(model, device=device)
-    options: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length}
+    options: dict[str, Any] = {
+        "split": split,
+        "limit": limit,
+        "max_length": max_length,
+        "all_rows": all_rows,
+    }
     if keep_ is not None:
         cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep_), data, options, save, out, format)
         return

@@ -80,7 +80,8 @@ class Advice(Result):
     @cached_property
     def score(self) -> Score:
         """The chosen model's score on the rows that did not choose it, for its card: `ls.save(.., scores=..)`."""
-        smaller = Exam(load(self.model), self.exam.task, self.exam.examples, self.exam.reading.max_length)
+        length, note = self.exam.reading.max_length, self.exam.note
+        smaller = Exam(load(self.model), self.exam.task, self.exam.examples, length, note=note)
         return smaller.score(self.answers, self.held_out, HELD_OUT)
 
     @property
@@ -157,6 +158,7 @@ def advise(
     evaluations: int = EVALUATIONS,
     max_length: int | None = None,
     seed: int = 0,
+    all_rows: bool = False,
 ) -> Advice:
     """Find the smallest model within a tolerance, among every truncation, every skipped span and a greedy search.
 
@@ -174,6 +176,7 @@ def advise(
         evaluations: How many further plans the greedy search may evaluate.
         max_length: The longest text in tokens: as the model allows, at most 512.
         seed: Decides which half of the rows chooses.
+        all_rows: Use also the rows that the model learned from.
 
     Returns:
         An `Advice`: `frame` has score, cost and latency of every candidate, `choice` is the plan, `model` the smaller
@@ -191,7 +194,7 @@ def advise(
     if evaluations < 0:
         raise InputError(f"evaluations is {evaluations}; it must be 0 (no greedy search) or more.")
     check_seed(seed)
-    sitting = exam(model, task, split=split, limit=limit, max_length=max_length)
+    sitting = exam(model, task, split=split, limit=limit, max_length=max_length, all_rows=all_rows)
     if len(sitting.examples) < _LEAST_ROWS:
         raise InputError(
             f"{sitting.examples.task} ({sitting.examples.split}) has {len(sitting.examples)} rows; advice needs at "

@@ -154,6 +154,7 @@ def truncation_curve(
     limit: int | None = None,
     max_length: int | None = None,
     batch_tokens: int | None = None,
+    all_rows: bool = False,
     train_limit: int | None = None,
     **training: Any,
 ) -> Truncation:
@@ -171,6 +172,7 @@ def truncation_curve(
         limit: Only the first so many examples.
         max_length: The longest text in tokens: as the model allows, at most 512; where heads are trained 128.
         batch_tokens: Tokens per batch, padding included.
+        all_rows: Score also the rows that the model learned from.
         train_limit: Where heads are trained: only the first so many training examples.
         **training: Where heads are trained: `learning_rate`, `epochs`, `batch`, `seed`.
 
@@ -191,7 +193,8 @@ def truncation_curve(
     given = dict(training) if train_limit is None else {**training, "train_limit": train_limit}
     if given and mode == "untuned":
         raise InputError(f"mode='untuned' trains nothing, so it has no option {next(iter(given))!r}.")
-    sitting = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
+    given_rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
+    sitting = exam(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
     plans = truncations(sitting.model.depth)
     if mode == "untuned":
         logits = sweep(sitting, plans, f"truncation of {sitting.model.name}")
@@ -224,6 +227,7 @@ def skip_map(
     limit: int | None = None,
     max_length: int | None = None,
     batch_tokens: int | None = None,
+    all_rows: bool = False,
 ) -> SkipMap:
     """Score a model without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
 
@@ -235,6 +239,7 @@ def skip_map(
         limit: Only the first so many examples.
         max_length: The longest text in tokens: as the model allows, at most 512.
         batch_tokens: Tokens per batch, padding included.
+        all_rows: Score also the rows that the model learned from.
 
     Returns:
         A `SkipMap`, whose `frame` has the columns first, last, score, whole (the score of the whole model), parameters
@@ -246,7 +251,8 @@ def skip_map(
         >>> len(ls.skip_map(tuned.model, "pydocs", max_span=1, limit=32, max_length=16).frame)
         12
     """
-    sitting = exam(model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens)
+    given_rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
+    sitting = exam(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
     depth = sitting.model.depth
     spans = contiguous(depth, max_span)
     plans = [LayerPlan.skipped(depth, first, last) for first, last in spans]

@@ -13,6 +13,7 @@ from layerscope.errors import InputError, ModelError
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import Anatomy, block_modules, evaluating
 from layerscope.models.identity import fingerprint
+from layerscope.models.lineage import inherit
 from layerscope.models.load import carry
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary, probe_inputs
@@ -97,6 +98,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     carry(smaller, opened.tokenizer)
     steps = [*getattr(network, ORIGIN, []), _step(opened, plan)]
     setattr(smaller, ORIGIN, steps)
+    inherit(smaller, network)
     _check(opened, smaller, plan)
     return smaller
 

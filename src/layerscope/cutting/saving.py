@@ -15,13 +15,13 @@ from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
 from layerscope.models.anatomy import evaluating
 from layerscope.models.identity import fingerprint
+from layerscope.models.lineage import RECORD, learned
 from layerscope.models.load import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
 from layerscope.store import atomic_folder, check_free, write_json
 from layerscope.version import __version__
 
-RECORD = "layerscope.json"
 _TEXTS = (
     ("A short text.", "And what is said of it."),
     ("The film is slow at first, but its last half hour is worth the wait and the ticket.", "It ends well."),
@@ -81,6 +81,7 @@ def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
         "depth": model.depth,
         "parameters": sum(p.numel() for p in model.network.parameters()),
         "steps": list(getattr(model.network, ORIGIN, [])),
+        "learned": learned(model.network),
         "scores": [_entry(score) for score in scores],
     }
 
@@ -169,6 +170,8 @@ def card(model: Model, record: dict[str, Any]) -> str:
         )
     if record["steps"] and model.anatomy.shared:
         lines.append("- All blocks share their weights, so the file is as large as before; only the compute shrank.")
+    for entry in record["learned"]:
+        lines.append(f"- Learned from {entry['n']} rows of `{entry['task']}` ({entry['split']}).")
     if record["scores"]:
         lines += ["", "| task | split | metric | score | n | rows |", "| --- | --- | --- | --- | --- | --- |"]
         lines += [

@@ -27,7 +27,8 @@ class Examples:
     labels: np.ndarray | None = None  # (n,) int64 classes or float64 numbers
     label_names: tuple[str, ...] | None = None
     skipped: int = 0  # bad rows that were left out
-    _whole: str = field(default="", init=False, repr=False, compare=False)  # the fingerprint of what these are part of
+    # The fingerprints of what these are part of: of everything, and of the texts alone.
+    _whole: tuple[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -41,31 +42,23 @@ class Examples:
         }
         labels = None if self.labels is None else self.labels[positions]
         part = replace(self, **lists, rows=self.rows[positions], labels=labels)
-        object.__setattr__(part, "_whole", self.fingerprint)
+        object.__setattr__(part, "_whole", (self.fingerprint, self.texts_fingerprint))
         return part
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content: of the split that these were taken from, or of what is here if anything was edited."""
-        if self._whole:
-            return self._whole
-        total = xxhash.xxh3_128()
-
-        def add(data: bytes) -> None:
-            total.update(len(data).to_bytes(8, "little") + data)  # so that no two lists are alike when joined
-
-        for values in (self.texts, self.pairs, self.choices, self.words):
-            add(b"" if values is None else f"{len(values)}".encode())
-            for value in values or ():
-                parts = (value,) if isinstance(value, str) else tuple(value)
-                add(f"{len(parts)}".encode())
-                for part in parts:
-                    add(part.encode("utf-8", "surrogatepass"))
-        add(repr(self.label_names).encode())
+        if self._whole is not None:
+            return self._whole[0]
+        parts = [repr(self.label_names).encode()]
         if self.labels is not None:
-            add(self.labels.dtype.str.encode())
-            add(np.ascontiguousarray(self.labels).tobytes())
-        return total.hexdigest()
+            parts += [self.labels.dtype.str.encode(), np.ascontiguousarray(self.labels).tobytes()]
+        return _hash((self.texts, self.pairs, self.choices, self.words), parts)
+
+    @cached_property
+    def texts_fingerprint(self) -> str:
+        """The same of the texts alone, however they are labelled or split into words: what a model has read."""
+        return self._whole[1] if self._whole is not None else _hash((self.texts, self.pairs, self.choices))
 
     def spec(self) -> dict[str, Any]:
         """What decides them: the data's content, and which rows of it. For keys of the store."""
@@ -76,3 +69,21 @@ class Examples:
         """What they are, for the provenance of results."""
         about = {"task": self.task, "split": self.split, "fingerprint": self.fingerprint, "n": len(self)}
         return {**about, "skipped": self.skipped}
+
+
+def _hash(lists: Sequence[Sequence[Any] | None], more: Sequence[bytes] = ()) -> str:
+    total = xxhash.xxh3_128()
+
+    def add(data: bytes) -> None:
+        total.update(len(data).to_bytes(8, "little") + data)  # so that no two lists are alike when joined
+
+    for values in lists:
+        add(b"" if values is None else f"{len(values)}".encode())
+        for value in values or ():
+            parts = (value,) if isinstance(value, str) else tuple(value)
+            add(f"{len(parts)}".encode())
+            for part in parts:
+                add(part.encode("utf-8", "surrogatepass"))
+    for data in more:
+        add(data)
+    return total.hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +132,35 @@ class Task:
         return self._examples[name]
 
     def parted(
-        self, held: float, split: str | None = None, limits: tuple[int | None, int | None] = (None, None)
+        self,
+        held: float,
+        split: str | None = None,
+        limits: tuple[int | None, int | None] = (None, None),
+        known: Callable[[Examples], np.ndarray] | None = None,
     ) -> tuple[Examples, Examples]:
         """The examples to learn from and those to score, at most so many of each.
 
-        Where one split must serve for both, the share `held` of it is scored; both are drawn, the same for every seed.
-        Else they are the first ones of their splits.
+        Where one split must serve for both, the share `held` of it is scored; both are drawn, the same for every seed,
+        with every class in proportion. Else they are the first ones of their splits. Rows that are `known`, because a
+        model learned from them before, are not scored; where there are any, they come first among those to learn from.
         """
         train, scored = self.split(learning=True), self.split(split)
+        before = np.zeros(len(scored), dtype=bool) if known is None else known(scored)
+        if before.all():
+            raise InputError(
+                f"Every row of {self.name} ({scored.split}) was learned from before, so none is left to score; give "
+                "other data or another split, or score them all the same with all_rows=True (--all-rows)."
+            )
         if train.split != scored.split:
-            return train.take(slice(limits[0])), scored.take(slice(limits[1]))
+            return train.take(slice(limits[0])), scored.take(np.flatnonzero(~before)[: limits[1]])
         n = len(train)
         if n < 2:
             raise InputError(f"{self.name} has one row; at least one to learn from and one to score are needed.")
         count = min(max(1, int(n * held + 1e-9)), n - 1)
-        order = np.random.default_rng(0).permutation(n)
+        order = _drawn(n, None if self.regression else train.labels)
+        if before.any():  # those that may be scored come first
+            order = order[np.argsort(before[order], kind="stable")]
+            count = int((~before).sum())
         learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
         log.warning(
             "%s (%s) is learned from and scored: of its %d rows %d are held out and scored, and %d others learned "
@@ -337,6 +351,18 @@ def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool = False, metric: st
         version=spec.version,
         edition=pydocs.edition() if spec.builtin else "",
     )
+
+
+def _drawn(n: int, classes: np.ndarray | None) -> np.ndarray:
+    """Rows in an order drawn at random, every beginning of which has the classes in proportion."""
+    order = np.random.default_rng(0).permutation(n)
+    if classes is None:
+        return order
+    place = np.empty(n)  # of each row among those of its class, from 0 to 1
+    for name in np.unique(classes):
+        own = order[classes[order] == name]
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    return order[np.argsort(place[order], kind="stable")]
 
 
 def _hub(name: str, config: str | None) -> HubSource:

@@ -14,12 +14,13 @@ from torch import Tensor
 from layerscope.data import Examples, Task, metrics, task
 from layerscope.errors import DataError, InputError, LayerscopeWarning, ModelError, log
 from layerscope.evaluation.score import Score
-from layerscope.extraction.extracting import examples_of
+from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.loop import Loop, Portions, Window
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, load
 from layerscope.models.asking import head_padding
+from layerscope.models.lineage import held_out
 from layerscope.models.selfcheck import primary
 from layerscope.results import provenance_of
 
@@ -37,6 +38,7 @@ class Exam:
     examples: Examples
     max_length: int | None = None
     batch_tokens: int | None = None
+    note: str = ""  # which rows these are, where they are not all of the split's
     outputs: np.ndarray = field(init=False)  # the head's output for each class of the task
 
     def __post_init__(self) -> None:
@@ -66,6 +68,8 @@ class Exam:
     def provenance(self, **settings: Any) -> dict[str, Any]:
         """Where results of this exam come from."""
         about = {"metric": self.task.metric, "max_length": self.reading.max_length, **settings}
+        if self.note:
+            about["rows"] = self.note
         return provenance_of([self.model], self.examples, about)
 
     @property
@@ -145,7 +149,7 @@ class Exam:
             n=len(at),
             majority=metrics.majority(self.task.metric, labels),
             provenance=self.provenance(),
-            note=note,
+            note="; ".join(part for part in (note, self.note) if part),
         )
 
     @property
@@ -177,10 +181,14 @@ def exam(
     max_length: int | None = None,
     batch_tokens: int | None = None,
     metric: str | None = None,
+    all_rows: bool = False,
 ) -> Exam:
-    """The exam of a model argument on a task argument's split."""
-    opened = task(data).with_metric(metric)
-    return Exam(load(model), opened, examples_of(opened, split, limit), max_length, batch_tokens)
+    """The exam of a model argument on a task argument's split, without the rows that the model learned from."""
+    student, opened = load(model), task(data).with_metric(metric)
+    check_limit(limit)
+    several = len(opened.splits) > 1  # then a split that was learned from whole is what was asked for
+    examples, note = held_out([student], opened.split(split), limit, all_rows, or_all=several)
+    return Exam(student, opened, examples, max_length, batch_tokens, note)
 
 
 def evaluate(
@@ -192,6 +200,7 @@ def evaluate(
     max_length: int | None = None,
     batch_tokens: int | None = None,
     metric: str | None = None,
+    all_rows: bool = False,
 ) -> Score:
     """Score a model with a head on a task.
 
@@ -205,6 +214,8 @@ def evaluate(
         max_length: The longest text in tokens: as the model allows, at most 512.
         batch_tokens: Tokens per batch, padding included.
         metric: accuracy, f1, matthews or pearson_spearman (the mean of both), where it is not the task's own.
+        all_rows: Score also the rows that the model learned from; otherwise they are left out, as far as
+            `layerscope.json` beside its weights tells.
 
     Returns:
         The `Score`: a number, with its metric, the others that fit, and the number of texts.
@@ -220,7 +231,14 @@ def evaluate(
         ('accuracy', 20, 0.5)
     """
     sitting = exam(
-        model, task, split=split, limit=limit, max_length=max_length, batch_tokens=batch_tokens, metric=metric
+        model,
+        task,
+        split=split,
+        limit=limit,
+        max_length=max_length,
+        batch_tokens=batch_tokens,
+        metric=metric,
+        all_rows=all_rows,
     )
     score = sitting.score(sitting.logits())
     if np.isnan(score):

@@ -11,6 +11,7 @@ from layerscope.data import Task
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.exam import outputs_of
 from layerscope.models import Model, load
+from layerscope.models.lineage import inherit
 from layerscope.models.load import carry
 
 
@@ -62,6 +63,7 @@ def _with_new_head(model: Model, task: Task, seed: int) -> Any:
             f"{model.name} cannot become a classifier: {stray[0]} has no place in {type(network).__name__}."
         )
     network.name_or_path = model.network.name_or_path
+    inherit(network, model.network)
     return network.eval().to(model.device)
 
 

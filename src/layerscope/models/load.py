@@ -18,6 +18,7 @@ from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
 from layerscope.models.identity import described, model_spec
+from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy
 from layerscope.models.sources import Source, fetch, parse
 
@@ -158,6 +159,8 @@ def load(
     if tokenizer is None:
         tokenizer = _open_tokenizer(folder, asked.name)
     network.eval().to(_device(device))
+    if not asked.random:
+        remember(network, folder)
     return _examined(network, tokenizer, str(source))
 
 

@@ -19,6 +19,7 @@ from layerscope.errors import ModelError
 from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.heads import classifier_of
 from layerscope.models import Model, load
+from layerscope.models.lineage import learn
 from layerscope.models.selfcheck import close
 from layerscope.store import Artifact, write_json
 from layerscope.team import Team
@@ -70,7 +71,7 @@ class TrainingJob(Artifact):
     """One training: a lesson, a strategy in numbers, a method, hyperparameters with one learning rate, a seed."""
 
     kind = "training"
-    version = 2
+    version = 3
 
     lesson: Lesson
     strategy: Strategy
@@ -113,8 +114,10 @@ class TrainingJob(Artifact):
             shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
 
     def prepared(self) -> Model:
-        """A classifier for the task, cut at the strategy's head."""
-        return prepared(self.lesson.model, self.lesson.task, self.strategy, self.seed)
+        """A classifier for the task, cut at the strategy's head, that will have learned from the lesson's rows."""
+        tuned = prepared(self.lesson.model, self.lesson.task, self.strategy, self.seed)
+        learn(tuned.network, self.lesson.train)
+        return tuned
 
     def reopened(self, folder: Path) -> Model:
         """The saved result as a model: a standard checkpoint, or the base model with what was added to it."""
@@ -214,6 +217,7 @@ class TrainingJob(Artifact):
             "parameters": parameters[0],
             "trainable": parameters[1],
             "steps": outcome.steps,
+            "rows": {"learned": len(lesson.train), "scored": len(lesson.validation)},
         }
 
 

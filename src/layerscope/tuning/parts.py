@@ -7,14 +7,20 @@ from collections.abc import Callable, Iterable
 from layerscope.data import Examples, Task
 from layerscope.errors import InputError, log
 from layerscope.models import Model
+from layerscope.models.lineage import known_rows
 from layerscope.probing.variability import streamed
 from layerscope.tuning.strategy import Strategy, check_best
 
 _HELD_OUT = 0.2  # of a single split
 
 
-def parts(task: Task, train_limit: int | None = None, validation_limit: int | None = None) -> tuple[Examples, Examples]:
-    """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed."""
+def parts(
+    task: Task, train_limit: int | None = None, validation_limit: int | None = None, model: Model | None = None
+) -> tuple[Examples, Examples]:
+    """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed.
+
+    Rows that the model learned from before are not scored.
+    """
     train, validation = task.parted(_HELD_OUT, limits=(train_limit, validation_limit))
     if train.labels is None or validation.labels is None:
         raise InputError(
@@ -25,7 +31,16 @@ def parts(task: Task, train_limit: int | None = None, validation_limit: int | No
         raise InputError(
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
-    return train, validation
+    known = None if model is None else known_rows([model], validation)
+    if model is None or known is None or not known.any():
+        return train, validation
+    if known.all():
+        raise InputError(
+            f"{model.name} has learned from all {len(known)} rows of {task.name} ({validation.split}) that were to be "
+            "scored; give a task with other rows to score, or tune the model that it was made from."
+        )
+    log.warning("%s learned from %d of the rows that were to be scored; they are left out.", model.name, known.sum())
+    return train, validation.take(~known)
 
 
 def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:

@@ -155,7 +155,7 @@ def plan_study(
         raise InputError(f"{'strategies' if chosen else 'methods'} is empty; at least one is needed.")
     # What is checked once: options, rows and l* are the same for every strategy.
     common = hyperparameters(preset, parsed[wanted[0]], chosen[0], **options)
-    lesson = Lesson(opened, data, *parts(data, common.train_limit, common.validation_limit))
+    lesson = Lesson(opened, data, *parts(data, common.train_limit, common.validation_limit, opened))
     best = needed_best(opened, parsed.values(), best, lambda: lesson.train, common.max_length)
     kept = {method.name: possible(opened, wanted, best, method) for method in chosen}
     plans = [

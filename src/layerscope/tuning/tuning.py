@@ -135,7 +135,7 @@ def plan_tuning(
     opened, data = load(model), open_task(task).with_metric(metric)
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
     settings = hyperparameters(preset, parsed, chosen, **options)
-    lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit))
+    lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit, opened))
     best = needed_best(opened, [parsed], best, lambda: lesson.train, settings.max_length)
     resolved = parsed.resolve(opened.depth, best)
     chosen.check(opened, resolved)

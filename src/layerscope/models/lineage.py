@@ -1,0 +1,121 @@
+"""Where a network comes from: which rows of which data it learned from.
+
+Networks carry it as an attribute that no fingerprint sees, and `layerscope.json` keeps it beside saved weights.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.data import Examples
+from layerscope.errors import InputError, log
+
+if TYPE_CHECKING:
+    from layerscope.models.load import Model
+
+RECORD = "layerscope.json"
+LEARNED = "_layerscope_learned"  # an attribute of networks: one entry per data set
+
+
+def learned(network: Any) -> list[dict[str, Any]]:
+    """What a network learned from, as far as layerscope knows: task, split, the texts' hash and the rows of each."""
+    return list(getattr(network, LEARNED, ()))
+
+
+def inherit(network: Any, *sources: Any) -> None:
+    """Let a network that was made of others have learned what they have."""
+    _carry(network, [entry for source in sources for entry in learned(source)])
+
+
+def learn(network: Any, examples: Examples) -> None:
+    """Note that a network has learned from these rows."""
+    about = {"task": examples.task, "split": examples.split, "texts": examples.texts_fingerprint}
+    _carry(network, [*learned(network), {**about, "n": len(examples), "rows": packed(examples.rows)}])
+
+
+def remember(network: Any, folder: Path) -> None:
+    """Read what `layerscope.json` beside the weights says, where there is one."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    entries = record.get("learned") if isinstance(record, dict) else None
+    if isinstance(entries, list):
+        _carry(network, [*learned(network), *(entry for entry in entries if isinstance(entry, dict))])
+
+
+def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:
+    """The entries, those of the same texts joined into one."""
+    joined: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        before = joined.get(entry["texts"])
+        if before is None:
+            joined[entry["texts"]] = dict(entry)
+        elif before["rows"] != entry["rows"]:
+            rows = np.union1d(unpacked(before["rows"]), unpacked(entry["rows"]))
+            joined[entry["texts"]] = {**entry, "n": len(rows), "rows": packed(rows)}
+    setattr(network, LEARNED, list(joined.values()))
+
+
+def known_rows(models: Sequence[Model], examples: Examples) -> np.ndarray:
+    """(n,) whether any of the models learned from each example."""
+    known = np.zeros(len(examples), dtype=bool)
+    for model in models:
+        for entry in learned(model.network):
+            if entry["texts"] == examples.texts_fingerprint:
+                known |= np.isin(examples.rows, unpacked(entry["rows"]))
+    return known
+
+
+def held_out(
+    models: Sequence[Model],
+    examples: Examples,
+    limit: int | None = None,
+    all_rows: bool = False,
+    or_all: bool = False,
+) -> tuple[Examples, str]:
+    """The examples that none of the models learned from, at most so many, and a note where that are not all.
+
+    With `all_rows`, and with `or_all` where they learned from every one, all of them and a note that says so.
+    """
+    known = known_rows(models, examples)
+    if not known.any():
+        return examples.take(slice(limit)) if limit is not None else examples, ""
+    names = " and ".join(dict.fromkeys(model.name for model in models))
+    data = f"{examples.task} ({examples.split})"
+    if all_rows or (or_all and known.all()):
+        chosen = examples.take(slice(limit))
+        count = int(known[: len(chosen)].sum())
+        note = f"{names} learned from {count} of these {len(chosen)} rows"
+        log.warning("%s learned from %d of the %d rows of %s that are scored.", names, count, len(chosen), data)
+        return chosen, note
+    if known.all():
+        raise InputError(
+            f"{names} learned from all {len(examples)} rows of {data}, so none is left to score it on; give other data "
+            "or another split, or score it on what it learned from all the same with all_rows=True (--all-rows)."
+        )
+    chosen = examples.take(np.flatnonzero(~known)[:limit])
+    log.warning(
+        "%s learned from %d of the %d rows of %s: %d of the others are scored; all_rows=True (--all-rows) scores all.",
+        *(names, int(known.sum()), len(examples), data, len(chosen)),
+    )
+    return chosen, "held out: rows that the model did not learn from"
+
+
+def packed(rows: np.ndarray) -> str:
+    """Row numbers as a short text: a bit per row of the data, compressed."""
+    flags = np.zeros(int(rows.max()) + 1 if len(rows) else 0, dtype=bool)
+    flags[rows] = True
+    return base64.b64encode(zlib.compress(np.packbits(flags).tobytes(), 9)).decode()
+
+
+def unpacked(text: str) -> np.ndarray:
+    """Row numbers from their text, in order."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)))
