@@ -165,3 +165,47 @@ def test_a_classifier_of_an_unrecorded_encoder_needs_no_padding_token():
 def test_padding_follows_from_what_the_head_reads(summary):
     opened = model("xlnet", summary_type=summary)
     np.testing.assert_allclose(exam(opened, table()).logits(), plain(opened, table()), rtol=1e-3, atol=1e-4)
+
+
+def test_outputs_without_names_are_taken_in_sorted_order_with_a_warning(caplog):
+    frame = table().assign(label=[["no", "maybe", "yes"][i % 3] for i in range(40)])
+    default = named(["LABEL_0", "LABEL_1", "LABEL_2"])
+    ls.evaluate(default, frame)
+    assert "LABEL_0 is maybe, LABEL_1 is no, LABEL_2 is yes" in caplog.text
+    assert "--labels" in caplog.text
+    caplog.clear()
+    told = exam(default, ls.task(frame, labels=["yes", "no", "maybe"]))
+    assert told.outputs.tolist() == [2, 1, 0]
+    assert exam(named(["up", "down", "so"]), ls.task(frame, labels=["yes", "no", "maybe"])).outputs.tolist() == [
+        2,
+        1,
+        0,
+    ]
+    ls.evaluate(default, table())  # classes 0, 1, 2 are in order
+    ls.evaluate(named(["yes", "no", "maybe"]), frame)
+    assert not caplog.text
+    with pytest.raises(InputError, match=r"names yes, no, and table has the classes maybe, no, yes"):
+        ls.evaluate(default, ls.task(frame, labels=["yes", "no"]))
+    with pytest.raises(InputError, match=r"its head calls them yes, no, maybe; leave it out"):
+        ls.evaluate(named(["yes", "no", "maybe"]), ls.task(frame, labels=["no", "yes", "maybe"]))
+
+
+def test_exact_names_come_first(caplog):
+    frame = table().assign(label=[f"LABEL_{i % 3}" for i in range(40)])
+    assert exam(named(["LABEL_2", "LABEL_1", "LABEL_0"]), frame).outputs.tolist() == [2, 1, 0]
+    with pytest.raises(InputError, match="Which is which is not guessed"):
+        exam(named(["LABEL_2", "LABEL_1", "LABEL_0"]), table())
+    frame = table().assign(label=[["Polish", "polish", "Dutch"][i % 3] for i in range(40)])
+    assert exam(named(["polish", "Dutch", "Polish"]), frame).outputs.tolist() == [1, 2, 0]
+    with pytest.raises(InputError, match="Which is which is not guessed"):
+        exam(named(["polish", "Dutch", "POLISH"]), frame)
+    assert not caplog.text
+
+
+def test_a_perfect_model_with_default_names_is_perfect_when_the_order_is_named():
+    frame, opened = table(), named(["LABEL_0", "LABEL_1", "LABEL_2"])
+    names = ["neutral", "good", "bad"]  # in the head's order
+    frame["label"] = [names[i] for i in plain(opened, frame).argmax(1)]
+    if frame["label"].nunique() < 3:
+        frame.loc[:2, "label"] = names
+    assert ls.evaluate(opened, ls.task(frame, labels=names)) > ls.evaluate(opened, frame)

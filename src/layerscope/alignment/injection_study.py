@@ -20,7 +20,7 @@ from layerscope.alignment.sides import MOST_ROWS, Correspondence, States
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, ModelError, check_seed
-from layerscope.evaluation.exam import LONGEST, Exam
+from layerscope.evaluation.exam import LONGEST, Exam, note_order
 from layerscope.evaluation.layer_heads import LayerHeads
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
@@ -92,6 +92,8 @@ def injection_study(
     check_seed(seed)
     check_methods(methods, options)
     giving, taking, data = load(source), load(target), open_task(task)
+    note_order(giving, data)
+    note_order(taking, data)
     chosen = usable(giving.width, taking.width, options) if methods is None else list(methods)
     places = _places(giving, taking, layers)
     check(giving, taking, places)

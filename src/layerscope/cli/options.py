@@ -31,6 +31,7 @@ class Columns:
     text: str | None = None
     text_pair: str | None = None
     label: str | None = None
+    labels: str | None = None
     choices: str | None = None
     config: str | None = None
     skip_bad: bool = False
@@ -55,6 +56,7 @@ class Columns:
             text=self.text,
             text_pair=self.text_pair,
             label=self.label,
+            labels=None if self.labels is None else names(self.labels, "class"),
             choices=choices,
             config=self.config,
             skip_bad=self.skip_bad,
@@ -66,6 +68,9 @@ _OPTIONS = {
     "text": typer.Option(None, "--text", help="The column with the text."),
     "text_pair": typer.Option(None, "--text-pair", help="The column with the second text."),
     "label": typer.Option(None, "--label", help="The column with the label."),
+    "labels": typer.Option(
+        None, "--labels", help="The classes in the order of a head's outputs, with commas, where it has LABEL_0, .."
+    ),
     "choices": typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas."),
     "config": typer.Option(None, "--config", help="The configuration of a hub data set."),
     "skip_bad": typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping."),

@@ -17,6 +17,7 @@ class Labels:
 
     names: tuple[str, ...] = ()
     number: bool = False
+    ordered: bool = True  # whether the order of the names means something, and is not just that of the alphabet
 
     def read(self, value: Any) -> float | int | str:
         """The value's class or number; a sentence if it is neither."""
@@ -76,7 +77,8 @@ def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
         return Labels(number=True)
     names = {label_name(v) for v in present}
     as_numbers = whole and not any(isinstance(v, bool) for v in present)
-    return Labels(tuple(sorted(names, key=float) if as_numbers else sorted(names)))
+    order = tuple(sorted(names, key=float) if as_numbers else sorted(names))
+    return Labels(order, ordered=order == tuple(map(str, range(len(order)))))
 
 
 def hidden(values: Sequence[Any]) -> bool:

@@ -53,6 +53,7 @@ class Task:
         skip_bad: bool = False,
         version: int = 1,
         edition: str = "",
+        head_order: Sequence[str] | None = None,
     ) -> None:
         self.name = name
         self.edition = edition  # what else decides the rows: the Python whose docstrings are read
@@ -65,6 +66,7 @@ class Task:
         self._number = number
         self._metric = metric
         self._skip_bad = skip_bad
+        self._head_order = None if head_order is None else tuple(str(name).strip() for name in head_order)
         self._tables: dict[str, Table] = {}
         self._examples: dict[str, Examples] = {}
 
@@ -84,6 +86,26 @@ class Task:
         """The classes in order, or None for a regression or a task without labels."""
         labels = self._label_meaning()
         return labels.names if labels and not labels.number else None
+
+    @property
+    def head_order(self) -> tuple[str, ...] | None:
+        """The classes in the order of a head's outputs, where `labels=` gave one; an error where they are others."""
+        if self._head_order is None:
+            return None
+        have = self.label_names
+        if have is None or sorted(self._head_order) != sorted(have):
+            found = "no classes" if have is None else f"the classes {', '.join(have)}"
+            raise InputError(
+                f"labels= (--labels) names {', '.join(self._head_order)}, and {self.name} has {found}; name each of "
+                "its classes once, in the order of the head's outputs."
+            )
+        return self._head_order
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the data itself says which class comes first, and not just the alphabet."""
+        labels = self._label_meaning()
+        return labels is None or labels.ordered
 
     @property
     def regression(self) -> bool:
@@ -171,7 +193,9 @@ class Task:
 
     def spec(self) -> dict[str, Any]:
         """What decides how answers are read and scored: kind, classes in order, metric. For keys of the store."""
+        order = {} if self.head_order is None else {"head_order": list(self.head_order)}
         return {
+            **order,
             "name": self.name,
             "version": self.version,
             "kind": self.kind,
@@ -253,6 +277,7 @@ def task(
     config: str | None = None,
     regression: bool | None = None,
     metric: str | None = None,
+    labels: Sequence[str] | None = None,
     skip_bad: bool = False,
 ) -> Task:
     """Open a task: texts, labels, splits and a metric.
@@ -269,6 +294,8 @@ def task(
         config: The configuration of a hub data set that has several.
         regression: Whether labels are numbers rather than classes; guessed if not given.
         metric: What it is scored by: accuracy, f1, matthews or pearson_spearman.
+        labels: The classes in the order of the outputs of the heads that are scored, where those have names that do not
+            tell (`LABEL_0`, ..).
         skip_bad: Leave bad rows out and count them instead of stopping.
 
     Returns:
@@ -282,7 +309,7 @@ def task(
         (('train', 'validation'), ('file', 'list'), 'f1')
     """
     if isinstance(source, Task):
-        given = (text, text_pair, label, choices, config, regression, metric, skip_bad)
+        given = (text, text_pair, label, choices, config, regression, metric, labels, skip_bad)
         if any(given):
             raise InputError(
                 "A Task was given together with columns or options; those belong to the call that made it."
@@ -297,11 +324,11 @@ def task(
     if isinstance(source, str) and source in registry():
         if config is not None or regression is not None:
             raise InputError(f"The task {source} has its own config and kind of label; they cannot be changed.")
-        return from_spec(spec_of(source), columns, skip_bad, metric)
+        return from_spec(spec_of(source), columns, skip_bad, metric, labels)
     name, tables = _find(source, config)
     if config is not None and not isinstance(tables, HubSource):
         raise InputError(f"config={config!r} was given, which only a hub data set has; {name} is not one.")
-    return Task(name, tables, columns, metric=metric, number=regression, skip_bad=skip_bad)
+    return Task(name, tables, columns, metric=metric, number=regression, skip_bad=skip_bad, head_order=labels)
 
 
 def _find(source: Any, config: str | None) -> tuple[str, Source]:
@@ -327,7 +354,13 @@ def _find(source: Any, config: str | None) -> tuple[str, Source]:
     return str(source), _hub(str(source), config)
 
 
-def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool = False, metric: str | None = None) -> Task:
+def from_spec(
+    spec: TaskSpec,
+    given: Columns,
+    skip_bad: bool = False,
+    metric: str | None = None,
+    head_order: Sequence[str] | None = None,
+) -> Task:
     """A task of the registry: built in, from LAYERSCOPE_DATA, or from the hub, in this order."""
     source: Source
     if spec.builtin:
@@ -350,6 +383,7 @@ def from_spec(spec: TaskSpec, given: Columns, skip_bad: bool = False, metric: st
         skip_bad=skip_bad,
         version=spec.version,
         edition=pydocs.edition() if spec.builtin else "",
+        head_order=head_order,
     )
 
 

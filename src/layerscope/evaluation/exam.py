@@ -186,6 +186,7 @@ def exam(
     """The exam of a model argument on a task argument's split, without the rows that the model learned from."""
     student, opened = load(model), task(data).with_metric(metric)
     check_limit(limit)
+    note_order(student, opened)
     several = len(opened.splits) > 1  # then a split that was learned from whole is what was asked for
     examples, note = held_out([student], opened.split(split), limit, all_rows, or_all=several)
     return Exam(student, opened, examples, max_length, batch_tokens, note)
@@ -204,7 +205,8 @@ def evaluate(
 ) -> Score:
     """Score a model with a head on a task.
 
-    The head's classes are matched to the task's by name (`id2label`); default names mean the task's order.
+    The head's classes are matched to the task's by name (`id2label`). Default names mean the task's order: that of the
+    data where it has one, else sorted, with a warning. `ls.task(.., labels=[..])` names the classes in the head's own.
 
     Args:
         model: A model with a head.
@@ -270,22 +272,69 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
         )
     if task.regression:
         return np.arange(1)
-    wanted = [_plain_name(label) for label in task.label_names or ()]
-    have = [_plain_name(config.id2label[i]) for i in range(config.num_labels)]
+    wanted = list(task.label_names or ())
+    have = head_names(model)
     if len(have) != len(wanted):
         raise InputError(
             f"{task.name} has {_count(wanted, 'class', 'es')}, and the head of {name} has {len(have)} outputs; give a "
             "model that was tuned for this task."
         )
-    if all(re.fullmatch(r"label_?\d+", label) for label in have):
+    matched = _by_name(wanted, have)
+    given = task.head_order
+    if given is not None:
+        asked = np.asarray([given.index(label) for label in wanted])
+        if matched is not None and not np.array_equal(asked, matched):
+            raise InputError(
+                f"labels= (--labels) says that the outputs of {name} are {', '.join(given)}, and its head calls them "
+                f"{', '.join(have)}; leave it out, or set config.id2label where the head is wrong."
+            )
+        return asked
+    if matched is not None:
+        return matched
+    if has_default_names(model):
         return np.arange(len(wanted))
-    if sorted(have) == sorted(wanted):
-        return np.asarray([have.index(label) for label in wanted])
     raise InputError(
-        f"The classes of {task.name} are {', '.join(task.label_names or ())}, and the head of {name} calls its outputs "
-        f"{', '.join(map(str, config.id2label.values()))}. Which is which is not guessed: set config.id2label to the "
-        "task's names."
+        f"The classes of {task.name} are {', '.join(wanted)}, and the head of {name} calls its outputs "
+        f"{', '.join(have)}. Which is which is not guessed: name the classes in the order of the outputs (labels=, "
+        "--labels), or set config.id2label to the task's names."
     )
+
+
+def head_names(model: Model) -> list[str]:
+    """What a head calls its outputs."""
+    config = model.network.config
+    return [str(config.id2label[i]).strip() for i in range(config.num_labels)]
+
+
+def has_default_names(model: Model) -> bool:
+    """Whether a head's outputs are called LABEL_0, LABEL_1, .. in this order, as transformers does by itself."""
+    names = [re.fullmatch(r"label_?(\d+)", name, re.IGNORECASE) for name in head_names(model)]
+    return all(match is not None and int(match[1]) == i for i, match in enumerate(names))
+
+
+def note_order(model: Model, task: Task) -> None:
+    """Say which class each output is taken for, where neither the head nor the data says so."""
+    names = task.label_names
+    if names is None or task.kind == "choice" or task.is_ordered or task.head_order is not None:
+        return
+    if model.has_head and has_default_names(model) and len(names) == len(head_names(model)):
+        if _by_name(names, head_names(model)) is not None:
+            return
+        pairs = ", ".join(f"{output} is {name}" for output, name in zip(head_names(model), names, strict=True))
+        log.warning(
+            "The outputs of %s have no names, so they are taken for the classes of %s in sorted order: %s. Where that "
+            "is wrong, name the classes in the order of the outputs: labels=, --labels.",
+            *(model.name, task.name, pairs),
+        )
+
+
+def _by_name(wanted: Sequence[str], have: Sequence[str]) -> np.ndarray | None:
+    """The place of each name among others: of the same name, or of one that differs in case, spaces and signs only."""
+    for spelled in (str, _plain_name):
+        ours, theirs = [spelled(name) for name in wanted], [spelled(name) for name in have]
+        if len(set(theirs)) == len(theirs) and sorted(ours) == sorted(theirs):
+            return np.asarray([theirs.index(name) for name in ours])
+    return None
 
 
 def _count(things: Sequence[Any], name: str, more: str) -> str:

@@ -19,6 +19,9 @@ def classifier_of(model: Model, task: Task, seed: int = 0, new_head: bool = Fals
     """A copy whose head has the task's outputs: the model's own head where it fits, else a new one (from the seed)."""
     fits = model.has_head and not new_head and _fits(model, task)
     network = copy.deepcopy(model.network) if fits else _with_new_head(model, task, seed)
+    if fits and task.label_names is not None and task.kind != "choice":  # so that the outputs say what they mean
+        network.config.id2label = dict(enumerate(task.label_names))
+        network.config.label2id = {name: i for i, name in enumerate(task.label_names)}
     _pad_token(network, model.tokenizer)
     carry(network, model.tokenizer)
     classifier = load(network)
