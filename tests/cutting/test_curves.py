@@ -63,3 +63,14 @@ def test_a_real_tuned_model(tuned_minilm):
     spans = ls.skip_map(opened, "pydocs", limit=200, max_span=2).frame
     for row in spans.iloc[[0, 4, 9]].itertuples():
         assert ls.evaluate(ls.skip(opened, row.first, row.last), "pydocs", limit=200) == row.score
+
+
+def test_texts_that_are_cut_off_are_counted_once_and_from_the_store_too(caplog):
+    model = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    texts = ["the list of this file " * 8 if i < 7 else "the file" for i in range(30)]
+    data = pandas.DataFrame({"text": texts, "label": [i % 3 for i in range(30)]})
+    for _ in range(2):
+        caplog.clear()
+        ls.truncation_curve(model, data, max_length=16)
+        said = [r.getMessage() for r in caplog.records if "cut off" in r.getMessage()]
+        assert said == ["7 of 30 texts of table are cut off at 16 tokens."]

@@ -151,3 +151,17 @@ def test_two_processes_tune_together(tmp_path):
     assert size == "2"
     task = ls.task(tmp_path / "data")
     assert ls.evaluate(str(tmp_path / "out" / "checkpoint"), task, max_length=128) == pytest.approx(float(score))
+
+
+def test_texts_that_are_cut_off_are_those_that_are_used(caplog):
+    table = rows(60, 3)
+    long = [i % 4 == 0 for i in range(60)]
+    table["text"] = ["the list of this file " * 8 if cut else "the file" for cut in long]
+    for _ in range(2):  # trained, and from the store
+        caplog.clear()
+        training = ls.tune(model(), table, max_steps=1, max_length=16)
+        lesson = training.job.lesson
+        learned, scored = (sum(long[row] for row in part.rows) for part in (lesson.train, lesson.validation))
+        assert learned + scored == 15
+        said = f"Cut off at 16 tokens are {learned} of the 48 texts of table that were learned from, and {scored} of"
+        assert [r.getMessage() for r in caplog.records if "ut off" in r.getMessage()] == [f"{said} the 12 scored ones."]

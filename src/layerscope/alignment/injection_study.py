@@ -130,8 +130,8 @@ def injection_study(
     answers = exam.logits(act, title=f"{giving.name} into {taking.name} on {examples.task} ({examples.split})")
     source_exam = Exam(giving, data, examples, exam.reading.max_length)
     about = {
-        "source_score": source_exam.value(source_exam.logits()),
-        "target_score": exam.value(exam.logits()),
+        "source_score": source_exam.value(source_exam.logits(note=False)),
+        "target_score": exam.value(exam.logits(note=False)),
         "majority": exam.majority,
         "metric": data.metric,
         "n": len(examples),

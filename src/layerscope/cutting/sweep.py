@@ -22,7 +22,7 @@ class Sweep(Artifact):
     """The logits of a model under every plan, equal to cutting it and running each."""
 
     kind = "trials"
-    version = 2
+    version = 3
 
     def __init__(self, exam: Exam, plans: Sequence[LayerPlan], title: str) -> None:
         self.exam, self.plans, self.title = exam, list(plans), title
@@ -45,16 +45,19 @@ class Sweep(Artifact):
             done += len(part)
             if path.is_file():
                 continue
-            logits = exam.logits(act, part, f"{self.title} {done}/{len(exam.examples)}")
+            logits, cut = exam.answers(part, act, f"{self.title} {done}/{len(exam.examples)}")
             temporary = path.with_name(f".{path.name}")
-            save_file({"logits": torch.from_numpy(np.ascontiguousarray(logits))}, temporary)
+            shard = {"logits": torch.from_numpy(np.ascontiguousarray(logits)), "cut": torch.tensor(cut)}
+            save_file(shard, temporary)
             sync(temporary)
             temporary.replace(path)
 
     def logits(self) -> np.ndarray:
         """(plans, n, classes)."""
         folder = self.produce()
-        return joined([load_file(path)["logits"].numpy() for path in sorted(folder.glob("shard-*.safetensors"))])
+        shards = [load_file(path) for path in sorted(folder.glob("shard-*.safetensors"))]
+        self.exam.note_cut(sum(int(shard["cut"]) for shard in shards))  # whether the work was done now or earlier
+        return joined([shard["logits"].numpy() for shard in shards])
 
 
 def sweep(exam: Exam, plans: Sequence[LayerPlan], title: str) -> np.ndarray:

@@ -16,7 +16,7 @@ from layerscope.errors import DataError, InputError, LayerscopeWarning, ModelErr
 from layerscope.evaluation.score import Score
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.forward import Runner
-from layerscope.extraction.loop import Loop, Portions, Window
+from layerscope.extraction.loop import Loop, Portions, Window, note_cut
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, load
 from layerscope.models.asking import head_padding
@@ -82,9 +82,23 @@ class Exam:
         """Tokens of an ordinary batch."""
         return self._loop.batches.budget
 
-    def logits(self, act: Act | None = None, examples: Examples | None = None, title: str = "") -> np.ndarray:
-        """(.., n, classes) in the data's order; `act` may answer for several models at once, in leading dimensions."""
-        examples = self.examples if examples is None else examples
+    def logits(self, act: Act | None = None, title: str = "", note: bool = True) -> np.ndarray:
+        """(.., n, classes) in the data's order; `act` may answer for several models at once, in leading dimensions.
+
+        Says how many of the texts are cut off, unless `note` is false.
+        """
+        logits, cut = self.answers(self.examples, act, title)
+        if note:
+            self.note_cut(cut)
+        return logits
+
+    def note_cut(self, count: int) -> None:
+        """Say how many of the texts are cut off, where any is."""
+        limit = min(self.reading.max_length, self.model.positions or self.reading.max_length)
+        note_cut(count, len(self.examples), self.examples.task, limit)
+
+    def answers(self, examples: Examples, act: Act | None = None, title: str = "") -> tuple[np.ndarray, int]:
+        """The logits of some examples, and how many of them are cut off."""
         title = title or f"{self.model.name} on {examples.task} ({examples.split})"
         answer = act or self._plain
         parts: list[np.ndarray] = []
@@ -101,9 +115,7 @@ class Exam:
                 shape = (*values.shape[:-2], len(window.examples), width)
                 parts.append(np.full(shape, -np.inf, dtype=np.float32))
             parts[-1][..., places, : values.shape[-1]] = values
-        if truncated := sum(window.tally.truncated for window in windows):
-            log.warning("%d texts of %s are cut off at %d tokens.", truncated, examples.task, self.reading.max_length)
-        return joined(parts)
+        return joined(parts), sum(window.tally.truncated for window in windows)
 
     def _plain(self, inputs: dict[str, Tensor]) -> Tensor:
         return primary(self.model.network(**inputs))

@@ -15,7 +15,7 @@ from torch import Tensor
 from layerscope.data import Examples, Task, task
 from layerscope.errors import InputError, log
 from layerscope.extraction.forward import check_layers
-from layerscope.extraction.loop import WINDOW, Tally
+from layerscope.extraction.loop import WINDOW, Tally, note_cut
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations, read_folder, write_card, write_shard
 from layerscope.extraction.rows import Rows
@@ -261,10 +261,7 @@ class Extraction(Artifact):
     def report(self, reps: Representations) -> None:
         """Say what the length limit cut off, whether the work was done now or earlier."""
         limit = min(self.reading.max_length, self.model.positions or self.reading.max_length)
-        if cut := reps.info["truncated"]:
-            log.warning(
-                "%d of %d texts of %s are cut off at %d tokens.", cut, reps.info["texts"], self.examples.task, limit
-            )
+        note_cut(reps.info["truncated"], reps.info["texts"], self.examples.task, limit)
         if words := reps.info["words_left_out"]:
             log.warning("%d words are left out: they are cut off or have no token.", words)
 

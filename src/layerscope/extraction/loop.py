@@ -160,7 +160,7 @@ def parts_of(examples: Examples) -> Iterator[Examples]:
 def agree(window: Window, reading: Reading) -> None:
     """Keep the rows that every model has: a word cut off for one model is left out for all."""
     tally, per_model = window.tally, window.items
-    tally.truncated = sum(any(i.truncated for i in items) for items in zip(*per_model, strict=True))
+    tally.truncated = cut_texts(window.examples, per_model)
     if reading.pool == "words":
         assert window.examples.words is not None
         for items, words in zip(zip(*per_model, strict=True), window.examples.words, strict=True):
@@ -170,6 +170,18 @@ def agree(window: Window, reading: Reading) -> None:
             for item in items:
                 item.keep(common)
             tally.words_left_out += len(words) - len(common)
+
+
+def cut_texts(examples: Examples, per_model: Sequence[Sequence[Item]]) -> int:
+    """How many texts are cut off for some model, in any of their choices."""
+    cut = [any(item.truncated for item in items) for items in zip(*per_model, strict=True)]
+    return len(np.unique(texts_of(examples)[cut]))
+
+
+def note_cut(count: int, texts: int, task: str, limit: int) -> None:
+    """Say how many of the texts that are used are cut off, where any is."""
+    if count:
+        log.warning("%d of %d texts of %s are cut off at %d tokens.", count, texts, task, limit)
 
 
 def default_tokens(device: torch.device) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,11 +94,12 @@ class TrainingJob(Artifact):
         network = trained if method.stands_for_network else None
         wrapped = Prefixed(tuned, self._frozen, self._embeddings, network)
         parameters = counts(wrapped.network)
+        rows = self._rows(wrapped, tuned, caches)
         outcome = train(
             wrapped,
             tuned,
             lesson.task,
-            self._rows(wrapped, tuned, caches),
+            rows,
             self.hyperparameters,
             seed=self.seed,
             folder=folder / _CHECKPOINTS,
@@ -110,7 +112,7 @@ class TrainingJob(Artifact):
             )
         if Team.current().is_main:
             self._save(tuned, trained, folder, outcome.logits)
-            write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None))
+            write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
             shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
 
     def prepared(self) -> Model:
@@ -192,9 +194,11 @@ class TrainingJob(Artifact):
         return not self.hyperparameters.bf16 and self.hyperparameters.cache_dtype == "float32"
 
     def _answers(self, model: Model, part: Examples) -> np.ndarray:
-        return Exam(model, self.lesson.task, part, self.hyperparameters.max_length).logits()
+        return Exam(model, self.lesson.task, part, self.hyperparameters.max_length).logits(note=False)
 
-    def _result(self, outcome: Outcome, parameters: tuple[int, int], cached: bool) -> dict[str, Any]:
+    def _result(
+        self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[TextRows]
+    ) -> dict[str, Any]:
         lesson = self.lesson
         return {
             "model": lesson.model.name,
@@ -218,6 +222,7 @@ class TrainingJob(Artifact):
             "trainable": parameters[1],
             "steps": outcome.steps,
             "rows": {"learned": len(lesson.train), "scored": len(lesson.validation)},
+            "cut_off": {"learned": rows[0].cut_off, "scored": rows[1].cut_off},
         }
 
 

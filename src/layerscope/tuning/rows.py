@@ -14,7 +14,7 @@ from layerscope.data import Examples
 from layerscope.errors import ModelError
 from layerscope.extraction.encode import Item
 from layerscope.extraction.forward import padded
-from layerscope.extraction.loop import Loop
+from layerscope.extraction.loop import Loop, cut_texts
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.asking import head_padding
@@ -34,6 +34,7 @@ class TextRows(Dataset):
         first_row: int | None = None,
     ) -> None:
         self.items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
+        self.cut_off = cut_texts(examples, [self.items])  # how many of the texts
         counts = [1] * len(examples) if examples.choices is None else [len(c) for c in examples.choices]
         ends = np.cumsum(counts)
         self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]

@@ -75,8 +75,20 @@ def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int]) -> list[Tra
         tried = len(plan.hyperparameters.rates)
         trainings = [Training(job, next(paths), tried) for job in own]
         sweeps = [trainings[k : k + tried] for k in range(0, len(trainings), tried)]
+        _note_cut(trainings[0])
         produced.append(Trainings([_best(sweep) for sweep in sweeps]))
     return produced
+
+
+def _note_cut(training: Training) -> None:
+    """Say how many of the texts are cut off, whether the training was done now or earlier."""
+    cut, rows = training.outcome["cut_off"], training.outcome["rows"]
+    if any(cut.values()):
+        log.warning(
+            "Cut off at %d tokens are %d of the %d texts of %s that were learned from, and %d of the %d scored ones.",
+            *(training.job.hyperparameters.max_length, cut["learned"], rows["learned"], training.job.lesson.task.name),
+            *(cut["scored"], rows["scored"]),
+        )
 
 
 def _best(sweep: Sequence[Training]) -> Training:
