@@ -13,12 +13,10 @@ from layerscope.errors import InputError, ModelError
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import Anatomy, block_modules, evaluating
 from layerscope.models.identity import fingerprint
-from layerscope.models.lineage import inherit
+from layerscope.models.lineage import ORIGIN, inherit
 from layerscope.models.load import carry
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary, probe_inputs
-
-ORIGIN = "_layerscope_origin"  # networks carry what was cut from what, for the card of a saved checkpoint
 
 
 def truncate(model: Any, keep: int) -> Any:
@@ -81,6 +79,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     if not isinstance(plan, LayerPlan):
         raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
     plan.check(opened.depth)
+    refuse_adapters(opened)
     refuse(opened, plan)
     network = opened.network
     config = _smaller_config(network.config, opened.anatomy, plan)
@@ -106,7 +105,6 @@ def cut(model: Any, plan: LayerPlan) -> Any:
 def refuse(model: Model, plan: LayerPlan) -> None:
     """Raise the reason why a plan cannot become a checkpoint of this model, where there is one."""
     anatomy, network = model.anatomy, model.network
-    refuse_adapters(model)
     if getattr(network, "hf_quantizer", None) is not None:
         raise ModelError(f"{model.name} is quantised; cut the model that it was made from, then quantise that.")
     if anatomy.keeps_first and plan.keep and plan.keep[0] != 1:
@@ -124,9 +122,14 @@ def refuse(model: Model, plan: LayerPlan) -> None:
 
 
 def refuse_adapters(model: Model) -> None:
-    """Raise the way to merge, if adapters are live in the model."""
+    """Raise the way out, if adapters are live in the model."""
     if any(type(module).__module__.startswith("peft.") for module in model.network.modules()):
         raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
+    if any(type(module).__module__.startswith("layerscope.") for module in model.network.modules()):
+        raise ModelError(
+            f"{model.name} has live adapters that no standard checkpoint can hold, so it cannot be cut or saved as "
+            "one; tune with --method lora or finetune (method=) for a model that can."
+        )
 
 
 def _smaller_config(config: Any, anatomy: Anatomy, plan: LayerPlan) -> Any:

@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 
-from layerscope.cutting.cutting import ORIGIN, refuse_adapters
+from layerscope.cutting.cutting import refuse_adapters
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
 from layerscope.models.anatomy import evaluating
 from layerscope.models.identity import fingerprint
-from layerscope.models.lineage import RECORD, learned
+from layerscope.models.lineage import ORIGIN, RECORD, learned
 from layerscope.models.load import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
-from layerscope.store import atomic_folder, check_free, write_json
+from layerscope.models.sources import TUNED
+from layerscope.store import atomic_folder, check_free, write_json, write_text
 from layerscope.version import __version__
 
 _TEXTS = (
@@ -58,11 +59,16 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
             opened.network.save_pretrained(folder)
             if opened.tokenizer is not None:
                 opened.tokenizer.save_pretrained(folder)
-        record = _record(opened, measured)
-        write_json(folder / RECORD, record)
-        (folder / "README.md").write_text(card(opened, record), encoding="utf-8")
+        describe(opened, folder, measured)
         _compare(opened, folder)
     return target
+
+
+def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:
+    """Write the record and the card of a checkpoint in its folder."""
+    record = _record(model, scores)
+    write_json(folder / RECORD, record)
+    write_text(folder / "README.md", card(model, record))
 
 
 def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
@@ -146,7 +152,8 @@ def _answer(model: Model, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
 
 def card(model: Model, record: dict[str, Any]) -> str:
     """The model card: what was cut from what, and the measured scores."""
-    title = Path(model.network.name_or_path or model.anatomy.family).name
+    path = Path(model.network.name_or_path or model.anatomy.family)
+    title = path.parent.name if path.name == TUNED and path.parent.name else path.name
     lines = [
         "---",
         "library_name: transformers",

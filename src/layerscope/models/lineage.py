@@ -1,4 +1,4 @@
-"""Where a network comes from: which rows of which data it learned from.
+"""Where a network comes from: what was cut from what, and which rows of which data it learned from.
 
 Networks carry it as an attribute that no fingerprint sees, and `layerscope.json` keeps it beside saved weights.
 """
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from layerscope.models.load import Model
 
 RECORD = "layerscope.json"
-LEARNED = "_layerscope_learned"  # an attribute of networks: one entry per data set
+ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
+LEARNED = "_layerscope_learned"  # and one entry per data set
 
 
 def learned(network: Any) -> list[dict[str, Any]]:
@@ -46,9 +47,9 @@ def remember(network: Any, folder: Path) -> None:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return
-    entries = record.get("learned") if isinstance(record, dict) else None
-    if isinstance(entries, list):
-        _carry(network, [*learned(network), *(entry for entry in entries if isinstance(entry, dict))])
+    if isinstance(record, dict):
+        setattr(network, ORIGIN, list(record.get("steps") or ()))
+        _carry(network, [*learned(network), *(record.get("learned") or ())])
 
 
 def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:

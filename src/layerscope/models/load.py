@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from layerscope.models.asking import is_causal
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy
-from layerscope.models.sources import Source, fetch, parse
+from layerscope.models.sources import Source, adapter_folder, fetch, parse
 
 _HEADS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -132,7 +133,7 @@ def load(
 
     Args:
         source: A folder, a hub id, `id@revision`, `garden:<name>`, `random:<id or folder>` for the same architecture
-            untrained, a `Model`, or a loaded transformers model.
+            untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
         dtype: The float type of its weights. A loaded model is used as it is.
         device: Where it runs; the first GPU where there is one.
         seed: Decides the weights of `random:` models.
@@ -154,6 +155,11 @@ def load(
         _check_as_it_is(model, dtype, device)
         return model if tokenizer is None else replace(model, tokenizer=tokenizer)
     asked = parse(str(source))
+    if (training := adapter_folder(asked)) is not None:
+        opener = import_module("layerscope.tuning.opening")  # methods of tuning know their own files
+        adapted: Model = opener.open_adapter(training, dtype=dtype, device=device, tokenizer=tokenizer)
+        adapted.name = str(source)
+        return adapted
     folder = fetch(asked)
     network = _open(asked, folder, _dtype(dtype), seed)
     if tokenizer is None:

@@ -28,7 +28,8 @@ _CONVERT = (
 )
 DEMO = "demo:minilm"
 GARDEN = "garden:"
-TUNED = "checkpoint"  # where a folder of `layerscope tune` has its model
+TRAINING = "training.json"  # what a folder of `layerscope tune` says of itself
+TUNED, ADAPTER = "checkpoint", "adapter"  # where it has its model
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,17 @@ def parse(text: str) -> Source:
     if not name.strip():
         raise InputError(f"{text!r} names no model; give a folder or a hub id.")
     return Source(name, revision or None, random)
+
+
+def adapter_folder(source: Source) -> Path | None:
+    """The folder of a training of `layerscope tune` that holds an adapter and no checkpoint, where that is meant."""
+    folder = Path(source.name)
+    if source.random or not folder.is_dir() or (folder / "config.json").is_file():
+        return None
+    folder = folder.parent if folder.name == ADAPTER and (folder.parent / TRAINING).is_file() else folder
+    if not (folder / TRAINING).is_file() or not (folder / ADAPTER).is_dir() or (folder / TUNED).is_dir():
+        return None
+    return folder
 
 
 def fetch(source: Source) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,16 @@ import torch
 
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.saving import describe
 from layerscope.data import Examples, Task, metrics
 from layerscope.errors import ModelError
 from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.heads import classifier_of
+from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
-from layerscope.models.lineage import learn
+from layerscope.models.lineage import inherit, learn, learned
 from layerscope.models.selfcheck import close
+from layerscope.results import provenance_of
 from layerscope.store import Artifact, write_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
@@ -111,7 +115,7 @@ class TrainingJob(Artifact):
                 f"rate below {self.hyperparameters.rates[0]:g}."
             )
         if Team.current().is_main:
-            self._save(tuned, trained, folder, outcome.logits)
+            self._save(tuned, trained, folder, outcome)
             write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
             shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
 
@@ -125,7 +129,7 @@ class TrainingJob(Artifact):
         """The saved result as a model: a standard checkpoint, or the base model with what was added to it."""
         base = self.lesson.model if self.method.standard else self.prepared()
         opened = self.method.reopen(base, folder)
-        opened.name = f"{self.lesson.model.name}, tuned"
+        opened.name = opened.network.name_or_path = f"{self.lesson.model.name}, tuned"
         return opened
 
     @property
@@ -170,7 +174,7 @@ class TrainingJob(Artifact):
         wrapped.table = torch.cat([learned.table(device), scored.table(device)])
         return 0, learned.tokens + 1
 
-    def _save(self, tuned: Model, trained: Any, folder: Path, logits: np.ndarray) -> None:
+    def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> None:
         """Write the result, open it again, and compare its answers with those of the trained network."""
         for name in (CHECKPOINT, ADAPTER):
             shutil.rmtree(folder / name, ignore_errors=True)
@@ -181,13 +185,34 @@ class TrainingJob(Artifact):
         part = self.lesson.validation.take(slice(_COMPARED))
         # The Trainer's answers are rounded to bfloat16 on their way where that was asked for; then the trained network
         # answers again as the saved one will, so that one bound holds for every training.
-        expected = logits[: len(part)] if self._is_exact else self._answers(tuned, part)
+        expected = outcome.logits[: len(part)] if self._is_exact else self._answers(tuned, part)
         self.method.save(tuned, trained, folder, self.strategy)
-        if not same_answers(self._answers(self.reopened(folder), part), expected, tuned.network.dtype):
+        opened = self.reopened(folder)
+        if not same_answers(self._answers(opened, part), expected, tuned.network.dtype):
             raise ModelError(
                 f"What was saved of {self.lesson.model.name} answers unlike what was trained, so the training does not "
                 "count."
             )
+        if self.method.standard:
+            describe(opened, folder / CHECKPOINT, self._scores(opened, outcome))
+
+    def _scores(self, opened: Model, outcome: Outcome) -> list[Score]:
+        """The score that was measured of the epoch that is kept, for the checkpoint's card."""
+        value, task, rows = outcome.best["score"], self.lesson.task, self.lesson.validation
+        if np.isnan(value):
+            return []
+        majority = metrics.majority(task.metric, self.lesson.labels)
+        settings = {"metric": task.metric, "max_length": self.hyperparameters.max_length}
+        score = Score(
+            value,
+            metric=task.metric,
+            metrics={task.metric: value},
+            n=len(rows),
+            majority=majority,
+            provenance=provenance_of([opened], rows, settings),
+            note=f"not learned from; of {len(outcome.epochs)} epochs the best on these rows was kept",
+        )
+        return [score]
 
     @property
     def _is_exact(self) -> bool:
@@ -199,9 +224,19 @@ class TrainingJob(Artifact):
     def _result(
         self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[TextRows]
     ) -> dict[str, Any]:
-        lesson = self.lesson
+        lesson, network = self.lesson, SimpleNamespace()
+        inherit(network, lesson.model.network)
+        learn(network, lesson.train)
         return {
             "model": lesson.model.name,
+            "base": {"name": _place(lesson.model.name), "weights": lesson.described["weights"]},
+            "head": {
+                "name": lesson.task.name,
+                "kind": lesson.task.kind,
+                "label_names": lesson.task.label_names,
+                "regression": lesson.task.regression,
+            },
+            "learned": learned(network),
             "task": lesson.task.name,
             "strategy": str(self.strategy),
             "embeddings": self._embeddings,
@@ -224,6 +259,12 @@ class TrainingJob(Artifact):
             "rows": {"learned": len(lesson.train), "scored": len(lesson.validation)},
             "cut_off": {"learned": rows[0].cut_off, "scored": rows[1].cut_off},
         }
+
+
+def _place(name: str) -> str:
+    """A model's name, which leads to it from other folders too where it is a folder."""
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.is_dir() else name
 
 
 def prepared(model: Model, task: Task, strategy: Strategy, seed: int = 0) -> Model:

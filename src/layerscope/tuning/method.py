@@ -12,12 +12,12 @@ from torch import nn
 
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError, ModelError, choose, log
-from layerscope.models import Model, load
+from layerscope.models import Model, load, sources
 from layerscope.models.anatomy import head_modules
 from layerscope.tuning.registry import METHODS
 from layerscope.tuning.strategy import Strategy
 
-CHECKPOINT, ADAPTER = "checkpoint", "adapter"  # folders in which a training leaves its weights
+CHECKPOINT, ADAPTER = sources.TUNED, sources.ADAPTER  # folders in which a training leaves its weights
 
 
 class Method(ABC):

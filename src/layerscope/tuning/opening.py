@@ -1,0 +1,47 @@
+"""Opening what `tune` saved where that is no standard checkpoint: the base model with its adapters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from layerscope.errors import LayerscopeError, ModelError
+from layerscope.models import Model, load
+from layerscope.models.identity import fingerprint
+from layerscope.models.lineage import LEARNED
+from layerscope.tuning.job import prepared, read_result
+from layerscope.tuning.method import method_of
+from layerscope.tuning.strategy import Strategy
+
+
+def open_adapter(folder: Path, **options: Any) -> Model:
+    """The model that a training in a folder gave; `options` as of `load`, for its base."""
+    result = read_result(folder)
+    about, base = result["method"], result.get("base")
+    method = method_of(about["name"], about["size"])
+    if not method.comparable:
+        raise ModelError(
+            f"{folder} holds a trained {method.name}, which answers only inside peft; open it with peft's "
+            "PeftModel.from_pretrained, or tune with --method lora, adapter or finetune (method=)."
+        )
+    if base is None:
+        raise ModelError(f"{folder} was written by an earlier layerscope, which did not note its base; tune again.")
+    try:
+        opened = load(base["name"], **options)
+    except LayerscopeError as error:
+        raise ModelError(
+            f"{folder} holds an {method.name} for {base['name']}, which cannot be opened here: {error}"
+        ) from error
+    if fingerprint(opened) != base["weights"] and "float32" in str(opened.network.dtype):
+        raise ModelError(
+            f"{folder} holds an {method.name} for {base['name']}, whose weights are others now; put back those that it "
+            "was trained with, or tune again."
+        )
+    head: Any = SimpleNamespace(**{**result["head"], "head_order": None})
+    if head.label_names is not None:
+        head.label_names = tuple(head.label_names)
+    strategy = Strategy.parse(result["strategy"]).resolve(opened.depth)
+    tuned = method.reopen(prepared(opened, head, strategy, int(result["seed"])), folder)
+    setattr(tuned.network, LEARNED, list(result["learned"]))
+    return tuned

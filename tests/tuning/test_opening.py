@@ -1,0 +1,68 @@
+"""The folder of a training opens as a model, whatever the method saved."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from quick import QUICK, rows
+
+import layerscope as ls
+from layerscope.errors import ModelError
+
+
+def test_an_adapter_folder_is_a_model(tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    options = {"method": "adapter", "size": 4, "strategy": "(2, 3, 3)", **QUICK}
+    training = ls.tune(str(base), data, out=tmp_path / "tuned", **options)
+    opened = ls.load(tmp_path / "tuned")
+    assert opened.depth == 3
+    score = ls.evaluate(opened, data)
+    assert score == pytest.approx(training.score)
+    assert score.n == 12
+    assert ls.evaluate(tmp_path / "tuned" / "adapter", data) == score
+    reps = ls.extract(tmp_path / "tuned", data, pool="mean")
+    np.testing.assert_array_equal(reps[3], ls.extract(training.model, data, pool="mean")[3])
+    assert ls.compare(str(base), tmp_path / "tuned", task=data, pool="mean").values.shape == (5, 4)
+    with pytest.raises(ModelError, match="live adapters that no standard checkpoint can hold"):
+        ls.truncate(tmp_path / "tuned", 2)
+    with pytest.raises(ModelError, match="live adapters that no standard checkpoint can hold"):
+        ls.save(opened, tmp_path / "saved")
+    network = ls.load(str(base)).network
+    with torch.no_grad():
+        network.base_model.embeddings.word_embeddings.weight[0] += 1
+    network.save_pretrained(base)
+    with pytest.raises(ModelError, match="whose weights are others now"):
+        ls.load(tmp_path / "tuned")
+
+
+def test_advice_on_an_adapter(tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(120, 0)
+    ls.tune(str(base), data, out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
+    advice = ls.advise(tmp_path / "tuned", data, max_span=1, evaluations=0)
+    assert advice.frame["savable"].any()
+
+
+def test_what_cannot_be_opened_is_a_sentence(tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    ls.tune(str(base), data, out=tmp_path / "prefix", method="prefix", size=2, **QUICK)
+    with pytest.raises(ModelError, match=r"trained prefix, which answers only inside peft.*--method lora"):
+        ls.load(tmp_path / "prefix")
+    ls.tune(str(base), data, out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
+    base.rename(tmp_path / "elsewhere") if hasattr(base, "rename") else (tmp_path / "base").rename(tmp_path / "gone")
+    with pytest.raises(ModelError, match=r"holds an adapter for .*base, which cannot be opened here"):
+        ls.load(tmp_path / "tuned")
+
+
+@pytest.mark.parametrize("method", ["finetune", "lora"])
+def test_the_card_has_the_score_that_was_measured_and_a_cut_is_named_after_it(method, tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    training = ls.tune(str(base), data, out=tmp_path / "mine", method=method, **QUICK)
+    card = (tmp_path / "mine" / "checkpoint" / "README.md").read_text()
+    assert f"| table | all | accuracy | {training.score:.4f} | 12 |" in card
+    assert "Learned from 48 rows of `table` (all)" in card
+    smaller = ls.save(ls.truncate(tmp_path / "mine", 2), tmp_path / "smaller")
+    assert "# mine, saved by layerscope" in (smaller / "README.md").read_text()
+    again = ls.save(ls.truncate(smaller, 1), tmp_path / "smallest")
+    assert len(json.loads((again / "layerscope.json").read_text())["steps"]) == 2
