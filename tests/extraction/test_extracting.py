@@ -130,7 +130,6 @@ def test_a_text_without_tokens_is_refused_with_its_row():
         ({"max_length": 2}, "max_length is 2"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"autocast": "int8"}, "no autocast type"),
-        ({"pool": "words"}, "needs text that is split into words"),
         ({"split": "test"}, "no split 'test'; it has all"),
     ],
 )
@@ -143,3 +142,46 @@ def test_a_bare_network_is_a_model_too(task):
     net = zoo.network("bert", "encoder")
     reps = ls.extract(net, task, tokenizer=zoo.tokenizer(), store=False)
     torch.testing.assert_close(reps[4], ls.extract(model_of("bert"), task, store=False)[4])
+
+
+def test_words_of_any_text_column():
+    import pandas
+
+    from layerscope.errors import DataError
+
+    texts = ["the file, and the list", "a value"]
+    frame = pandas.DataFrame({"text": texts, "label": [0, 1]})
+    model = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    reps = ls.extract(model, frame, pool="words")
+    assert reps.rows.row.tolist() == [0] * 5 + [1] * 2
+    assert reps.info["data"]["words_by"] == "whitespace"
+    apart = ls.extract(model, ls.task(frame, words_by=r"\w+|[^\w\s]"), pool="words")
+    assert len(apart) == 8
+    assert apart.info["data"]["words_by"] == r"\w+|[^\w\s]"
+    lists = frame.assign(text=[text.split() for text in texts])
+    torch.testing.assert_close(ls.extract(model, lists, pool="words")[2], reps[2])
+    compared = ls.compare(model, measure="attention_js", task=frame)
+    assert compared.provenance["data"]["words_by"] == "whitespace"
+    with pytest.raises(InputError, match=r"'\(', which is no regular expression"):
+        ls.task(frame, words_by="(")
+    with pytest.raises(DataError, match=r"1 of 2 texts of table \(all\) have no word by ',', such as row 1"):
+        ls.extract(model, ls.task(frame, words_by=","), pool="words")
+
+
+def attended(model, task):
+    return ls.compare(model, task=task, measure="attention_js")
+
+
+def in_words(model, task):
+    return ls.extract(model, task, pool="words")
+
+
+@pytest.mark.parametrize("ask", [in_words, attended])
+def test_words_of_pairs_are_refused_before_a_model_is_run(ask, monkeypatch):
+    import pandas
+
+    frame = pandas.DataFrame({"text": ["the file", "a list"], "text_pair": ["a", "the"], "label": [0, 1]})
+    model = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    monkeypatch.setattr(type(model.network), "forward", None)
+    with pytest.raises(InputError, match=r"has two texts; name one column .*--text.*tokens, mean, cls"):
+        ask(model, frame)

@@ -34,6 +34,7 @@ class Columns:
     labels: str | None = None
     choices: str | None = None
     config: str | None = None
+    words_by: str | None = None
     skip_bad: bool = False
 
     def words(self) -> list[str]:
@@ -59,6 +60,7 @@ class Columns:
             labels=None if self.labels is None else names(self.labels, "class"),
             choices=choices,
             config=self.config,
+            words_by=self.words_by,
             skip_bad=self.skip_bad,
         )
 
@@ -73,6 +75,9 @@ _OPTIONS = {
     ),
     "choices": typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas."),
     "config": typer.Option(None, "--config", help="The configuration of a hub data set."),
+    "words_by": typer.Option(
+        None, "--words-by", help="Split texts into words at whitespace (as usual), or by an expression for a word."
+    ),
     "skip_bad": typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping."),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,7 +11,10 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from layerscope.errors import DataError, InputError
 from layerscope.store import digest
+
+WHITESPACE = "whitespace"  # the usual way to split a text into words
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Examples:
     labels: np.ndarray | None = None  # (n,) int64 classes or float64 numbers
     label_names: tuple[str, ...] | None = None
     skipped: int = 0  # bad rows that were left out
+    words_by: str | None = None  # what splits texts into words, where they do not come as words: see `in_words`
     # The fingerprints of what these are part of: of everything, and of the texts alone.
     _whole: tuple[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -42,6 +47,30 @@ class Examples:
         }
         labels = None if self.labels is None else self.labels[positions]
         part = replace(self, **lists, rows=self.rows[positions], labels=labels)
+        object.__setattr__(part, "_whole", (self.fingerprint, self.texts_fingerprint))
+        return part
+
+    def in_words(self) -> Examples:
+        """The same examples with words: their own, or what `words_by` (whitespace if not given) makes of their texts.
+
+        Raises what stands in the way, for all rows at once.
+        """
+        if self.pairs is not None or self.choices is not None:
+            kind = "two texts" if self.choices is None else "several choices"
+            raise InputError(
+                f"Words were asked for, and every row of {self.task} has {kind}; name one column as the only text "
+                "(text=, --text), or take tokens or whole texts (the pools tokens, mean, cls and last)."
+            )
+        if self.words is not None:
+            return self
+        by = self.words_by or WHITESPACE
+        words = [split_words(text, by) for text in self.texts]
+        if empty := [int(row) for row, some in zip(self.rows, words, strict=True) if not some]:
+            raise DataError(
+                f"{len(empty)} of {len(self)} texts of {self.task} ({self.split}) have no word by {by!r}, such as row "
+                f"{empty[0]}; leave them out, or split words otherwise (words_by=, --words-by)."
+            )
+        part = replace(self, words=words, words_by=by)
         object.__setattr__(part, "_whole", (self.fingerprint, self.texts_fingerprint))
         return part
 
@@ -63,12 +92,33 @@ class Examples:
     def spec(self) -> dict[str, Any]:
         """What decides them: the data's content, and which rows of it. For keys of the store."""
         rows = digest(np.ascontiguousarray(self.rows).tobytes())
-        return {"task": self.task, "split": self.split, "data": self.fingerprint, "rows": rows}
+        by = {} if self.words_by is None else {"words_by": self.words_by}
+        return {"task": self.task, "split": self.split, "data": self.fingerprint, "rows": rows, **by}
 
     def described(self) -> dict[str, Any]:
         """What they are, for the provenance of results."""
         about = {"task": self.task, "split": self.split, "fingerprint": self.fingerprint, "n": len(self)}
-        return {**about, "skipped": self.skipped}
+        by = {} if self.words_by is None else {"words_by": self.words_by}
+        return {**about, "skipped": self.skipped, **by}
+
+
+def split_words(text: str, by: str) -> list[str]:
+    """The words of a text: what stands between whitespace, or what an expression matches."""
+    if by == WHITESPACE:
+        return text.split()
+    return [match[0].strip() for match in re.finditer(by, text) if match[0].strip()]
+
+
+def check_words_by(by: str | None) -> str | None:
+    """`whitespace` or a regular expression, or the error that says so."""
+    try:
+        re.compile(by or "")
+    except re.error as error:
+        raise InputError(
+            f"words_by (--words-by) is {by!r}, which is no regular expression ({error}); give {WHITESPACE}, or an "
+            r"expression that matches a word, such as \w+|[^\w\s]."
+        ) from error
+    return by or None
 
 
 def _hash(lists: Sequence[Sequence[Any] | None], more: Sequence[bytes] = ()) -> str:

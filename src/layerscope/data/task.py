@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from layerscope.data import pydocs
-from layerscope.data.examples import Examples
+from layerscope.data.examples import Examples, check_words_by
 from layerscope.data.labels import Labels, hidden, infer_labels, pick
 from layerscope.data.metrics import METRICS
 from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
@@ -54,6 +55,7 @@ class Task:
         version: int = 1,
         edition: str = "",
         head_order: Sequence[str] | None = None,
+        words_by: str | None = None,
     ) -> None:
         self.name = name
         self.edition = edition  # what else decides the rows: the Python whose docstrings are read
@@ -66,6 +68,7 @@ class Task:
         self._number = number
         self._metric = metric
         self._skip_bad = skip_bad
+        self._words_by = check_words_by(words_by)
         self._head_order = None if head_order is None else tuple(str(name).strip() for name in head_order)
         self._tables: dict[str, Table] = {}
         self._examples: dict[str, Examples] = {}
@@ -149,6 +152,8 @@ class Task:
                 skip_bad=self._skip_bad,
                 may_lack_labels=not self._known,
             )
+            if self._words_by is not None:
+                examples = replace(examples, words=None, words_by=self._words_by)
             self._examples[name] = examples
             self._tables.pop(name, None)
         return self._examples[name]
@@ -278,6 +283,7 @@ def task(
     regression: bool | None = None,
     metric: str | None = None,
     labels: Sequence[str] | None = None,
+    words_by: str | None = None,
     skip_bad: bool = False,
 ) -> Task:
     """Open a task: texts, labels, splits and a metric.
@@ -296,6 +302,8 @@ def task(
         metric: What it is scored by: accuracy, f1, matthews or pearson_spearman.
         labels: The classes in the order of the outputs of the heads that are scored, where those have names that do not
             tell (`LABEL_0`, ..).
+        words_by: What splits texts into words, for word-level work: `whitespace` (as is usual where the data has no
+            words of its own), or a regular expression that matches a word.
         skip_bad: Leave bad rows out and count them instead of stopping.
 
     Returns:
@@ -309,7 +317,7 @@ def task(
         (('train', 'validation'), ('file', 'list'), 'f1')
     """
     if isinstance(source, Task):
-        given = (text, text_pair, label, choices, config, regression, metric, labels, skip_bad)
+        given = (text, text_pair, label, choices, config, regression, metric, labels, words_by, skip_bad)
         if any(given):
             raise InputError(
                 "A Task was given together with columns or options; those belong to the call that made it."
@@ -324,11 +332,12 @@ def task(
     if isinstance(source, str) and source in registry():
         if config is not None or regression is not None:
             raise InputError(f"The task {source} has its own config and kind of label; they cannot be changed.")
-        return from_spec(spec_of(source), columns, skip_bad, metric, labels)
+        return from_spec(spec_of(source), columns, skip_bad, metric, labels, words_by)
     name, tables = _find(source, config)
     if config is not None and not isinstance(tables, HubSource):
         raise InputError(f"config={config!r} was given, which only a hub data set has; {name} is not one.")
-    return Task(name, tables, columns, metric=metric, number=regression, skip_bad=skip_bad, head_order=labels)
+    more: dict[str, Any] = {"skip_bad": skip_bad, "head_order": labels, "words_by": words_by}
+    return Task(name, tables, columns, metric=metric, number=regression, **more)
 
 
 def _find(source: Any, config: str | None) -> tuple[str, Source]:
@@ -360,6 +369,7 @@ def from_spec(
     skip_bad: bool = False,
     metric: str | None = None,
     head_order: Sequence[str] | None = None,
+    words_by: str | None = None,
 ) -> Task:
     """A task of the registry: built in, from LAYERSCOPE_DATA, or from the hub, in this order."""
     source: Source
@@ -384,6 +394,7 @@ def from_spec(
         version=spec.version,
         edition=pydocs.edition() if spec.builtin else "",
         head_order=head_order,
+        words_by=words_by,
     )
 
 

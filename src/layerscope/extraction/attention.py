@@ -101,6 +101,8 @@ def attentions(
     """
     model = load(model, tokenizer=tokenizer)
     examples = examples_of(task, split, limit)
+    if pool == "words":
+        examples = examples.in_words()
     chosen = attention_layers(model, layers)
     if pool is None:
         weights = _of_tokens(model, examples, chosen, max_length)

@@ -160,7 +160,7 @@ class Extraction(Artifact):
         batch_tokens: int | None = None,
     ) -> None:
         self.model = model
-        self.examples = examples
+        self.examples = examples.in_words() if reading.pool == "words" else examples  # refused before the work
         self.layers = layers
         self.reading = reading
         self.streamer = Streamer([model], layers, reading, batch_tokens)

@@ -134,6 +134,8 @@ class Loop:
         return per_model
 
     def _encoded(self, examples: Examples) -> Window:
+        if self.reading.pool == "words":
+            examples = examples.in_words()
         window = Window(examples, [encode(model, examples, self.reading) for model in self.models])
         self._check_units()
         agree(window, self.reading)

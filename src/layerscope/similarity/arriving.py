@@ -162,7 +162,8 @@ class Streamed(Arrival):
             raise InputError("Models and representations cannot be mixed; extract the models' representations first.")
         self.groups = groups
         self.models, self.labels = opened_models(groups, names, task)
-        self.examples = examples_of(task, split, limit)
+        examples = examples_of(task, split, limit)
+        self.examples = examples.in_words() if reading.get("pool") == "words" else examples
         self.reading = reading
         self.layers = [[(layer, str(layer)) for layer in range(m.depth + 1)] for m in self.models]
         self.widths = [m.width for m in self.models for _ in range(m.depth + 1)]

@@ -47,7 +47,8 @@ class AttentionArrival(Views):
         self.groups = groups
         self.models: list[Model]
         self.models, self.labels = opened_models(groups, names, task)
-        self.examples = examples_of(task, split, limit)
+        examples = examples_of(task, split, limit)
+        self.examples = examples.in_words() if attending.pool == "words" else examples
         self.layers = [[(layer, str(layer)) for layer in range(1, m.depth + 1)] for m in self.models]
         self.widths = [attention_heads(m) for m in self.models for _ in range(m.depth)]
         self.n = 0
