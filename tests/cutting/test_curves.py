@@ -1,7 +1,9 @@
 """The truncation curve and the skip map against really cutting the model and evaluating each."""
 
 import numpy as np
+import pandas
 import pytest
+import zoo
 from cuts import model, table
 
 import layerscope as ls
