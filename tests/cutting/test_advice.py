@@ -98,3 +98,26 @@ def test_mistakes_are_sentences():
         ls.advise(opened, few, tolerance=-1)
     with pytest.raises(InputError, match=r"evaluations is -1; it must be 0 .* or more"):
         ls.advise(opened, few, evaluations=-1)
+
+
+def test_what_is_advised_can_be_cut(monkeypatch):
+    """Whatever is found out only by cutting is found out before it is advised."""
+    from layerscope.cutting import advice as module
+    from layerscope.errors import ModelError
+
+    real = module.cut
+
+    def cut(model, plan):
+        if len(plan.keep) < 3:
+            raise ModelError("no")
+        return real(model, plan)
+
+    monkeypatch.setattr(module, "cut", cut)
+    frame = pandas.DataFrame({"text": [f"the file {i}" for i in range(24)], "label": np.arange(24) % 3})
+    network = zoo.network("gpt2", scale_attn_by_inverse_layer_idx=True)
+    found = ls.advise(ls.load(network, tokenizer=zoo.tokenizer("gpt2")), frame, tolerance=1.0, evaluations=0)
+    assert found.choice == ls.LayerPlan([1, 2, 3])
+    table = found.frame.set_index("blocks")
+    assert table.loc["1-3", "savable"]
+    assert not table.loc["1, 3-4", "savable"]
+    assert found.model.config.n_layer == 3

@@ -76,3 +76,17 @@ def test_texts_that_are_cut_off_are_counted_once_and_from_the_store_too(caplog):
         ls.truncation_curve(model, data, max_length=16)
         said = [r.getMessage() for r in caplog.records if "cut off" in r.getMessage()]
         assert said == ["7 of 30 texts of table are cut off at 16 tokens."]
+
+
+def test_a_damaged_window_of_an_earlier_try_is_made_again(tmp_path):
+    from layerscope.cutting.sweep import Sweep
+    from layerscope.evaluation.exam import exam
+
+    sitting = exam(model("bert"), ls.task(table()))
+    sweep = Sweep(sitting, [ls.LayerPlan([1, 2])], "cuts")
+    sweep.build(tmp_path)
+    (shard,) = tmp_path.glob("shard-*")
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-4] + b"1234")
+    sweep.build(tmp_path)
+    assert shard.read_bytes() == whole

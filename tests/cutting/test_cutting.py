@@ -150,3 +150,62 @@ def test_per_layer_lists_and_indices_follow(tmp_path):
     assert [block.self_attn.layer_idx for block in qwen.model.layers] == [0, 1]
     bert = ls.cut(model_of("modernbert"), ls.LayerPlan([1, 3, 4]))
     assert bert.config.layer_types == [model_of("modernbert").network.config.layer_types[i] for i in (0, 2, 3)]
+
+
+def unrecorded(family, kind=AutoModel, **changes):
+    from transformers import AutoConfig
+
+    sizes = {**zoo.CONFIGS["llama"], "vocab_size": len(zoo.VOCABULARY), "pad_token_id": 0}
+    config = AutoConfig.for_model(family, **{**sizes, **changes})
+    torch.manual_seed(0)
+    return ls.load(kind.from_config(config).eval(), tokenizer=zoo.tokenizer("llama"))
+
+
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 16}
+QWEN3_NEXT = {
+    **EXPERTS,
+    **{"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8},
+    **{"num_experts": 4, "shared_expert_intermediate_size": 16, "head_dim": 8},
+}
+DEEPSEEK = {
+    **EXPERTS,
+    **{"first_k_dense_replace": 1, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "q_lora_rank": 8},
+    **{"kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8, "num_key_value_heads": 4},
+}
+
+
+def test_a_cut_that_cannot_run_with_its_cache_is_refused(tmp_path):
+    model = unrecorded("qwen3_next", **QWEN3_NEXT)
+    with pytest.raises(ModelError, match=r"blocks 1-2 cannot run with its cache on, .*get_seq_length"):
+        ls.truncate(model, 2)
+    again = ls.load(ls.save(ls.skip(model, 1, 2), tmp_path / "saved"))
+    ids = zoo.inputs(rows=1)["input_ids"]
+    with torch.inference_mode():
+        past = again.network(input_ids=ids[:, :-1], use_cache=True).past_key_values
+        step = again.network(input_ids=ids[:, -1:], past_key_values=past).last_hidden_state
+        whole = again.network(input_ids=ids, use_cache=False).last_hidden_state
+    torch.testing.assert_close(step[:, -1], whole[:, -1], rtol=1e-3, atol=1e-4)
+
+
+def test_the_reason_of_a_refused_cut_is_said():
+    model = unrecorded("deepseek_v3", **DEEPSEEK)
+    with pytest.raises(ModelError, match=r'blocks 2-4 as a checkpoint: .*Missing key.*"layers\.0\.mlp\.gate_proj'):
+        ls.skip(model, 1, 1)
+
+
+@pytest.mark.parametrize("keep", [[1, 2], [1, 4], [2, 3, 4], [1, 2, 3, 4]], ids=str)
+@pytest.mark.parametrize("family", [*zoo.FAMILIES, "gpt2 by number", "deepseek_v3"])
+def test_what_can_be_built_is_what_is_cut(family, keep):
+    from layerscope.cutting.cutting import can_be_built
+
+    if family == "deepseek_v3":
+        model = unrecorded(family, **DEEPSEEK)
+    else:
+        name, _, by_number = family.partition(" ")
+        model = model_of(name, **({"scale_attn_by_inverse_layer_idx": True} if by_number else {}))
+    try:
+        ls.cut(model, ls.LayerPlan(keep))
+        cuts = True
+    except ModelError:
+        cuts = False
+    assert can_be_built(model, ls.LayerPlan(keep)) == cuts

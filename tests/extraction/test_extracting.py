@@ -185,3 +185,49 @@ def test_words_of_pairs_are_refused_before_a_model_is_run(ask, monkeypatch):
     monkeypatch.setattr(type(model.network), "forward", None)
     with pytest.raises(InputError, match=r"has two texts; name one column .*--text.*tokens, mean, cls"):
         ask(model, frame)
+
+    tally = ls.stream(models, task.split(), Listener(), pool="mean", batch_tokens=60)
+    assert tally.rows == 7
+    assert len(seen) > 1
+    order = np.argsort(np.concatenate([rows for rows, _, _ in seen]))
+    for place, model in enumerate(models, start=1):
+        got = torch.cat([part[place] for part in seen])[torch.from_numpy(order)]
+        expected = ls.extract(model, task, pool="mean", store=False)[4]
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["shard", "tally", "no tally"])
+def test_what_an_earlier_try_left_is_verified_before_it_is_used(damage, task, monkeypatch, home, caplog):
+    import sys
+
+    from layerscope.store import Store
+
+    module = sys.modules["layerscope.extraction.extracting"]
+    monkeypatch.setattr(module.Extraction, "_texts_per_shard", 2)
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    expected = ls.extract(model, task, store=False)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_card", stop)
+        with pytest.raises(KeyboardInterrupt):
+            ls.extract(model, task)
+    (folder,) = (home / "unfinished" / "representations").iterdir()
+    if damage == "shard":
+        shard = folder / "shard-00001.safetensors"
+        content = bytearray(shard.read_bytes())
+        content[-200] ^= 255
+        shard.write_bytes(bytes(content))
+    elif damage == "tally":
+        (folder / "tally-00001.json").write_text("")
+    else:
+        (folder / "tally-00001.json").write_text("[1]")
+    found = ls.extract(model, task)
+    for layer in found.layers:
+        torch.testing.assert_close(found[layer], expected[layer])
+    assert ("damaged" in caplog.text) == (damage == "shard")
+    (done,) = Store().entries()
+    assert done.fault() is None
+    assert not list(done.path.glob(".*"))

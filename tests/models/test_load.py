@@ -1,5 +1,6 @@
 import json
 
+import pandas
 import pytest
 import torch
 import zoo
@@ -219,3 +220,46 @@ def test_robertas_positions_start_after_its_padding_token(pad, positions):
         model.network(input_ids=ids)
         with pytest.raises((IndexError, RuntimeError)):
             model.network(input_ids=ids.repeat(1, 2)[:, : positions + 1])
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "changes"),
+    [
+        ("gpt_neo", "h.0.attn.attention.bias", {"attention_types": [[["global", "local"], 2]], "num_layers": 4}),
+        ("gptj", "h.0.attn.masked_bias", {"rotary_dim": 4}),
+        ("codegen", "h.0.attn.causal_mask", {"rotary_dim": 4}),
+        ("gpt_bigcode", "h.0.attn.bias", {}),
+    ],
+)
+def test_mask_buffers_of_unrecorded_families_are_no_weights(family, key, changes, tmp_path):
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {**zoo.CONFIGS["gpt2"], "vocab_size": 60, "num_heads": 4, "hidden_size": 32, **changes}
+    sizes = sizes if family == "gpt_neo" else {k: v for k, v in sizes.items() if k not in ("num_heads", "hidden_size")}
+    AutoModel.from_config(AutoConfig.for_model(family, **sizes)).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda w: {**w, key: torch.zeros(1)})
+    assert load(tmp_path).depth == 4
+    rewrite(tmp_path, lambda w: {**w, "h.0.attn.other.weight": torch.zeros(1)})
+    with pytest.raises(ModelError, match=r"h\.0\.attn\.other"):
+        load(tmp_path)
+
+
+def test_a_tokenizer_without_a_vocabulary_file_is_one(tmp_path):
+    from transformers import ByT5Tokenizer
+
+    zoo.network("bert", vocab_size=400).save_pretrained(tmp_path)
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    for left in ("added_tokens.json", "special_tokens_map.json", "tokenizer.json"):
+        (tmp_path / left).unlink(missing_ok=True)
+    assert load(tmp_path).require_tokenizer()("ab")["input_ids"] == ByT5Tokenizer()("ab")["input_ids"]
+
+
+def test_a_config_that_asks_for_tuples_is_no_obstacle(tmp_path):
+    import layerscope as ls
+
+    zoo.save(tmp_path, "bert")
+    reconfigure(tmp_path, return_dict=False)
+    frame = pandas.DataFrame({"text": ["the file", "a list", "this"], "label": [0, 1, 2]})
+    assert ls.evaluate(load(tmp_path), frame).n == 3
+    with pytest.raises(ModelError, match=r"network\.config\.return_dict = True"):
+        load(zoo.network("bert", return_dict=False))

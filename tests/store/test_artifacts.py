@@ -157,3 +157,37 @@ def test_a_full_disk_is_known_in_another_librarys_words(tmp_path):
 
     with pytest.raises(StoreError, match="disk is full"):
         Store(tmp_path).produce("thing", SPEC, build)
+
+
+def replaced(target, monkeypatch, before):
+    """Write `target` anew while `before` happens just as it is about to take its name."""
+    real = files.publish
+
+    def publish(source, place):
+        before(place)
+        real(source, place)
+
+    monkeypatch.setattr(files, "publish", publish)
+    with atomic_folder(target, "card") as folder:
+        (folder / "card").write_text("new")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda card: [card],
+        lambda card: {name: value for name, value in card.items() if name != "files"},
+        lambda card: {**card, "files": {}},
+        lambda card: {**card, "files": {"data.txt": None}},
+    ],
+    ids=["a list", "no files", "empty", "no checksum"],
+)
+def test_a_card_of_another_shape_is_damage(change, tmp_path, caplog):
+    import json
+
+    store = Store(tmp_path)
+    card = store.produce("thing", SPEC, builder()) / "artifact.json"
+    card.write_text(json.dumps(change(json.loads(card.read_text()))))
+    assert "artifact.json" in store.entries()[0].fault()
+    assert (store.produce("thing", SPEC, builder()) / "data.txt").read_text() == "payload"
+    assert sorted(e.state for e in store.entries()) == ["damaged", "done"]

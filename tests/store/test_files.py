@@ -86,3 +86,21 @@ def test_a_folder_that_was_moved_away_is_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="does another command write to the same folder"):
         replaced(tmp_path / "out" / "run", monkeypatch, lambda _: (tmp_path / "out").rename(tmp_path / "elsewhere"))
+
+
+from layerscope.store import is_sealed, seal
+from layerscope.store.files import remove_seals
+
+
+def test_a_part_counts_only_while_it_is_what_was_sealed(tmp_path, caplog):
+    part = tmp_path / "shard-00000.safetensors"
+    assert not is_sealed(part)
+    part.write_bytes(b"payload")
+    assert not is_sealed(part)
+    seal(part)
+    assert is_sealed(part)
+    part.write_bytes(b"paylaod")
+    assert not is_sealed(part)
+    assert "shard-00000.safetensors" in caplog.text
+    remove_seals(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [part.name]

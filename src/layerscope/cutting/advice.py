@@ -11,13 +11,13 @@ import numpy as np
 
 from layerscope.cutting.costs import Costs
 from layerscope.cutting.curves import contiguous, truncations
-from layerscope.cutting.cutting import cut, refuse
+from layerscope.cutting.cutting import can_be_built, cut
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.sweep import sweep
 from layerscope.data import metrics
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.drawing.words import caveat, numbers
-from layerscope.errors import InputError, check_seed
+from layerscope.errors import InputError, ModelError, check_seed
 from layerscope.evaluation.exam import Exam, exam
 from layerscope.evaluation.score import Score
 from layerscope.models import load
@@ -288,17 +288,26 @@ def _table(
     enough = table["savable"] & (table["chosen_on"] >= table["chosen_on"].iloc[0] - tolerance)
     enough.iloc[0] = True
     ranked = table[enough].sort_values(["macs", "chosen_on"], ascending=[True, False])
-    table["chosen"] = table.index == ranked.index[0]
+    for place in ranked.index:
+        if place == 0 or _is_cut(sitting, plans[place]):
+            break
+        table.loc[place, "savable"] = False  # what it computes cannot be foreseen without cutting
+    table["chosen"] = table.index == place
     return table
+
+
+def _is_cut(sitting: Exam, plan: LayerPlan) -> bool:
+    """Whether the plan really becomes a model that computes what it should."""
+    try:
+        cut(sitting.model, plan)
+    except ModelError:
+        return False
+    return True
 
 
 def _savable(sitting: Exam, plan: LayerPlan) -> bool:
     """Whether the plan can become a checkpoint; a head on the embeddings is for evaluation."""
-    try:
-        refuse(sitting.model, plan)
-    except InputError:
-        return False
-    return bool(plan.keep)
+    return bool(plan.keep) and can_be_built(sitting.model, plan)
 
 
 def _front(table: pandas.DataFrame) -> np.ndarray:

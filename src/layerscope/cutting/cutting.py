@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import re
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
@@ -16,7 +18,9 @@ from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, inherit
 from layerscope.models.load import carry
 from layerscope.models.replay import caches_off
-from layerscope.models.selfcheck import close, primary, probe_inputs
+from layerscope.models.selfcheck import close, of_base, primary, probe_inputs
+
+_LONGEST_REASON = 300
 
 
 def truncate(model: Any, keep: int) -> Any:
@@ -90,7 +94,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
         except Exception as error:  # an architecture may object to few blocks in many ways
             raise ModelError(
                 f"{opened.name} ({opened.anatomy.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
-                f"{str(error).splitlines()[0]}"
+                f"{_reason(error)}."
             ) from error
     smaller.eval().to(opened.device)
     smaller.name_or_path = network.name_or_path
@@ -119,6 +123,43 @@ def refuse(model: Model, plan: LayerPlan) -> None:
                 f"{model.name} shares {len(distinct)} groups of weights among its blocks, and {_blocks(plan)} would "
                 "use them in another order; keep the same number of blocks of every group."
             )
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, in one line; torch puts it below a heading that ends in a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    text = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return (text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..").rstrip(".")
+
+
+def can_be_built(model: Model, plan: LayerPlan) -> bool:
+    """Whether the plan can become a checkpoint: built without memory (on the meta device), every tensor has a place
+    and every block is told what it was told in the whole model."""
+    network, anatomy = model.network, model.anatomy
+    try:
+        refuse(model, plan)
+        with torch.device("meta"):
+            smaller = type(network)._from_config(_smaller_config(network.config, anatomy, plan), dtype=network.dtype)
+        places = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
+        kept = {name: tensor.shape for name, tensor in _kept_weights(network, anatomy, plan).items()}
+        before, after = (block_modules(n.base_model, anatomy) for n in (network, smaller))
+    except Exception:  # an architecture may object to few blocks in many ways
+        return False
+    pairs = enumerate(zip([before[block - 1] for block in plan.keep], after, strict=True))
+    return places == kept and (anatomy.shared or all(_told_the_same(*pair, plan.keep[k] - 1 - k) for k, pair in pairs))
+
+
+def _told_the_same(before: nn.Module, after: nn.Module, moved: int) -> bool:
+    """Whether two blocks have the same settings; a block's number differs by how far it has moved."""
+    for one, other in zip(before.modules(), after.modules(), strict=True):
+        for name, value in vars(one).items():
+            new = vars(other).get(name)
+            if name == "training" or name.startswith("_") or not isinstance(value, (bool, int, float, str)):
+                continue
+            is_number = type(value) is int and type(new) is int and value - new == moved
+            if value != new and not is_number:
+                return False
+    return True
 
 
 def refuse_adapters(model: Model) -> None:
@@ -182,6 +223,31 @@ def _check(model: Model, smaller: Any, plan: LayerPlan) -> None:
             f"{model.name} ({model.anatomy.family}) with {_blocks(plan)} does not compute what its blocks compute in "
             "place, so it cannot be expressed as a checkpoint; evaluate it without cutting instead."
         )
+    if cache_fault(model) is None and (fault := cache_fault(replace(model, network=smaller))):
+        raise ModelError(
+            f"{model.name} ({model.anatomy.family}) with {_blocks(plan)} cannot run with its cache on, which "
+            f"generating needs: {fault}. Keep other blocks, or evaluate it without cutting instead."
+        )
+
+
+def cache_fault(model: Model) -> str | None:
+    """Why a network cannot go on from its own cache, as it must to generate; None if it can or has no cache."""
+    network, base = model.network, of_base(model)
+    if not getattr(network.config, "use_cache", False) or not model.depth:  # a cache is kept by blocks
+        return None
+    inputs = probe_inputs(base, rows=1)
+    ids = inputs["input_ids"]
+    with torch.inference_mode(), evaluating(network):
+        with caches_off(network):
+            expected = primary(base.network(**inputs))[:, -1]
+        try:
+            past = getattr(base.network(input_ids=ids[:, :-1], use_cache=True), "past_key_values", None)
+            if past is None:
+                return None
+            got = primary(base.network(input_ids=ids[:, -1:], past_key_values=past, use_cache=True))[:, -1]
+        except Exception as error:  # an architecture may fail without some blocks in many ways
+            return f"it fails ({_reason(error)})"
+    return None if close(got, expected) else "it gives other states than without"
 
 
 def _step(model: Model, plan: LayerPlan) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from layerscope.cutting.cutting import refuse_adapters
+from layerscope.cutting.cutting import cache_fault, refuse_adapters
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
@@ -112,6 +112,10 @@ def _compare(model: Model, folder: Path) -> None:
         raise ModelError(
             f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "
             "it was not saved."
+        )
+    if cache_fault(model) is None and (fault := cache_fault(again)):
+        raise ModelError(
+            f"The checkpoint of {model.name} cannot run with its cache on when reopened: {fault}; it was not saved."
         )
     for inputs, same in zip(_inputs(model), _inputs(again), strict=True):
         if inputs.keys() != same.keys() or not all(torch.equal(inputs[k], same[k]) for k in inputs):

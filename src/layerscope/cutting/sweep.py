@@ -15,7 +15,7 @@ from layerscope.cutting.trial import Trial
 from layerscope.errors import log
 from layerscope.evaluation.exam import Exam, joined
 from layerscope.extraction.loop import parts_of
-from layerscope.store import Artifact, sync
+from layerscope.store import Artifact, is_sealed, seal, sync
 
 
 class Sweep(Artifact):
@@ -43,7 +43,7 @@ class Sweep(Artifact):
         for number, part in enumerate(parts_of(exam.examples)):
             path = folder / f"shard-{number:05d}.safetensors"
             done += len(part)
-            if path.is_file():
+            if is_sealed(path):
                 continue
             logits, cut = exam.answers(part, act, f"{self.title} {done}/{len(exam.examples)}")
             temporary = path.with_name(f".{path.name}")
@@ -51,6 +51,7 @@ class Sweep(Artifact):
             save_file(shard, temporary)
             sync(temporary)
             temporary.replace(path)
+            seal(path)
 
     def logits(self) -> np.ndarray:
         """(plans, n, classes)."""

@@ -22,7 +22,7 @@ from layerscope.extraction.rows import Rows
 from layerscope.extraction.streaming import Batch, Streamer, units_of
 from layerscope.models import Model, load
 from layerscope.progress import progress
-from layerscope.store import Artifact, produce_all, write_json
+from layerscope.store import Artifact, is_sealed, produce_all, seal, write_json
 from layerscope.team import Team
 from layerscope.version import __version__
 
@@ -193,7 +193,7 @@ class Extraction(Artifact):
         team, size = Team.current(), self._texts_per_shard
         count = -(-len(self.examples) // size)
         names = [f"shard-{i:05d}.safetensors" for i in range(count)]
-        missing = [i for i in team.share(count) if not (folder / _tally_name(i)).is_file()]
+        missing = [i for i in team.share(count) if not _is_done(folder / names[i], folder / _tally_name(i))]
         parts = [self.examples.take(slice(i * size, (i + 1) * size)) for i in missing]
         with progress(self._title, sum(map(len, parts))) as advance:
             for i, window in zip(missing, self.streamer.loop.windows(parts), strict=True):
@@ -201,13 +201,14 @@ class Extraction(Artifact):
                 tally = self.streamer.feed_window(window, [keeper], advance)
                 if len(keeper):
                     write_shard(folder / names[i], *keeper.finish())
+                    seal(folder / names[i])
                 write_json(folder / _tally_name(i), vars(tally))
         team.wait()
         if team.is_main:
             tallies = [folder / _tally_name(i) for i in range(count)]
             total = Tally()
             for file in tallies:
-                total.add(Tally(**json.loads(file.read_text(encoding="utf-8"))))
+                total.add(_read_tally(file) or Tally())
             self._need_rows(total)
             write_card(folder, [n for n in names if (folder / n).is_file()], self._card(total))
             for file in tallies:
@@ -264,6 +265,20 @@ class Extraction(Artifact):
         note_cut(reps.info["truncated"], reps.info["texts"], self.examples.task, limit)
         if words := reps.info["words_left_out"]:
             log.warning("%d words are left out: they are cut off or have no token.", words)
+
+
+def _is_done(shard: Path, tally: Path) -> bool:
+    """Whether an earlier try finished a shard, and what it left is whole."""
+    found = _read_tally(tally)
+    return found is not None and (found.rows == 0 or is_sealed(shard))
+
+
+def _read_tally(path: Path) -> Tally | None:
+    """What a shard's texts came to, or None where that was not written to its end."""
+    try:
+        return Tally(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _tally_name(shard: int) -> str:

@@ -188,6 +188,15 @@ FAMILIES = {anatomy.family: anatomy for anatomy in _FAMILIES}
 
 _BIAS = "every block uses the position bias that block 1 computes, so that no block can be run without it"
 REFUSED = dict.fromkeys(("t5", "mt5", "longt5", "switch_transformers", "pop2piano"), _BIAS)
+# The same as `Anatomy.stale`, of families without a record: causal masks that old checkpoints keep beside the weights.
+_MASK = r"\.attn\.(masked_)?bias$"
+_STALE = {
+    "gpt_neo": r"\.attn\.attention\.(masked_)?bias$",
+    "gptj": _MASK,
+    "codegen": r"\.attn\.(causal_mask|(masked_)?bias)$",
+    "gpt_bigcode": _MASK,
+}
+
 # A family, a config field, the value that breaks what layerscope promises, why, and the way out.
 REFUSED_SETTINGS = (
     (
@@ -235,6 +244,12 @@ def known(config: Any) -> Anatomy | None:
         if family == name and getattr(config, field, None) == value:
             raise ModelError(f"{family} with {field}={value!r} is not supported: {reason}; {way_out}.")
     return anatomy
+
+
+def stale(config: Any) -> str | None:
+    """The tensors of a family's old checkpoints that are no weights, as a regular expression."""
+    anatomy = FAMILIES.get(config.model_type)
+    return anatomy.stale if anatomy else _STALE.get(config.model_type)
 
 
 def block_modules(base: nn.Module, anatomy: Anatomy) -> list[nn.Module]:

@@ -227,6 +227,11 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     carry(network, tokenizer)
     if getattr(network.config, "vocab_size", None) is None:
         raise ModelError(f"{name} ({network.config.model_type}) is not a text model: it has no vocabulary.")
+    if getattr(network.config, "return_dict", True) is False:
+        raise ModelError(
+            f"{name} returns plain tuples (return_dict is false in its config), and layerscope reads outputs by name; "
+            "set network.config.return_dict = True."
+        )
     known = anatomies.known(network.config)
     if known is not None:
         return Model(network, tokenizer, known, name)
@@ -260,6 +265,7 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
                 f"{source.name} cannot be opened: its config.json names no architecture that transformers "
                 f"{transformers.__version__} has, and code from a checkpoint is never run."
             ) from error
+        config.return_dict = True  # outputs are read by name; what they are does not change
         anatomies.known(config)  # refuse by name before any weight is read
         opener = getattr(transformers, _opener(config))
         with torch.random.fork_rng(devices=[]):
@@ -322,7 +328,8 @@ def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
     """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
     known = anatomies.known(network.config)
     unused = known.base_head if known else ("pooler",)
-    stale = re.compile(known.stale) if known and known.stale else None
+    pattern = anatomies.stale(network.config)
+    stale = re.compile(pattern) if pattern else None
     with_head = network.base_model is not network
     missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in unused]
     unexpected = [
@@ -357,7 +364,7 @@ def _open_tokenizer(folder: Path, name: str) -> Any:
     """The folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
     from transformers import AutoTokenizer
 
-    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES):
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES) and not _needs_no_files(folder, name):
         return None
     with quiet():
         try:
@@ -367,6 +374,18 @@ def _open_tokenizer(folder: Path, name: str) -> Any:
                 f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0].rstrip('.')}; its files are "
                 "damaged or not for this transformers; save it again with save_pretrained."
             ) from error
+
+
+def _needs_no_files(folder: Path, name: str) -> bool:
+    """Whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
+    import transformers
+
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return False
+    _check_json(path, name)
+    kind = getattr(transformers, str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")), None)
+    return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:

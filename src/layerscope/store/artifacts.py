@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import LayerscopeError, StoreError, log
-from layerscope.store.files import publish, write_json
+from layerscope.store.files import publish, remove_seals, write_json
 from layerscope.store.keys import checksum, key_of
 from layerscope.team import Team
 
@@ -45,9 +45,10 @@ class Entry:
     def card(self) -> dict[str, Any]:
         """What the artifact is, when it was made, and its files' sizes and checksums."""
         try:
-            return json.loads((self.path / CARD).read_text(encoding="utf-8"))
+            card = json.loads((self.path / CARD).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
+        return card if isinstance(card, dict) else {}
 
     @property
     def size(self) -> int:
@@ -58,7 +59,10 @@ class Entry:
         card = self.card
         if card.get("key") != self.key:
             return f"{CARD} is missing, unreadable or another artifact's"
-        for name, expected in card["files"].items():
+        files = card.get("files")
+        if not _lists_files(files):
+            return f"{CARD} does not list its files with size and checksum"
+        for name, expected in files.items():
             file = self.path / name
             try:
                 if file.stat().st_size != expected["size"]:
@@ -68,6 +72,13 @@ class Entry:
             except FileNotFoundError:
                 return f"{name} is missing"
         return None
+
+
+def _lists_files(files: Any) -> bool:
+    """Whether a card's list of files is one, and not something else that JSON can hold."""
+    if not isinstance(files, dict) or not files:
+        return False
+    return all(isinstance(about, dict) and {"size", "checksum"} <= about.keys() for about in files.values())
 
 
 class Store:
@@ -148,6 +159,7 @@ class Store:
 
     @staticmethod
     def _finish(staging: Path, done: Entry, spec: Mapping[str, Any], seconds: float) -> None:
+        remove_seals(staging)
         files = {
             str(file.relative_to(staging)): {"size": file.stat().st_size, "checksum": checksum(file)}
             for file in sorted(staging.rglob("*"))

@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import InputError
+from layerscope.errors import InputError, log
+from layerscope.store.keys import checksum
 
 _TRIES = 5  # to take the place of a folder that another process writes too
+_SEAL = ".checksum"
 
 
 def sync(path: Path) -> None:
@@ -47,6 +49,31 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a text, whole or not at all."""
     write_bytes(path, text.encode())
+
+
+def seal(path: Path) -> None:
+    """Note the checksum of a finished part of an artifact, so that a later try can tell whether it is still whole."""
+    write_text(_seal_of(path), checksum(path))
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a part that an earlier try left is there and as it was written."""
+    if not path.is_file():
+        return False
+    if _seal_of(path).is_file() and _seal_of(path).read_bytes() == checksum(path).encode():
+        return True
+    log.warning("%s, which an earlier try left, is damaged or was not finished; it is made again.", path.name)
+    return False
+
+
+def remove_seals(folder: Path) -> None:
+    """The checksums of the parts, when the whole artifact gets its own."""
+    for file in list(folder.rglob(f".*{_SEAL}")):
+        file.unlink()
+
+
+def _seal_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_SEAL}")
 
 
 def write_json(path: Path, value: Any) -> None:

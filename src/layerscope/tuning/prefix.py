@@ -21,7 +21,7 @@ from layerscope.extraction.loop import Loop, Window
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.progress import progress
-from layerscope.store import Artifact, sync
+from layerscope.store import Artifact, is_sealed, seal, sync
 
 GIB = 1 << 30
 MOST = 20.0  # GiB; above this the frozen blocks are run again in every epoch
@@ -119,7 +119,7 @@ class PrefixStates(Artifact):
         with progress(f"{self.model.name}, blocks 1..{self.layer}, once", len(self.examples)) as advance:
             for k, window in enumerate(self._windows()):
                 path = folder / _shard_name(k)
-                if path.is_file():
+                if is_sealed(path):
                     advance(len(window.examples))
                     continue
                 items = window.items[0]
@@ -130,6 +130,7 @@ class PrefixStates(Artifact):
                 save_file({"states": torch.cat([states[i] for i in range(len(items))])}, temporary)
                 sync(temporary)
                 temporary.replace(path)
+                seal(path)
 
     def _windows(self) -> Iterator[Window]:
         texts = texts_of(self.examples)
