@@ -59,7 +59,7 @@ class Entry:
         card = self.card
         if card.get("key") != self.key:
             return f"{CARD} is missing, unreadable or another artifact's"
-        files = card.get("files")
+        files: Any = card.get("files")
         if not _lists_files(files):
             return f"{CARD} does not list its files with size and checksum"
         for name, expected in files.items():
