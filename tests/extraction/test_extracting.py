@@ -186,15 +186,6 @@ def test_words_of_pairs_are_refused_before_a_model_is_run(ask, monkeypatch):
     with pytest.raises(InputError, match=r"has two texts; name one column .*--text.*tokens, mean, cls"):
         ask(model, frame)
 
-    tally = ls.stream(models, task.split(), Listener(), pool="mean", batch_tokens=60)
-    assert tally.rows == 7
-    assert len(seen) > 1
-    order = np.argsort(np.concatenate([rows for rows, _, _ in seen]))
-    for place, model in enumerate(models, start=1):
-        got = torch.cat([part[place] for part in seen])[torch.from_numpy(order)]
-        expected = ls.extract(model, task, pool="mean", store=False)[4]
-        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
-
 
 @pytest.mark.parametrize("damage", ["shard", "tally", "no tally"])
 def test_what_an_earlier_try_left_is_verified_before_it_is_used(damage, task, monkeypatch, home, caplog):

@@ -159,19 +159,6 @@ def test_a_full_disk_is_known_in_another_librarys_words(tmp_path):
         Store(tmp_path).produce("thing", SPEC, build)
 
 
-def replaced(target, monkeypatch, before):
-    """Write `target` anew while `before` happens just as it is about to take its name."""
-    real = files.publish
-
-    def publish(source, place):
-        before(place)
-        real(source, place)
-
-    monkeypatch.setattr(files, "publish", publish)
-    with atomic_folder(target, "card") as folder:
-        (folder / "card").write_text("new")
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -3,7 +3,8 @@
 import pytest
 
 from layerscope.errors import InputError
-from layerscope.store import atomic_folder, files, whole_file
+from layerscope.store import atomic_folder, files, is_sealed, seal, whole_file
+from layerscope.store.files import remove_seals
 
 
 def test_a_folder_is_replaced_only_by_its_like(tmp_path):
@@ -86,10 +87,6 @@ def test_a_folder_that_was_moved_away_is_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="does another command write to the same folder"):
         replaced(tmp_path / "out" / "run", monkeypatch, lambda _: (tmp_path / "out").rename(tmp_path / "elsewhere"))
-
-
-from layerscope.store import is_sealed, seal
-from layerscope.store.files import remove_seals
 
 
 def test_a_part_counts_only_while_it_is_what_was_sealed(tmp_path, caplog):
