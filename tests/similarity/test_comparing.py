@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 import zoo
 from quick import model
 
@@ -141,3 +142,33 @@ def test_two_processes_add_up_to_one(task, tmp_path):
         assert together.n == alone.n
         for part in ("values", "low", "high"):
             np.testing.assert_allclose(getattr(together, part), getattr(alone, part), rtol=1e-4, atol=1e-5)
+
+
+def test_arrays_and_lists_of_arrays():
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(50, 8)), generator.normal(size=(50, 5)).astype("float32")
+    one = ls.compare(x, y)
+    assert one.values.shape == (1, 1)
+    assert one.values[0, 0] == pytest.approx(ls.measure("cka")(x, y), rel=1e-4)
+    np.testing.assert_allclose(ls.compare(torch.tensor(x), y).values, one.values, rtol=1e-6)
+    several = ls.compare([x, torch.tensor(y)], [y, x, x], measure=["cka", "mutual_knn"])
+    assert several["cka"].values.shape == several["mutual_knn"].values.shape == (2, 3)
+    assert several["cka"].values[0, 0] == pytest.approx(one.values[0, 0], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "sentence"),
+    [
+        (np.ones((5, 2)), np.ones((4, 2)), "one has 5 rows, the other 4"),
+        ([np.ones((5, 2)), np.ones((4, 2))], None, "Array 1 has 4 rows and array 0 has 5; all layers need the same"),
+        (np.ones(5), np.ones((5, 2)), r"Array 0 has shape \(5,\); a layer is an array with two dimensions"),
+        (torch.ones(5, 2, 1), np.ones((5, 2)), r"Array 0 has shape \(5, 2, 1\); a layer is an array with two"),
+        (np.full((5, 2), "a"), np.ones((5, 2)), "Array 0 holds <U1; real numbers are needed"),
+        (torch.ones(5, 2) * 1j, np.ones((5, 2)), "Array 0 holds torch.complex64; real numbers are needed"),
+        ([], np.ones((5, 2)), "There is nothing to compare: an empty list was given"),
+        (np.ones((5, 2)), "garden:bert-s0", "cannot be mixed|name a task"),
+    ],
+)
+def test_wrong_arrays_are_sentences(a, b, sentence):
+    with pytest.raises(InputError, match=sentence):
+        ls.compare(a, b)

@@ -69,12 +69,15 @@ class Representations:
         """Representations of one's own: one array (n, d) per layer, numpy or torch; `names` are the layers' names."""
         if not len(arrays):
             raise InputError("Representations need at least one array (n, d).")
-        states = {i: torch.as_tensor(np.asarray(a) if not isinstance(a, Tensor) else a) for i, a in enumerate(arrays)}
+        states = {i: _real(i, array) for i, array in enumerate(arrays)}
         for i, state in states.items():
-            if state.ndim != 2 or len(state) != len(states[0]):
+            if state.ndim != 2:
                 raise InputError(
-                    f"Array {i} has shape {tuple(state.shape)}; every layer needs two dimensions and the same number "
-                    f"of rows, and array 0 has shape {tuple(states[0].shape)}."
+                    f"Array {i} has shape {tuple(state.shape)}; a layer is an array with two dimensions: rows, columns."
+                )
+            if len(state) != len(states[0]):
+                raise InputError(
+                    f"Array {i} has {len(state)} rows and array 0 has {len(states[0])}; all layers need the same number."
                 )
         if names is not None and len(names) != len(arrays):
             raise InputError(f"{len(names)} names were given for {len(arrays)} layers.")
@@ -279,3 +282,13 @@ def read_folder(folder: Path) -> Representations:
         names=card["names"],
         info=card["info"],
     )
+
+
+def _real(i: int, array: Any) -> Tensor:
+    """An array as a tensor, or the error that it does not hold numbers."""
+    given = array if isinstance(array, Tensor) else np.asarray(array)
+    if isinstance(given, np.ndarray) and given.dtype.kind not in "fiub":
+        raise InputError(f"Array {i} holds {given.dtype}; real numbers are needed.")
+    if isinstance(given, Tensor) and given.is_complex():
+        raise InputError(f"Array {i} holds {given.dtype}; real numbers are needed.")
+    return torch.as_tensor(given)
