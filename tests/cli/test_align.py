@@ -21,7 +21,9 @@ def test_alignment(classifier, words, invoke, tmp_path):
     assert [one.name for one in curves.series] == ["linear", "cca"]
     assert table.table["method"] == ["linear", "cca", "pwcca"]
     assert "in place of" not in done.stderr
-    done = invoke("align", classifier, "--task", words, "--against", "every", "--method", "linear", "-o", out)
+    done = invoke(
+        "align", classifier, "--task", words, "--against", "every", "--method", "linear", "-o", out, "--overwrite"
+    )
     assert f"{out / 'align-record'}, in place of the one before;" in done.stderr
     assert ls.read_record(out / "align-record").figures[0].values.shape == (5, 5)
     assert {p.name for p in out.iterdir()} == {"align-record", "alignment.csv", "alignment.png"}

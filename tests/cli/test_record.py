@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 import layerscope as ls
+from layerscope.errors import InputError
 from layerscope.models.identity import fingerprint
 
 QUICK = ["--epochs", 2, "--batch", 8]
@@ -27,7 +28,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
-def test_a_command_leaves_a_run_folder_that_can_be_shown(kind, classifier, words, invoke, tmp_path):
+def test_a_command_leaves_a_record_that_can_be_shown(kind, classifier, words, invoke, tmp_path):
     (command, *options), kinds = COMMANDS[kind]
     out = tmp_path / "out"
     done = invoke(command, classifier, "--task", words, *options, "-o", out)
@@ -84,3 +85,29 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(classifier, word
     (tmp_path / "file").write_text("x")
     with pytest.raises(ls.LayerscopeError, match="file is a file; give another path"):
         invoke("evaluate", "no/such/model", "--task", words, "-o", tmp_path / "file" / "out")
+
+
+def test_a_second_command_does_not_mix_its_files_with_those_of_the_first(classifier, words, invoke, tmp_path):
+    out = tmp_path / "out"
+    about = ["compare", classifier, "--task", words, "--pool", "mean", "-o", out, "--measure"]
+    assert invoke(*about, "cka").exit_code == 0
+    (out / "notes.txt").write_text("mine")
+    assert invoke("evaluate", classifier, "--task", words, "-o", out).exit_code == 0  # others may share the folder
+    with pytest.raises(InputError, match=r"holds a record of `layerscope compare` already \('Similarity.*--overwrite"):
+        invoke("compare", "no/such/model", *about[2:], "mutual_knn")  # said before the work
+    assert invoke(*about, "mutual_knn", "--overwrite").exit_code == 0
+    names = {path.name for path in out.iterdir()}
+    assert {"mutual_knn.parquet", "mutual_knn.png", "score.csv", "notes.txt", "evaluate-record"} <= names
+    assert not {"cka.parquet", "cka.png"} & names
+    assert sorted(ls.read_record(out / "compare-record").tables) == ["mutual_knn"]
+    with pytest.raises(InputError, match="--overwrite replaces what an earlier command left"):
+        invoke(*about[:-3], "--overwrite")
+
+
+def test_fewer_seeds_leave_no_old_training_behind(classifier, words, invoke, tmp_path):
+    about = ["tune", classifier, "--task", words, *QUICK, "-o", tmp_path / "out", "--seeds"]
+    assert invoke(*about, 3).exit_code == 0
+    with pytest.raises(InputError, match="--overwrite"):
+        invoke(*about, 2)
+    assert invoke(*about, 2, "--overwrite").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["seed-0", "seed-1", "tune-record"]

@@ -160,7 +160,7 @@ def test_arrays_and_lists_of_arrays():
     ("a", "b", "sentence"),
     [
         (np.ones((5, 2)), np.ones((4, 2)), "one has 5 rows, the other 4"),
-        ([np.ones((5, 2)), np.ones((4, 2))], None, "Array 1 has 4 rows and array 0 has 5; all layers need the same"),
+        ([np.ones((5, 2)), np.ones((4, 2))], None, "Array 1 has 4 rows and array 0 has 5; all need the same"),
         (np.ones(5), np.ones((5, 2)), r"Array 0 has shape \(5,\); a layer is an array with two dimensions"),
         (torch.ones(5, 2, 1), np.ones((5, 2)), r"Array 0 has shape \(5, 2, 1\); a layer is an array with two"),
         (np.full((5, 2), "a"), np.ones((5, 2)), "Array 0 holds <U1; real numbers are needed"),

@@ -80,7 +80,9 @@ def compare(
     title = f"Similarity of the layers of {listed(models)} on {task}"
     figures = [figure for name, each in matrices.items() for figure in cuts.get(name, each).figures()]
     said = [sentence for cut in cuts.values() for sentence in cut.findings()]
-    keep(out, "compare", title, matrices, tables="parquet", findings=said, figures=figures, ci=ci)
+    more = [f"{name}.png" for name in cuts]
+    more += [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
+    keep(out, "compare", title, matrices, tables="parquet", findings=said, figures=figures, ci=ci, more=more)
     if out is not None:
         for name, cut in cuts.items():
             cut.plot(out / f"{name}.png")

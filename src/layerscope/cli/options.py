@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
+from layerscope.cli.record import OVERWRITE, claim
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError
 
@@ -83,7 +84,10 @@ _OPTIONS = {
 
 
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of `Columns`, in the place of its parameter `columns`."""
+    """The command with an option for each field of `Columns`, in the place of its parameter `columns`.
+
+    A command with `--out` gets `--overwrite` too, and is stopped before it works where it would write over its own.
+    """
     signature, hints = inspect.signature(command), get_type_hints(command)
     types = get_type_hints(Columns)
     parameters = []
@@ -95,10 +99,14 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
             ]
         else:
             parameters.append(parameter.replace(annotation=hints[name]))
+        if name == "out":
+            parameters.append(inspect.Parameter("overwrite", parameter.kind, default=OVERWRITE, annotation=bool))
 
     @wraps(command)
     def run(**given: Any) -> None:
         columns = Columns(**{field: given.pop(field) for field in _OPTIONS})
+        if "overwrite" in given:
+            claim(command.__name__, given, given.pop("overwrite"))
         command(columns=columns, **given)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ OUT = typer.Option(
     callback=writable,
     help="Write tables, figures and a record, for `layerscope report`, into this folder.",
 )
+OVERWRITE = typer.Option(False, "--overwrite", help="Replace what the same command left in the folder of --out before.")
 _started = time.perf_counter()
 
 
@@ -56,34 +58,97 @@ def keep(
     *,
     findings: Sequence[str] = (),
     tables: str = "csv",
+    more: Sequence[str] = (),
     **settings: Any,
 ) -> None:
-    """Write every result's table and picture into OUT, and the record `OUT/KIND-record`; nothing without `-o`."""
+    """Write every result's table and picture into OUT, and the record `OUT/KIND-record`; nothing without `-o`.
+
+    What the same command left there before goes (`claim` has asked). `more` names what the command itself writes.
+    """
     if out is None:
         return
 
     from layerscope.results import write_record
 
     out.mkdir(parents=True, exist_ok=True)
-    for name, result in results.items():
-        write_result(out, name, result, tables)
     folder = out / f"{kind}-record"
+    written = [file for name, result in results.items() for file in write_result(out, name, result, tables)]
+    files = list(dict.fromkeys([*written, *more]))
     replaced = ", in place of the one before" if folder.exists() else ""
-    write_record(folder, recorded(kind, title, results, findings=findings, **settings))
+    _remove(out, [name for name in _files_before(folder) if name not in files])
+    write_record(folder, recorded(kind, title, results, findings=findings, files=files, **settings))
     look = shlex.join(["layerscope", "report", str(out)])
     print(f"The record is {folder}{replaced}; to look at it: {look}", file=sys.stderr)
 
 
-def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> None:
-    """A result's table, as CSV or Parquet, and its picture, if its first figure is one."""
+def claim(command: str, given: Mapping[str, Any], overwrite: bool) -> None:
+    """Raise a sentence, before the work, where a command would write over what it left in OUT before."""
+    out = given.get("out")
+    if out is None:
+        if overwrite:
+            raise InputError("--overwrite replaces what an earlier command left in a folder; name that with --out.")
+        return
+
+    from layerscope.results import read_record
+
+    folder = out / f"{_kind(command, given)}-record"
+    if overwrite or not folder.exists():
+        return
+    try:
+        earlier = read_record(folder)
+        what = f"{earlier.title!r} of {earlier.created[:16].replace('T', ' ')}"
+    except InputError:
+        what = "what it left there before"
+    raise InputError(
+        f"{out} holds a record of `layerscope {command}` already ({what}); give another folder with -o, or replace it "
+        "and the files beside it with --overwrite."
+    )
+
+
+def _kind(command: str, given: Mapping[str, Any]) -> str:
+    """What a command calls its record, by its options."""
+    if command in ("truncate", "skip") and not (given.get("curve") or given.get("map")):
+        return "cut"
+    return "study" if command == "tune" and given.get("study") else command
+
+
+def _files_before(folder: Path) -> list[str]:
+    """What a record says that its command wrote beside it: plain names only."""
+    from layerscope.results import read_record
+
+    try:
+        files = read_record(folder).files if folder.exists() else ()
+    except InputError:  # of another version, or damaged
+        return []
+    return [name for name in files if name == Path(name).name and name not in ("", ".", "..")]
+
+
+def _remove(out: Path, names: Sequence[str]) -> None:
+    """Remove files, and folders of trainings, that an earlier command wrote."""
+    from layerscope.models.sources import TRAINING
+
+    for name in names:
+        if (out / name / TRAINING).is_file() and not (out / name).is_symlink():
+            shutil.rmtree(out / name)
+        elif (out / name).is_file():
+            (out / name).unlink()
+
+
+def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> list[str]:
+    """A result's table, as CSV or Parquet, and its picture, if its first figure is one; gives the files' names."""
     from layerscope.store import write_text
 
+    files = []
     if tables == "parquet":
         result.save(out / f"{name}.parquet")
+        files.append(f"{name}.parquet")
     elif tables == "csv":
         write_text(out / f"{name}.csv", result.frame.to_csv(index=False))
+        files.append(f"{name}.csv")
     if tables and result.figures()[0].kind != "table":
         result.plot(out / f"{name}.png")
+        files.append(f"{name}.png")
+    return files
 
 
 def recorded(
@@ -95,6 +160,7 @@ def recorded(
     figures: Sequence[Figure] | None = None,
     seconds: float | None = None,
     data: Mapping[str, Any] | None = None,
+    files: Sequence[str] = (),
     **settings: Any,
 ) -> Record:
     """The record of what a command measured. Settings that were not given are left out."""
@@ -107,6 +173,7 @@ def recorded(
         findings=findings,
         figures=figures,
         data=data,
+        files=files,
         settings=settings,
         command=shlex.join(["layerscope", *sys.argv[1:]]),
         created=datetime.now(UTC).isoformat(timespec="seconds"),

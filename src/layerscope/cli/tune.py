@@ -105,7 +105,16 @@ def tune(
         print(trainings.findings()[0])
     for training, folder in zip(trainings.trainings, folders, strict=bool(folders)) if folders else ():
         training.copy_to(folder)
-    keep(out, "tune", f"{model} tuned on {task}, {plan.strategy}", {"trainings": trainings}, tables="", **about)
+    more = [folder.name for folder in folders if folder != out]
+    keep(
+        out,
+        "tune",
+        f"{model} tuned on {task}, {plan.strategy}",
+        {"trainings": trainings},
+        tables="",
+        more=more,
+        **about,
+    )
     if format is Format.table:
         kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
         print(kept if out is None else f"Saved in {out}.")

@@ -77,7 +77,7 @@ class Representations:
                 )
             if len(state) != len(states[0]):
                 raise InputError(
-                    f"Array {i} has {len(state)} rows and array 0 has {len(states[0])}; all layers need the same number."
+                    f"Array {i} has {len(state)} rows and array 0 has {len(states[0])}; all need the same number."
                 )
         if names is not None and len(names) != len(arrays):
             raise InputError(f"{len(names)} names were given for {len(arrays)} layers.")

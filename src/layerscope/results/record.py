@@ -49,6 +49,7 @@ class Record:
         seconds: How long the command took.
         format: The version of the files.
         results: Where the tables come from, where that is known.
+        files: What the command wrote beside the record: names of files, and of folders of trainings.
 
     Example:
         >>> import numpy as np, layerscope as ls
@@ -72,6 +73,7 @@ class Record:
     seconds: float | None = None
     format: int = FORMAT
     results: Mapping[str, Result] = field(default_factory=dict, compare=False)  # where the tables come from, if known
+    files: Sequence[str] = ()  # beside the record
 
     @staticmethod
     def of(kind: str, title: str, results: Mapping[str, Result], **about: Any) -> Record:
@@ -146,6 +148,7 @@ def write_record(folder: str | Path, record: Record) -> Path:
             "settings": dict(record.settings),
             "versions": dict(record.versions),
             "tables": tables,
+            "files": list(record.files),
             "figures": entries,
         }
         write_json(staging / CARD, card)
@@ -193,6 +196,7 @@ def read_record(folder: str | Path) -> Record:
             format=version,
             **{name: card[name] for name in ("command", "models", "data", "settings", "versions", "created")},
             seconds=card["seconds"],
+            files=tuple(map(str, card.get("files", ()))),
         )
     except DataError:
         raise
