@@ -25,7 +25,7 @@ def test_compare_attention(model, reviews, tmp_path):
     assert done.returncode != 0
     assert "needs --out" in done.stderr
     done = run_here("compare", model, "--task", reviews, "--text", "review", "--measure", "attention_js")
-    assert "split into words" in done.stderr
+    assert done.returncode == 0, done.stderr  # any text is split at whitespace
 
 
 def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
