@@ -36,6 +36,7 @@ OF_SEVERAL_FILES = {
     "extraction/test_processes.py": "extraction by several processes, and by killed ones",
     "models/test_garden_models.py": "the garden: its models by name, and the command that lists them",
     "models/test_hub.py": "models and data sets of a hub that answers here",
+    "models/test_families.py": "every family of transformers that can be built small, by docs/families.py",
     "reporting/test_browser.py": "the report in a real browser",
     "similarity/attention/test_heads_cuda.py": "attention heads on a GPU",
     "similarity/measures/test_measures_cuda.py": "moments and measures on a GPU",

@@ -605,6 +605,7 @@ EXAMPLES = {
     "words": lambda e: [text.split() for text in e.texts],
     "labels": lambda e: 1 - e.labels,
     "label_names": ("b", "a"),
+    "words_by": r"\w+",
 }
 
 

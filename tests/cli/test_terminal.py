@@ -19,7 +19,11 @@ INTERRUPTED = "Interrupted. What was finished is kept: the same command goes on 
 
 def test_ctrl_c_says_that_nothing_is_lost(model, home):
     command = [sys.executable, "-m", "layerscope", "extract", model, "--task", "pydocs", "--split", "train"]
-    process = subprocess.Popen([*command, "--pool", "tokens"], stderr=subprocess.PIPE, text=True)
+
+    def listen():  # a shell's background jobs ignore Ctrl-C, and so would what they start
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen([*command, "--pool", "tokens"], stderr=subprocess.PIPE, text=True, preexec_fn=listen)  # noqa: PLW1509  (nothing else runs here)
     while not list(home.glob("unfinished/representations/*")):  # at work
         assert process.poll() is None, "the run ended before it could be interrupted"
         time.sleep(0.01)

@@ -102,8 +102,7 @@ def test_a_row_that_gives_everything_to_dropped_tokens_stays_zero():
 
 
 def test_mistakes_are_sentences(task, corpus):
-    with pytest.raises(InputError, match="split into words"):
-        ls.attentions(model("bert"), task, pool="words")
+    assert len(ls.attentions(model("bert"), task, pool="words")) == len(task.split())  # split at whitespace
     with pytest.raises(InputError, match="no unit of attention"):
         ls.attentions(model("bert"), corpus, pool="mean")
     both = AttentionStreamer([model("bert"), model("gpt2")], Attending(special=True))

@@ -16,7 +16,7 @@ from layerscope.extraction.weights import attention_heads, eager, forward
 def test_a_model_that_gives_none_is_refused_by_name(task, monkeypatch):
     model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
     monkeypatch.setattr(type(model.network), "set_attn_implementation", lambda *_: None)
-    with pytest.raises(ModelError, match=r"\(bert\) does not give attention weights"):
+    with pytest.raises(ModelError, match=r"\(bert\) cannot be switched to one that shows its weights"):
         ls.attentions(model, task)
 
 

@@ -41,7 +41,9 @@ def test_advice_on_an_adapter(tmp_path):
     base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(120, 0)
     ls.tune(str(base), data, out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
     advice = ls.advise(tmp_path / "tuned", data, max_span=1, evaluations=0)
-    assert advice.frame["savable"].any()
+    assert not advice.frame["savable"].any()  # no standard checkpoint holds live adapters
+    assert advice.choice.removed(4) == ()
+    assert "no smaller model can be saved as a checkpoint" in str(advice)
 
 
 def test_what_cannot_be_opened_is_a_sentence(tmp_path):

@@ -124,6 +124,9 @@ class Advice(Result):
     def __str__(self) -> str:
         whole, row = self.frame.iloc[0], self.row
         metric = row["metric"]
+        smaller = self.frame[self.frame["removed"] > 0]
+        if not smaller["savable"].any():
+            return f"No block can go: no smaller model can be saved as a checkpoint.{self._warning}"
         if not self.choice.removed(self.exam.model.depth):
             return (
                 f"No block can go: every smaller candidate loses more than {self.tolerance:g} {metric}.{self._warning}"
