@@ -146,7 +146,7 @@ def test_killed_and_started_again_it_goes_on(played, tmp_path):
     kept = [folder for folder in FOLDERS if (tmp_path / "out" / folder / "record.json").is_file()]
     assert kept[:2] == FOLDERS[:2]
     assert len(kept) < len(FOLDERS)
-    assert "run-2" in (tmp_path / "out" / "report.html").read_text()
+    assert "record-2" in (tmp_path / "out" / "report.html").read_text()
     done = subprocess.run(start, capture_output=True, text=True, check=True)
     states = done.stdout.rsplit("STATES ", 1)[1].split()
     assert states == [*["kept"] * len(kept), *["done"] * (len(FOLDERS) - len(kept))]
