@@ -169,7 +169,7 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     assert min(first, second) > majority + 0.35  # a well tuned model
     whole, smaller = (
         next(iter(path.glob("*.safetensors"))).stat().st_size
-        for path in (next(home.glob("**/run/*/checkpoint")), tmp_path / "out" / demo_steps.SMALLER)
+        for path in (next(home.glob("**/training/*/checkpoint")), tmp_path / "out" / demo_steps.SMALLER)
     )
     assert smaller < whole
     assert (tmp_path / "out" / "report.html").stat().st_size < 15e6
