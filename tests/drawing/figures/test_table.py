@@ -41,3 +41,11 @@ def test_a_long_table_is_drawn_in_part():
     cells = ax.tables[0].get_celld()
     assert len(cells) == 31  # a heading and thirty rows
     assert cells[2, 0].get_text().get_text() == "0.3333"
+
+
+def test_dollar_signs_in_a_table_are_no_formula(tmp_path):
+    from layerscope.drawing.painting import draw
+
+    figure = TableFigure.of([{"$\\frac{$": "$\\frac{$"}], title="t", shows="", reading="")
+    draw(figure, tmp_path / "table.png")
+    assert (tmp_path / "table.png").stat().st_size > 1000

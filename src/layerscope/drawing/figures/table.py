@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from layerscope.drawing.figure import Columns, Figure, plain_value
+from layerscope.drawing.painting import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,8 +40,8 @@ class TableFigure(Figure):
         rows = list(zip(*(list(values)[:_MOST_ROWS] for values in self.table.values()), strict=True))
         ax.set_axis_off()
         if rows:
-            cells = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in rows]
-            ax.table(cellText=cells, colLabels=list(self.table), loc="center")
+            cells = [[f"{v:.4g}" if isinstance(v, float) else plain(str(v)) for v in row] for row in rows]
+            ax.table(cellText=cells, colLabels=[plain(name) for name in self.table], loc="center")
 
 
 def _alike(values: list[Any]) -> list[Any]:
