@@ -1,0 +1,45 @@
+"""Splits, shuffles and resamples deal out whole texts."""
+
+import numpy as np
+import pytest
+
+from layerscope.data.resampling import folds, halves, resampled, shuffled
+
+TEXTS = np.repeat([7, 3, 11, 4, 9, 20], [3, 1, 5, 2, 4, 1])
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_a_fold_has_whole_texts_and_folds_are_of_like_size(count):
+    fold = folds(TEXTS, count, seed=1)
+    homes = [np.unique(fold[text == TEXTS]) for text in np.unique(TEXTS)]
+    assert [len(home) for home in homes] == [1] * 6
+    assert np.bincount(np.concatenate(homes), minlength=count).tolist() == [6 // count] * count
+
+
+def test_each_half_has_its_share_of_every_label():
+    texts = np.arange(400)
+    labels = np.repeat([0, 1, 2], [300, 80, 20])
+    first = halves(texts, seed=3, labels=labels)
+    assert np.bincount(labels[first]).tolist() == [150, 40, 10]
+    assert not np.array_equal(first, halves(texts, seed=4, labels=labels))
+
+
+def test_rows_follow_one_another_when_their_texts_change_places():
+    order = shuffled(TEXTS, seed=0)
+    assert sorted(order) == list(range(len(TEXTS)))
+    starts = np.flatnonzero(np.diff(TEXTS[order], prepend=-1))
+    assert len(starts) == 6
+    assert all(np.all(np.diff(part) == 1) for part in np.split(order, starts[1:]))
+    assert not np.array_equal(TEXTS[order], TEXTS)
+
+
+def test_a_resample_draws_as_many_whole_texts_as_there_are():
+    rows = resampled(TEXTS, seed=5)
+    times = {text: np.sum(TEXTS[rows] == text) / np.sum(text == TEXTS) for text in np.unique(TEXTS)}
+    assert sum(times.values()) == 6
+    assert all(time == int(time) for time in times.values())
+    assert max(times.values()) > 1
+
+
+def test_without_rows_nothing_is_drawn():
+    assert shuffled([], seed=0).tolist() == resampled([], seed=0).tolist() == []
