@@ -17,6 +17,12 @@ def test_boxes_survive_their_columns():
     assert list(again.boxes) == ["b", "a"]
 
 
+def test_a_name_without_numbers_keeps_its_place():
+    figure = BoxFigure(**WORDS, boxes={"b": (), "a": (0.7,)})
+    again = BoxFigure.restored(figure.words(), figure.settings(), figure.data())
+    assert list(again.boxes) == ["b", "a"]
+
+
 def test_two_numbers_are_points_and_three_have_a_box():
     nan = float("nan")
     for values, boxes in (((0.1, 0.2), 0), ((0.1, 0.2, nan), 0), ((0.1, 0.2, 0.4), 1)):

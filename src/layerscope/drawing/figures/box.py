@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -26,7 +27,7 @@ class BoxFigure(Figure):
     n: int | None = None
 
     def data(self) -> Columns:
-        pairs = [(name, float(v)) for name, values in self.boxes.items() for v in values]
+        pairs = [(name, float(v)) for name, values in self.boxes.items() for v in values or (math.nan,)]
         return {"name": [name for name, _ in pairs], "value": [value for _, value in pairs]}
 
     def settings(self) -> dict[str, Any]:
