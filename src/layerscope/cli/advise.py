@@ -43,9 +43,10 @@ def advise(
     """Which blocks a tuned model can lose within a tolerance: chosen on half of the rows, scored on the other half."""
     import layerscope as ls
 
-    check_save(save)
+    opened = ls.load(model, device=device)
+    check_save(save, opened)
     advice = ls.advise(
-        ls.load(model, device=device),
+        opened,
         columns.open(task),
         tolerance=tolerance,
         split=split,

@@ -52,6 +52,12 @@ class Exam:
                 f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored; name the "
                 "column that holds them (label=, --label)."
             )
+        if self.model.multiple_choice and self.model.anatomy.unpadded:
+            raise ModelError(
+                f"The states of {self.model.name} ({self.model.anatomy.family}) change with padding, and the choices "
+                "of one text are padded to one length; give a classifier or a bare encoder of this family, or another "
+                "family."
+            )
         self.outputs = outputs_of(self.model, self.task)
         limit = min(self.model.positions or LONGEST, LONGEST) if self.max_length is None else self.max_length
         self.reading = Reading("cls", max_length=limit)
