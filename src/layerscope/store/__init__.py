@@ -8,6 +8,7 @@ from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
 from layerscope.store.reading import (
     Saved,
     TensorFile,
+    first_bad_row,
     inside,
     is_whole,
     open_tensors,
@@ -31,6 +32,7 @@ __all__ = [
     "clear",
     "digest",
     "discard",
+    "first_bad_row",
     "home",
     "inside",
     "is_sealed",
