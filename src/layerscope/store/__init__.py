@@ -1,6 +1,6 @@
 """Artifacts: keys, atomic writes, checksums, locks."""
 
-from layerscope.store.artifacts import Entry, Store, home
+from layerscope.store.artifacts import Entry, Store, full_disk, home
 from layerscope.store.files import is_sealed, seal, sync, whole_file, write_bytes, write_json, write_text
 from layerscope.store.folders import atomic_folder, check_free
 from layerscope.store.keys import digest
@@ -33,6 +33,7 @@ __all__ = [
     "digest",
     "discard",
     "first_bad_row",
+    "full_disk",
     "home",
     "inside",
     "is_sealed",
