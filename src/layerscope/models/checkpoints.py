@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from layerscope.errors import ModelError, check_seed
+from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
 from layerscope.models import anatomy as anatomies
+from layerscope.models.headers import check_config, check_sizes
 from layerscope.models.sources import Source
+from layerscope.store import read_object
 
 HEADS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -28,20 +30,25 @@ def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int) ->
     import transformers
 
     with quiet():
-        _check_json(folder / "config.json", source.name)
+        room = check_config(folder, source.name, source.random)
         try:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except (ValueError, KeyError, OSError) as error:
-            raise ModelError(
-                f"{source.name} cannot be opened: its config.json names no architecture that transformers "
-                f"{transformers.__version__} has, and code from a checkpoint is never run."
-            ) from error
+        except Exception as error:  # fields of a wrong type fail in as many ways as there are families
+            if "recogni" in str(error) or "custom code" in str(error):
+                why = (
+                    f"names no architecture that transformers {transformers.__version__} has, and code from a "
+                    "checkpoint is never run"
+                )
+            else:
+                why = f"is not one that transformers {transformers.__version__} can read ({first_line(error)})"
+            raise ModelError(f"{source.name} cannot be opened: its config.json {why}.") from error
         config.return_dict = True  # outputs are read by name; what they are does not change
         anatomies.known(config)  # refuse by name before any weight is read
         opener = getattr(transformers, _opener(config))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
             try:
+                check_sizes(config, room, lambda: opener.from_config(config, trust_remote_code=False), source.name)
                 if source.random:
                     network = opener.from_config(config, trust_remote_code=False).to(dtype)
                     network.name_or_path = f"random:{source.name}"
@@ -55,6 +62,8 @@ def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int) ->
                     local_files_only=True,
                     output_loading_info=True,
                 )
+            except LayerscopeError:
+                raise
             except (SafetensorError, FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
                 raise ModelError(
                     f"The weights of {source.name} cannot be read ({str(error).splitlines()[0]}): the file is damaged "
@@ -65,12 +74,15 @@ def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int) ->
                     f"{source.name} is a {config.model_type} that transformers cannot open as {opener.__name__}: "
                     f"{str(error).splitlines()[0].rstrip('.')}."
                 ) from error
-            except RuntimeError as error:
-                if "ignore_mismatched_sizes" not in str(error):
-                    raise
+            except Exception as error:  # settings that cannot be served fail in as many ways as there are families
+                if "ignore_mismatched_sizes" in str(error):
+                    raise ModelError(
+                        f"The weights of {source.name} do not have the shapes that its config.json says; "
+                        "the checkpoint is broken and is not opened."
+                    ) from error
                 raise ModelError(
-                    f"The weights of {source.name} do not have the shapes that its config.json says; "
-                    "the checkpoint is broken and is not opened."
+                    f"{source.name} is a {config.model_type} that transformers cannot build with what its config.json "
+                    f"says ({first_line(error)})."
                 ) from error
     _check_tensors(network, info, source.name)
     return network
@@ -78,12 +90,7 @@ def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int) ->
 
 def _check_json(path: Path, name: str) -> None:
     """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"The {path.name} of {name} is not JSON ({error}); fetch the checkpoint again.") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"The {path.name} of {name} is not a JSON object; fetch the checkpoint again.")
+    read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
 
 
 def _opener(config: Any) -> str:

@@ -20,7 +20,7 @@ def open_adapter(folder: Path, **options: Any) -> Model:
     result = read_result(folder)
     about, base = result["method"], result.get("base")
     method = method_of(about["name"], about["size"])
-    if base is None:
+    if base is None or result["head"] is None:
         raise ModelError(f"{folder} was written by an earlier layerscope, which did not note its base; tune again.")
     opened = _base(folder, f"what {method.name} tuning adds to {base['name']}", base, options)
     head: Any = SimpleNamespace(**{**result["head"], "head_order": None})

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from layerscope.errors import InputError, ModelError
 from layerscope.models import Model
 from layerscope.models.anatomy import PREFIXES
+from layerscope.models.headers import adapter_weights
 from layerscope.tuning.method import ADAPTER
 from layerscope.tuning.peft import PeftMethod, head_names
 from layerscope.tuning.strategy import Strategy
@@ -53,6 +54,7 @@ class Prefix(PeftMethod):
     def reopen(self, base: Model, folder: Path) -> Model:
         from peft import PeftModel
 
+        adapter_weights(folder / ADAPTER)
         put_before(base.network, PeftModel.from_pretrained(base.network, folder / ADAPTER).eval())
         return base
 
