@@ -55,7 +55,7 @@ def cka(x: Side, y: Side, cross: Tensor) -> float:
 def procrustes(x: Side, y: Side, cross: Tensor) -> float:
     """Nuclear norm of X'Y over |X|_F |Y|_F: 1 if equal up to rotation and scale."""
     scale = (x.trace * y.trace) ** 0.5
-    return float(singular_values(cross).sum()) / scale
+    return min(float(singular_values(cross).sum()) / scale, 1.0)
 
 
 @register(
