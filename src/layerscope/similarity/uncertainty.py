@@ -15,6 +15,7 @@ from layerscope.data.resampling import folds
 from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Stored, Tile
 from layerscope.similarity.planning import Plan
+from layerscope.similarity.registry import measure
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.values import Cells, from_moments, matrices_of
 
@@ -130,8 +131,13 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float) -> Non
 
 
 def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
-    """Say where an interval lies around a value that is off by more than the interval is wide to a side."""
+    """Say where an interval lies around a value that is off by more than the interval is wide to a side.
+
+    Shares of k neighbours are of a certain number of rows: there is no value of more rows that they could be off from.
+    """
     assert similarity.bias is not None
+    if measure(similarity.measure).family == "neighbours":
+        return
     beyond = np.abs(similarity.bias) > half + _ROUNDING
     if not beyond.any():
         return
