@@ -15,8 +15,8 @@ TEXT = """
 Two sides with flat spectra that share half of their variance (`x = h + e`, `y = h + f`, all normal with d independent
 columns): with endless rows CKA is 1/4 and Procrustes similarity 1/2. An interval of level .95 should cover that in .95
 of the simulations. Around `cka` and `procrustes` it does not: both are biased upwards at these sizes, and the jackknife
-says by how much (`bias`). The last column is the same interval moved to `debiased`, the value less that bias. For
-intervals take `cka_debiased`.
+says by how much (`bias`). The last column is the same interval moved to `debiased`: the value less that bias, beside
+`cka` the value of `cka_debiased`. For intervals take `cka_debiased`.
 """
 ROUNDS = 100
 SLOW = True

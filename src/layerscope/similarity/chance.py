@@ -60,8 +60,8 @@ def add_baseline(matrices: dict[str, Similarity], plan: Plan, rows: Stored, coun
 def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None:
     """Set the values beside those of `chance` (shuffles, rows, columns); `apart` are pairs of different layers."""
     similarity.baseline = chance.mean(axis=0)
-    for cell in map(tuple, np.argwhere(np.isnan(similarity.baseline) & ~np.isnan(similarity.values)).tolist()):
-        similarity.reasons.setdefault(cell, "the baseline is undefined: some shuffles of the texts have no value")
+    for i, j in np.argwhere(np.isnan(similarity.baseline) & ~np.isnan(similarity.values)).tolist():
+        similarity.reasons.setdefault((i, j), "the baseline is undefined: some shuffles of the texts have no value")
     if len(chance) < LEAST:
         return
     most = similarity.bounds[1]

@@ -58,6 +58,7 @@ class Measure:
     dual: Callable[[Tensor, int, int], float] | None = None  # the same from inner products of n x n Gram matrices
     gram: Callable[[Tensor], Tensor] | None = None  # what those are made of the Gram matrix of centred rows
     reorder: Callable[[Any, Tensor], Any] | None = None  # the factor of rows[order] from that of the rows
+    unbiased: str | None = None  # the measure of the same thing without the bias of few rows
     caveat: str = ""  # what to keep in mind when reading its values
     doc: str = ""
 
@@ -163,7 +164,8 @@ def register(
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options.
 
-    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, reorder, caveat.
+    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, reorder,
+    unbiased, caveat.
     """
 
     def enter(compute: Callable[..., float]) -> Callable[..., float]:

@@ -29,6 +29,7 @@ _EXTRAS = {
     "low": "low",
     "high": "high",
     "bias": "bias",
+    "debiased": "debiased",
     "baseline": "baseline",
     "p_values": "p_value",
     "calibrated": "calibrated",
@@ -89,7 +90,8 @@ class Similarity(Result):
         low: The lower end of an interval, where one was asked for.
         high: The upper end.
         left_out: The values without each group of texts in turn (groups, rows, columns), which intervals are made of.
-        bias: The jackknife's estimate of how far the values are off for lack of rows; `debiased` is without it.
+        bias: The jackknife's estimate of how far the values are off for lack of rows, with intervals.
+        debiased: The values less that bias; beside `cka` those of `cka_debiased`.
         baseline: The mean that shuffled texts give, where that was asked for.
         p_values: How often shuffled texts give as much, with `baseline=200`.
         calibrated: The similarity above chance, with `baseline=200`: max(0, (s - tau) / (1 - tau)), tau the 95th
@@ -123,14 +125,10 @@ class Similarity(Result):
     heads: dict[tuple[int, int], np.ndarray] | None = None  # (heads of i, heads of j) for each cell
     left_out: np.ndarray | None = None  # (groups, rows, columns)
     bias: np.ndarray | None = None
+    debiased: np.ndarray | None = None
     p_values: np.ndarray | None = None
     calibrated: np.ndarray | None = None
     best: Best | None = None
-
-    @property
-    def debiased(self) -> np.ndarray | None:
-        """The values less the jackknife's bias, within the measure's range; None without intervals."""
-        return None if self.bias is None else np.clip(self.values - self.bias, *self.bounds)
 
     @property
     def matches(self) -> dict[tuple[int, int], np.ndarray]:
@@ -151,10 +149,9 @@ class Similarity(Result):
     @property
     def frame(self) -> pandas.DataFrame:
         """One row per pair of layers: row_model, row_layer, column_model, column_layer, measure, value, low, high,
-        bias, baseline, p_value, calibrated, debiased, n, reason."""
+        bias, debiased, baseline, p_value, calibrated, n, reason."""
         import pandas
 
-        columns = [*_EXTRAS.items(), ("debiased", "debiased")]
         records = []
         for i in range(len(self.row_axis)):
             for j in range(len(self.column_axis)):
@@ -166,7 +163,7 @@ class Similarity(Result):
                     "measure": self.measure,
                     "value": float(self.values[i, j]),
                 }
-                for name, column in columns:
+                for name, column in _EXTRAS.items():
                     extra = getattr(self, name)
                     record[column] = math.nan if extra is None else float(extra[i, j])
                 records.append({**record, "n": self.n, "reason": self.reasons.get((i, j), "")})
@@ -224,7 +221,8 @@ class Similarity(Result):
         )
 
     def figures(self) -> list[Figure]:
-        return [self.heatmap()] + ([] if self.calibrated is None else [picture.calibrated_heatmap(self)])
+        above = [] if self.calibrated is None else [picture.calibrated_heatmap(self)]
+        return [self.heatmap(), *above]
 
     def findings(self) -> list[str]:
         """What shuffled texts say of the most similar pair of layers."""

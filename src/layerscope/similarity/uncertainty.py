@@ -69,12 +69,19 @@ def needs_rows(plan: Plan, arrival: Arrival) -> bool:
 
 def _from_sums(plan: Plan, arrival: Arrival, groups: Grouping, ci: float) -> Matrices:
     log.info("Intervals from the moments of %d groups of texts.", groups.count)
-    debiased = any(m.cross == "hsic" for m in plan.measures)
+    beside = _unbiased(plan)
+    debiased = any(m.cross == "hsic" for m in (*plan.measures, *beside.measures))
     parts = arrival.by_group(groups, exact=True, debiased=debiased)
     total = _whole(parts)
     matrices = _of_tile(plan, arrival, total)
-    add_intervals(matrices, [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)], ci)
+    without = [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)]
+    add_intervals(matrices, without, ci, _of_tile(beside, arrival, total))
     return matrices
+
+
+def _unbiased(plan: Plan) -> Plan:
+    """The same for the measures that lack the bias of some that are asked for."""
+    return plan.of([measure(m.unbiased) for m in plan.measures if m.unbiased and not m.own(plan.options)])
 
 
 def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrices:
@@ -84,7 +91,7 @@ def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrice
         matrices_of(plan, Stored(rows.groups.with_sources([r.select(rows=group != g) for r in rows.reps]), None))
         for g in range(groups.count)
     ]
-    add_intervals(matrices, without, ci)
+    add_intervals(matrices, without, ci, matrices_of(_unbiased(plan), rows))
     return matrices
 
 
@@ -108,10 +115,11 @@ def _left_out(parts: list[Tile], total: Tile) -> Iterable[Tile]:
     return (replace(total, moments=total.moments.without(part.moments)) for part in parts)
 
 
-def add_intervals(matrices: Matrices, without: list[Matrices], ci: float) -> None:
+def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbiased: Matrices) -> None:
     """`low`, `high` and `bias` for every value, from the values with one group of texts left out at a time.
 
     The bias is the jackknife's, (groups - 1) times the mean difference of what is left to the whole (Quenouille 1956).
+    `debiased` is without it; where there is an `unbiased` form of the measure, that is better and stands there.
     """
     from scipy.stats import t
 
@@ -124,7 +132,11 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float) -> Non
         similarity.low = np.maximum(similarity.values - half, similarity.bounds[0])
         similarity.high = np.minimum(similarity.values + half, similarity.bounds[1])
         similarity.bias = (count - 1) * (middle - similarity.values)
-        for cell in map(tuple, np.argwhere(np.isnan(half) & ~np.isnan(similarity.values)).tolist()):
+        better = unbiased.get(measure(name).unbiased or "")
+        removed = np.clip(similarity.values - similarity.bias, *similarity.bounds)
+        similarity.debiased = removed if better is None else better.values
+        for i, j in np.argwhere(np.isnan(half) & ~np.isnan(similarity.values)).tolist():
+            cell = (i, j)
             reason = next(part[name].reasons[cell] for part in without if cell in part[name].reasons)
             similarity.reasons[cell] = f"the interval is undefined: without one group of texts {reason}"
         _warn_of_bias(similarity, half)
@@ -142,11 +154,12 @@ def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
     if not beyond.any():
         return
     worst = np.unravel_index(np.argmax(np.where(beyond, np.abs(similarity.bias), -1.0)), half.shape)
-    better = "cka_debiased has no such bias" if similarity.measure == "cka" else "more texts make it smaller"
+    instead = measure(similarity.measure).unbiased
+    better = f"{instead} has no such bias" if instead else "more texts make it smaller"
     warnings.warn(
         f"{similarity.measure}: in {int(beyond.sum())} of {beyond.size} pairs of layers the bias is larger than the "
         f"half-width of the interval (such as {similarity.bias[worst]:+.3f} beside {half[worst]:.3f}), so the interval "
-        f"need not cover the true value; .debiased has the values less the bias, and {better}.",
+        f"need not cover the true value; .debiased has the values without the bias, and {better}.",
         LayerscopeWarning,
         stacklevel=4,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def from_grams(cell: Cells, arrival: Arrival, plan: Plan) -> None:
         gram.copy_(centre(gram))
     flat = grams.flatten(1)
     products = flat @ flat.T
-    cell.fill(arrival.pairs, lambda i, j: dual(products, i, j))
+    cell.fill(arrival.pairs, partial(dual, products))
 
 
 def gram_matrices(arrival: Arrival, exact: bool) -> Tensor:

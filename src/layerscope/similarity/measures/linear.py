@@ -33,6 +33,7 @@ def gram_cka(products: Tensor, i: int, j: int) -> float:
     needs="moments",
     source=_KORNBLITH,
     dual=gram_cka,
+    unbiased="cka_debiased",
     caveat=f"{_FEW}, and a few large features can carry it. Compare with cka_debiased, or with the baseline.",
 )
 def cka(x: Side, y: Side, cross: Tensor) -> float:
