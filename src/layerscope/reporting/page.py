@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.drawing.figure import Figure, Side
-from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.figures.heatmap import EXTRAS, HeatmapFigure
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.painting import markup
 from layerscope.errors import InputError
@@ -178,11 +178,7 @@ def _heatmap(figure: HeatmapFigure) -> dict[str, Any]:
         "cuts": list(figure.cuts),
         "n": figure.n,
         "values": figure.values.ravel().tolist(),
-        **{
-            k: getattr(figure, k).ravel().tolist()
-            for k in ("low", "high", "baseline")
-            if getattr(figure, k) is not None
-        },
+        **{k: getattr(figure, k).ravel().tolist() for k in EXTRAS if getattr(figure, k) is not None},
         "reasons": reasons,
         "why": {str(i * count + j): reasons.index(reason) for (i, j), reason in figure.reasons.items()},
     }
