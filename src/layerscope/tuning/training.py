@@ -30,7 +30,7 @@ class Training(Result):
         job: What was asked for: the model and rows, the strategy in numbers, the method, hyperparameters and seed.
         path: The folder in the store with `training.json` and the checkpoint or adapter.
         outcome: What `training.json` says.
-        tried: How many learning rates were tried, this one being the best on validation.
+        tried: How many learning rates were tried, this one having the best mean over seeds on validation.
 
     Example:
         >>> import layerscope as ls
@@ -202,6 +202,14 @@ class Trainings(Result):
         return float(self.scores.std(ddof=1) / count**0.5) if count > 1 else float("nan")
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean over seeds, by Student's t; NaN for one training."""
+        from scipy.stats import t
+
+        width = float(t.ppf(0.975, len(self.trainings) - 1)) * self.error if len(self.trainings) > 1 else float("nan")
+        return self.mean - width, self.mean + width
+
+    @property
     def frame(self) -> pandas.DataFrame:
         """One row per seed, with the columns of a Training's."""
         import pandas
@@ -214,7 +222,11 @@ class Trainings(Result):
     def findings(self) -> list[str]:
         if len(self.trainings) == 1:
             return self.trainings[0].findings()
-        return [f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {len(self.trainings)} seeds."]
+        low, high = self.interval
+        return [
+            f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {len(self.trainings)} seeds (95% interval "
+            f"{low:.4f} to {high:.4f})."
+        ]
 
     def __repr__(self) -> str:
         spread = f" +- {self.error:.4f}" if len(self.trainings) > 1 else ""
