@@ -52,12 +52,14 @@ def test_a_choice_among_layers_costs_what_it_should():
         draws = np.exp(generator.normal(size=(101, 13)))
         best = layers[1 + int(np.argmin(draws[0, 1:]))]
         plain.append((1 + (draws[1:, best] <= draws[0, best]).sum()) / 101)
-        allowed.append(p_after_choice(layers, draws[0], draws[1:], best))
+        allowed.append(p_after_choice(layers, draws[0], draws[1:])[best])
     assert np.mean(np.asarray(plain) < 0.05) > 0.3
     assert np.mean(np.asarray(allowed) < 0.05) < 0.09
     draws[0, 4] = draws[1:, 4].min() / 1000
-    assert p_after_choice(layers, draws[0], draws[1:], 4) == pytest.approx(1 / 101)
-    assert math.isnan(p_after_choice(layers, draws[0], draws[1:], None))
+    p = p_after_choice(layers, draws[0], draws[1:])
+    assert p[4] == pytest.approx(1 / 101)
+    assert p[5] > 0.05
+    assert math.isnan(p[0])
 
 
 def test_how_many_permutations():

@@ -148,7 +148,8 @@ def test_permuted_labels_have_weights_of_their_own():
     np.testing.assert_allclose(curve.permuted[:, 1], [plain(x, each) for each in exchanged], rtol=1e-4)
     assert curve.null[1] == pytest.approx(np.median(curve.permuted[:, 1]))
     np.testing.assert_allclose(curve.ratio, curve.values / curve.null)
-    assert (curve.p == pytest.approx(1 / 21)) and curve.p_best == pytest.approx(1 / 21)
+    assert curve.p == pytest.approx(1 / 21)
+    assert curve.p_best == pytest.approx(1 / 21)
     assert set(curve.frame) >= {"null", "ratio", "p"}
     without = ls.specialty(reps, null=0)
     assert without.null is None

@@ -82,6 +82,18 @@ def test_a_curve_that_is_not_to_be_trusted_says_so():
     assert "zeta 100.0: the sum of squared second differences" in rough
 
 
+def test_a_best_layer_that_shows_nothing_beside_layers_that_do():
+    generator = np.random.default_rng(0)
+    labels = np.arange(300) % 2
+    wide = generator.normal(size=(300, 40))
+    shows = wide + labels[:, None] * np.eye(40)[0]
+    reps = ls.Representations.from_arrays([wide, wide, shows], labels)
+    nu = replace(ls.specialty(reps, null=40), wins=np.asarray([0, 0, 1.0]))
+    assert "which has the least nu" in _decide(nu, None, 0.0, 2)[1]
+    nu = replace(nu, best=1, p_best=0.6)
+    assert "but it does not show the labels, while layer 2 does (p = 0.6 after" in _decide(nu, None, 0.0, 2)[1]
+
+
 def test_the_strategy_of_a_layer_is_in_numbers():
     assert _strategy(8, 12)[0] == "(9, 12, 12)"
     assert _strategy(12, 12)[0] == "(10, 12, 12)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,25 +49,26 @@ def add_null(curve: Curve, draws: np.ndarray) -> None:
     curve.ratio = curve.values / curve.null
     lower = (draws <= curve.values * (1 + 1e-12)).sum(axis=0)
     curve.p = np.where(defined, (1 + lower) / (1 + len(draws)), math.nan)
-    curve.p_best = p_after_choice(curve.layers, curve.values, draws, curve.best)
+    if curve.best is not None:
+        curve.p_best = float(p_after_choice(curve.layers, curve.values, draws)[curve.layers.index(curve.best)])
 
 
-def p_after_choice(layers: Sequence[Any], values: np.ndarray, draws: np.ndarray, best: Any) -> float:
-    """The p-value of a layer's low value after allowing for the choice among the layers above 0.
+def p_after_choice(layers: Sequence[int], values: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """The p-value of every layer's low value after allowing for the choice among the layers above 0; NaN for layer 0.
 
     Every layer's logarithms, of the true and the permuted labellings together, are brought to mean 0 and spread 1, and
-    the least of a labelling over all layers is what the layer's own value is compared with (Westfall and Young 1993).
+    the least of a labelling over all layers is what each layer's own value is compared with (Westfall and Young 1993).
     """
-    if best is None:
-        return math.nan
     at = [k for k, layer in enumerate(layers) if layer >= 1 and np.isfinite([values[k], *draws[:, k]]).all()]
-    if layers.index(best) not in at:
-        return math.nan
+    p = np.full(len(layers), math.nan)
+    if not at:
+        return p
     logs = np.log(np.maximum(np.vstack([values[at], draws[:, at]]), _TINY))
     spread = logs.std(axis=0)
     scaled = (logs - logs.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    own, least = scaled[0, at.index(layers.index(best))], scaled[1:].min(axis=1)
-    return float((1 + (least <= own + 1e-12).sum()) / (1 + len(draws)))
+    least = scaled[1:].min(axis=1)[:, None]
+    p[at] = (1 + (least <= scaled[0] + 1e-12).sum(axis=0)) / (1 + len(draws))
+    return p
 
 
 def check_null(null: int, least: int = 0) -> int:

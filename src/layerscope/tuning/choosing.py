@@ -21,7 +21,7 @@ from layerscope.extraction.extracting import extract
 from layerscope.models import load
 from layerscope.probing.agreeing import agreement
 from layerscope.probing.labelled import parted
-from layerscope.probing.permuting import LEVEL, check_null
+from layerscope.probing.permuting import LEVEL, check_null, p_after_choice
 from layerscope.probing.probes import KINDS, probe, ties
 from layerscope.probing.variability import smoothness, specialty
 from layerscope.results import Curve, Result, provenance_of
@@ -238,11 +238,21 @@ def _decide(nu: Curve, scores: Curve | None, zeta: float, depth: int) -> tuple[i
     said = f"l* is layer {nu.best}, which has the least nu ({nu.values[at]:.3g}{beside})"
     chance = f"p = {nu.p_best:.2g} after allowing for the choice among layers"
     if not nu.p_best < LEVEL:
-        return _otherwise(f"{said}, but no layer shows the labels ({chance})", scores, depth)
+        return _otherwise(f"{said}, but {_shown(nu)} ({chance})", scores, depth)
     if not np.isnan(zeta) and zeta > ROUGH * max(depth - 2, 1):
         fault = f"nu is too rough to choose on (zeta {zeta:.1f}: {_ZETA})"
         return _otherwise(f"{said}, but {fault}", scores, depth)
     return nu.best, f"{said}; {chance}. {_winners(nu)}{_beside_probes(nu, scores)}"
+
+
+def _shown(nu: Curve) -> str:
+    """That no layer shows the labels, or, where l* alone does not, which layers do."""
+    p = [] if nu.permuted is None else p_after_choice(nu.layers, nu.values, nu.permuted)
+    shown = [str(layer) for layer, value in zip(nu.layers, p, strict=False) if value < LEVEL]
+    if not shown:
+        return "no layer shows the labels"
+    noun, verb = ("layer", "does") if len(shown) == 1 else ("layers", "do")
+    return f"it does not show the labels, while {noun} {listed(shown)} {verb}"
 
 
 def _winners(nu: Curve) -> str:

@@ -57,8 +57,8 @@ def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:
     )
     if not curve.p_best < LEVEL:
         log.warning(
-            "nu is no lower there than with permuted labels (p = %.2f after allowing for the choice among layers): no "
-            "layer shows the labels, so l* says little.",
+            "nu is no lower there than with permuted labels (p = %.2f after allowing for the choice among layers): "
+            "that layer does not show the labels, so l* says little.",
             curve.p_best,
         )
     return best

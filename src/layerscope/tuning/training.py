@@ -222,11 +222,7 @@ class Trainings(Result):
     def findings(self) -> list[str]:
         if len(self.trainings) == 1:
             return self.trainings[0].findings()
-        low, high = self.interval
-        return [
-            f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {len(self.trainings)} seeds (95% interval "
-            f"{low:.4f} to {high:.4f})."
-        ]
+        return [f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {len(self.trainings)} seeds."]
 
     def __repr__(self) -> str:
         spread = f" +- {self.error:.4f}" if len(self.trainings) > 1 else ""
