@@ -86,14 +86,15 @@ def specialty(
     opened = ls.load(model, device=device)
     beside = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
+    train, others = None, {}
+    if wanted_shares or wanted_sizes or wanted_measures:
+        train = ls.extract(opened, parted(data, (limit, limit))[0], pool="mean", max_length=max_length)
+        others = {name: _measured(train, name, seed) for name in wanted_measures}  # refused first where texts are few
     choice = ls.choose(opened, data, probes=not no_probe, kind=probe, null=null, seed=seed, **options)
     command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", choice.strategy]
     choice = replace(choice, command=shlex.join(command))
     experiments: dict[str, Robustness] = {}
-    others: dict[str, Curve] = {}
-    if wanted_shares or wanted_sizes or wanted_measures:
-        train = ls.extract(opened, parted(data, (limit, limit))[0], pool="mean", max_length=max_length)
-        others = {name: _measured(train, name, seed) for name in wanted_measures}
+    if train is not None:
         if wanted_shares:
             sets: dict[str, Any] = {"size": imbalance_size, "probe": choice.probe, "seed": seed}
             experiments["imbalance"] = ls.imbalance(train, wanted_shares, **sets)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.drawing.painting import draw_panels
@@ -239,10 +237,16 @@ def _decide(nu: Curve, scores: Curve | None, zeta: float, depth: int) -> tuple[i
     chance = f"p = {nu.p_best:.2g} after allowing for the choice among layers"
     if not nu.p_best < LEVEL:
         return _otherwise(f"{said}, but {_shown(nu)} ({chance})", scores, depth)
-    if not np.isnan(zeta) and zeta > ROUGH * max(depth - 2, 1):
+    if not trusted(nu, zeta, depth):
         fault = f"nu is too rough to choose on (zeta {zeta:.1f}: {_ZETA})"
         return _otherwise(f"{said}, but {fault}", scores, depth)
     return nu.best, f"{said}; {chance}. {_winners(nu)}{_beside_probes(nu, scores)}"
+
+
+def trusted(nu: Curve, zeta: float, depth: int) -> bool:
+    """Whether nu is to be built on: lower at l* than with permuted labels, and not too rough."""
+    rough = not math.isnan(zeta) and zeta > ROUGH * max(depth - 2, 1)
+    return nu.best is not None and nu.p_best < LEVEL and not rough
 
 
 def _shown(nu: Curve) -> str:
