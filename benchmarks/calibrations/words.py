@@ -13,11 +13,12 @@ from layerscope.extraction.rows import Rows
 TITLE = "Words of one text, against labels of texts"
 TEXT = """
 100 texts of 10 words; the words of a text share what the text is like (40 numbers, with a fifth of their spread of
-each word's own). In the first part the labels of the texts are random, so that label CCA and mutual information must
-be about 0, and a p-value of nu below .05 must be about as rare as that. In the second the first number differs by 1.5
-between the classes (of 40 texts with 4 numbers): the half-width of nu's 95% interval must be about 1.96 times the
-standard deviation of nu over simulations, and the interval cover the mean of nu. Beside each the same where every
-word is taken for a text of its own, which is what rows dealt out one by one amount to.
+each word's own). In the first part the labels of the texts are random, so that label CCA must be about 0, mutual
+information what ten texts of a fold give by chance ((classes - 1) (clusters - 1) / 2 over the texts, .05), and a
+p-value of nu below .05 must be about as rare as that. In the second the first number differs by 1.5 between the
+classes (of 40 texts with 4 numbers): the half-width of nu's 95% interval must be about 1.96 times the standard
+deviation of nu over simulations, and the interval cover the mean of nu. Beside each the same where every word is
+taken for a text of its own, which is what rows dealt out one by one amount to.
 """
 ROUNDS = 30
 
@@ -52,9 +53,13 @@ def table(rounds: int, seed: int) -> pandas.DataFrame:
     def add(what: str, wanted: float, together: float, apart: float) -> None:
         rows.append({"what": what, "wanted": wanted, "texts together": together, "words by themselves": apart})
 
-    for name, measure in (("label CCA", ls.label_cca), ("mutual information (nats)", ls.mutual_information)):
+    chance = (2 - 1) * (2 - 1) / (2 * 10)  # of two classes and two clusters over the ten texts of a fold
+    for name, measure, wanted in (
+        ("label CCA", ls.label_cca, 0.0),
+        ("mutual information (nats)", ls.mutual_information, chance),
+    ):
         values = [[measure(each).values[0] for each in (reps, alone(reps))] for reps in nothing]
-        add(f"random labels: {name}", 0.0, *map(float, np.mean(values, axis=0)))
+        add(f"random labels: {name}", wanted, *map(float, np.mean(values, axis=0)))
     p = [[ls.specialty(each, null=39).p[0] < 0.05 for each in (reps, alone(reps))] for reps in nothing]
     add("random labels: nu has p < .05", 0.05, *map(float, np.mean(p, axis=0)))
     real = np.asarray([ls.specialty(reps, null=0).values[0] for reps in something])

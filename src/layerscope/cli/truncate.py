@@ -64,7 +64,7 @@ def truncate(
     if save is not None and curve:
         raise InputError("--save needs --keep K: which of the curve's models is to be saved?")
     given = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed, "train_limit": train_limit}
-    training = {name: value for name, value in given.items() if value is not None}
+    training: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _check(mode, base, training, curve)
     data = columns.open(task)
     opened = ls.load(model, device=device)

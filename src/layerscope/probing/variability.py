@@ -103,7 +103,7 @@ def specialty(
 def _of_representations(reps: Representations, weighting: str, ci: float | None, null: int, seed: int) -> Curve:
     check_finite(reps)
     values = partial(_of_rows, weighting=weighting)
-    settings = {"weighting": weighting, "null": null}
+    settings: dict[str, Any] = {"weighting": weighting, "null": null}
     curve = curve_of("nu", values, reps, least=True, ci=ci, seed=seed, words=WORDS, **settings)
     if null:
         labels = permuted_labels(class_numbers(reps.labels), reps.rows.row, null, seed)

@@ -115,11 +115,11 @@ class Choice(Result):
         return [*figures, numbers(title, shows, self.strategies.frame)]
 
     def _nu_figure(self) -> Figure:
-        drawn = self.nu.figures()[0]
-        marks = () if self.best is None else ((f"l* = {self.best}", float(self.best)),)
+        drawn: Any = self.nu.figures()[0]
+        marks = [] if self.best is None else [(f"l* = {self.best}", float(self.best))]
         if self.layer != self.best:
-            marks += ((f"recommended: {self.layer}", float(self.layer)),)
-        return replace(drawn, caveat=caveat(drawn.caveat, self._n), marks=marks)
+            marks.append((f"recommended: {self.layer}", float(self.layer)))
+        return replace(drawn, caveat=caveat(drawn.caveat, self._n), marks=tuple(marks))
 
     def _probe_figure(self, curve: Curve) -> Figure:
         drawn = curve.figures()[0]
@@ -251,8 +251,10 @@ def trusted(nu: Curve, zeta: float, depth: int) -> bool:
 
 def _shown(nu: Curve) -> str:
     """That no layer shows the labels, or, where l* alone does not, which layers do."""
-    p = [] if nu.permuted is None else p_after_choice(nu.layers, nu.values, nu.permuted)
-    shown = [str(layer) for layer, value in zip(nu.layers, p, strict=False) if value < LEVEL]
+    shown: list[str] = []
+    if nu.permuted is not None:
+        p = p_after_choice(nu.layers, nu.values, nu.permuted)
+        shown = [str(layer) for layer, value in zip(nu.layers, p, strict=True) if value < LEVEL]
     if not shown:
         return "no layer shows the labels"
     noun, verb = ("layer", "does") if len(shown) == 1 else ("layers", "do")

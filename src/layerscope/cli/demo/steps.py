@@ -159,11 +159,9 @@ def specialty(stage: Stage) -> Outcome:
     table = choice.strategies.frame
     said = [choice.reason, *_trained(table[table["resolved"] == choice.strategy])]
     if choice.probe is not None and choice.probe.best is not None:
-        name, at = choice.probe.name, choice.probe.layers.index(choice.probe.best)
-        value, low, high = (float(part[at]) for part in (choice.probe.values, choice.probe.low, choice.probe.high))
-        said.append(
-            f"The probes read most from layer {choice.probe.best}: {name} {value:.3f} ({low:.3f} to {high:.3f})."
-        )
+        row = choice.frame.set_index("layer").loc[choice.probe.best]
+        bounds = f"{row['probe']:.3f} ({row['probe_low']:.3f} to {row['probe_high']:.3f})"
+        said.append(f"The probes read most from layer {choice.probe.best}: {choice.probe.name} {bounds}.")
     own = "layerscope specialty MODEL --task TASK -o out"
     return Outcome(said, {"specialty": choice}, own)
 
