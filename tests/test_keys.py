@@ -226,7 +226,12 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"weighting": {"weighting": "rows"}, "ci": [{"ci": 0.9}, {"ci": None}], "seed": {"seed": 1}},
+        {
+            "weighting": {"weighting": "rows"},
+            "ci": [{"ci": 0.9}, {"ci": None}],
+            "null": {"null": 0},
+            "seed": {"seed": 1},
+        },
     ),
     "specialty_study": Call(
         {"models": {"one": encoder()}, "task": task()},
@@ -237,6 +242,7 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
+        {"kind": {"kind": "head"}},
     ),
     "truncation_curve": Call(
         {"model": classifier(), "task": task()},
@@ -337,7 +343,12 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"probes": {"probes": False}, "seed": {"seed": 1}},
+        {
+            "probes": {"probes": False},
+            "kind": {"kind": "head"},
+            "null": {"null": 20},
+            "seed": {"seed": 1},
+        },
     ),
     "alignment_study": Call(
         {

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from layerscope.extraction.representations import Representations
     from layerscope.extraction.streaming import stream
     from layerscope.models import Model, Replay, families, load
+    from layerscope.probing.agreeing import agreement
     from layerscope.probing.label_measures import label_cca, mutual_information, nuclear_norm, numerical_rank
-    from layerscope.probing.probes import agreement, probe
+    from layerscope.probing.probes import probe
     from layerscope.probing.robustness import imbalance, scarcity, specialty_study
     from layerscope.probing.variability import smoothness, specialty
     from layerscope.reporting.page import report
@@ -75,7 +76,7 @@ _HOMES = {
     "Trainings": "tuning.training",
     "Truncation": "cutting.curves",
     "advise": "cutting.advice",
-    "agreement": "probing.probes",
+    "agreement": "probing.agreeing",
     "align": "alignment.aligning",
     "alignment_study": "alignment.studies",
     "attentions": "extraction.attention",

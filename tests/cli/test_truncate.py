@@ -28,3 +28,33 @@ def test_a_folder_of_another_kind_is_refused_before_the_work(classifier, words, 
     assert done.returncode == 2
     assert "is not overwritten" in done.stderr
     assert done.stdout == ""
+
+
+def test_heads_are_trained_on_every_layer(classifier, model, words):
+    given = ["truncate", classifier, "--task", words, "--curve", "--format", "json"]
+    trained = ["--epochs", 2, "--learning-rate", "1e-2", "--train-limit", 40]
+    curves = {}
+    for mode, more in (("tuned", []), ("tunedorig", ["--base", model])):
+        done = run_here(*given, "--mode", mode, *more, *trained)
+        assert done.returncode == 0, done.stderr
+        curves[mode] = json.loads(done.stdout)
+    data = ls.task(str(words))
+    options = {"epochs": 2, "learning_rate": 1e-2, "train_limit": 40}
+    expected = ls.truncation_curve(str(classifier), data, mode="tunedorig", base=str(model), **options).frame
+    assert [row["score"] for row in curves["tunedorig"]] == expected["score"].tolist()
+    assert [row["layer"] for row in curves["tuned"]] == [0, 1, 2, 3, 4]
+    shown = run_here(*given[:-2], "--mode", "tuned", *trained)
+    assert f"TUNED: the head of {classifier} trained further on every layer" in shown.stdout
+
+
+def test_options_of_trained_heads_are_refused_elsewhere(classifier, words):
+    given = ["truncate", classifier, "--task", words]
+    for more, message in (
+        (["--curve", "--mode", "tune"], "no mode 'tune'; allowed: untuned, tuned, tunedorig"),
+        (["--keep", 2, "--mode", "tuned"], "give --curve, not --keep"),
+        (["--curve", "--mode", "tunedorig"], "--base, the untuned model, belongs to --mode tunedorig"),
+        (["--curve", "--epochs", 2], "--epochs is for heads that are trained"),
+    ):
+        done = run_here(*given, *more)
+        assert done.returncode == 2
+        assert message in done.stderr

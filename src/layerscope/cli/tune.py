@@ -46,7 +46,9 @@ def tune(
     metric: str | None = typer.Option(None, help="Another metric than the task's own: accuracy, f1, matthews, .."),
     seed: int = typer.Option(0, help="Decides the new head, the order of rows and dropout."),
     seeds: int | None = typer.Option(None, help="So many trainings, with seeds 0, 1, ..: mean and standard error."),
-    learning_rate: str | None = typer.Option(None, help="One, or several with commas: the best on validation is kept."),
+    learning_rate: str | None = typer.Option(
+        None, help="One, or several with commas: that with the best mean over seeds is kept."
+    ),
     epochs: float | None = typer.Option(None, help="Passes over the training split."),
     max_steps: int | None = typer.Option(None, help="Steps, instead of epochs."),
     batch: int | None = typer.Option(None, help="Texts per step."),
@@ -166,6 +168,8 @@ def _study(model: Model, data: Task, methods: list[str], out: Path | None, forma
         return
     title = f"Strategies for {model.name} on {data.name}"
     show(result.frame.to_dict("records"), format, title)
+    if format is Format.table:
+        print("\n".join(result.findings()))
     keep(out, "study", title, {"strategies": result})
 
 

@@ -51,8 +51,9 @@ def resampled(texts: Numbers, *, seed: int) -> np.ndarray:
 def _rows_of(texts: Numbers, chosen: np.ndarray) -> np.ndarray:
     """All rows of the chosen texts (numbers into the sorted texts), in their order."""
     _, text, sizes = np.unique(np.asarray(texts), return_inverse=True, return_counts=True)
-    by_text = np.split(np.argsort(text.reshape(-1), kind="stable"), np.cumsum(sizes)[:-1])
-    return np.concatenate([by_text[number] for number in chosen]) if len(chosen) else np.empty(0, dtype=int)
+    by_text, counts = np.argsort(text.reshape(-1), kind="stable"), sizes[chosen]
+    first = (np.cumsum(sizes) - sizes)[chosen] - (np.cumsum(counts) - counts)  # of a text among all, less that here
+    return by_text[np.repeat(first, counts) + np.arange(counts.sum())]
 
 
 def exchanged(texts: Numbers, *, seed: int) -> np.ndarray:

@@ -156,21 +156,22 @@ def _skip_sentence(skips: DataFrame, whole: float) -> str:
 def specialty(stage: Stage) -> Outcome:
     s = stage.settings
     choice = ls.choose(stage.base, stage.task, limit=s.learned, max_length=s.max_length)
-    table, resolved = choice.strategies.frame, str(ls.Strategy.parse(choice.strategy).resolve(stage.base.depth))
-    trains = _trained(table[table["resolved"] == resolved])
-    said = [choice.reason, f"The recommended strategy is {choice.strategy}{trains}."]
+    table = choice.strategies.frame
+    said = [choice.reason, *_trained(table[table["resolved"] == choice.strategy])]
     if choice.probe is not None and choice.probe.best is not None:
-        name, best = choice.probe.name, choice.probe.best
-        said.append(f"The probes read most from layer {best}: {name} {max(choice.probe.values):.3f}.")
+        row = choice.frame.set_index("layer").loc[choice.probe.best]
+        bounds = f"{row['probe']:.3f} ({row['probe_low']:.3f} to {row['probe_high']:.3f})"
+        said.append(f"The probes read most from layer {choice.probe.best}: {choice.probe.name} {bounds}.")
     own = "layerscope specialty MODEL --task TASK -o out"
     return Outcome(said, {"specialty": choice}, own)
 
 
-def _trained(row: DataFrame) -> str:
+def _trained(row: DataFrame) -> list[str]:
+    """What the recommended strategy trains, in a sentence, where it is in the table."""
     if not len(row):
-        return ""
+        return []
     share = float(row["trainable"].iloc[0]) / float(row["parameters"].iloc[0])
-    return f", which trains {share:.0%} of the parameters"
+    return [f"{row['resolved'].iloc[0]} trains {share:.0%} of the parameters."]
 
 
 def align(stage: Stage) -> Outcome:
