@@ -8,6 +8,7 @@ import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.extraction.rows import Rows
 from layerscope.similarity.planning import Plan
+from layerscope.similarity.uncertainty import Grouping
 from layerscope.store import Store
 
 
@@ -67,6 +68,25 @@ def test_models_have_intervals_too(tmp_path):
     np.testing.assert_array_equal(again.low, sim.low)
     plain = ls.compare(a, b, task=path, pool="words", limit=50)
     np.testing.assert_allclose(sim.values, plain.values, atol=1e-5)
+
+
+def test_the_values_without_each_group_are_kept(tmp_path):
+    """They are the values of the rows that remain, and the interval is made of them."""
+    x, y = pair(400, 3, 4)
+    layers = [ls.Representations.from_arrays([r[0], r[0] ** 2], rows=r.rows) for r in (x, y)]
+    sim = ls.compare(*layers, ci=0.9, seed=5)
+    assert sim.left_out.shape == (20, 2, 2)
+    group = Grouping(x.rows.row, 5).groups_of(x.rows.row)
+    for g in (0, 7):
+        rest = ls.compare(*(r.select(rows=group != g) for r in layers))
+        np.testing.assert_allclose(sim.left_out[g], rest.values, atol=1e-6)
+    spread = np.sqrt(19 / 20 * ((sim.left_out - sim.left_out.mean(axis=0)) ** 2).sum(axis=0))
+    np.testing.assert_allclose((sim.high - sim.low) / 2, 1.7291 * spread, rtol=1e-4)
+    again = ls.Similarity.load(sim.save(tmp_path / "sim.parquet"))
+    np.testing.assert_array_equal(again.left_out, sim.left_out)
+    plain = ls.compare(*layers)
+    assert plain.left_out is None
+    assert ls.Similarity.load(plain.save(tmp_path / "plain.parquet")).left_out is None
 
 
 @pytest.mark.parametrize("words", [1, 4])

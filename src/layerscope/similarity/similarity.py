@@ -68,6 +68,7 @@ class Similarity(Result):
         provenance: Models, data, settings and versions.
         low: The lower end of an interval, where one was asked for.
         high: The upper end.
+        left_out: The values without each group of texts in turn (groups, rows, columns), which intervals are made of.
         baseline: What shuffled rows give, where that was asked for.
         heads: For each cell the values by attention head, of measures that have them.
 
@@ -94,6 +95,7 @@ class Similarity(Result):
     high: np.ndarray | None = None
     baseline: np.ndarray | None = None
     heads: dict[tuple[int, int], np.ndarray] | None = None  # (heads of i, heads of j) for each cell
+    left_out: np.ndarray | None = None  # (groups, rows, columns)
 
     @property
     def matches(self) -> dict[tuple[int, int], np.ndarray]:
@@ -135,10 +137,13 @@ class Similarity(Result):
         return pandas.DataFrame(records)
 
     def arrow(self) -> Any:
-        """The table, with a column of lists for attention heads where there are any."""
+        """The table, with a column of lists for attention heads and for groups left out, where there are any."""
         import pyarrow
 
         table = super().arrow()
+        if self.left_out is not None:
+            groups = self.left_out.reshape(len(self.left_out), -1).T
+            table = table.append_column("left_out", pyarrow.array(list(groups)))
         if self.heads is not None:
             cells = [self.heads[cell].tolist() for cell in np.ndindex(self.values.shape)]
             table = table.append_column("heads", pyarrow.array(cells))
@@ -175,6 +180,9 @@ class Similarity(Result):
             card["provenance"],
             **{name: frame[name].to_numpy().reshape(rows, columns) for name in card["extras"]},
             heads=heads or None,
+            left_out=np.stack(list(frame["left_out"]), axis=-1).reshape(-1, rows, columns)
+            if "left_out" in frame
+            else None,
         )
 
     def figures(self) -> list[Figure]:

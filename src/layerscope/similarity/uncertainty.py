@@ -101,7 +101,7 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float) -> Non
     count = len(without)
     width = float(t.ppf((1 + ci) / 2, count - 1))
     for name, similarity in matrices.items():
-        values = np.stack([part[name].values for part in without])
+        similarity.left_out = values = np.stack([part[name].values for part in without])
         spread = np.sqrt((count - 1) / count * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
         similarity.low = np.maximum(similarity.values - width * spread, similarity.bounds[0])
         similarity.high = np.minimum(similarity.values + width * spread, similarity.bounds[1])
