@@ -21,7 +21,7 @@ from layerscope.models.asking import is_causal
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy
-from layerscope.models.sources import Source, adapter_folder, fetch, parse
+from layerscope.models.sources import Source, adapter_folder, fetch, parse, twin_seed
 
 _HEADS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -136,7 +136,8 @@ def load(
             untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
         dtype: The float type of its weights. A loaded model is used as it is.
         device: Where it runs; the first GPU where there is one.
-        seed: Decides the weights of `random:` models.
+        seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
+            checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
 
     Returns:
@@ -147,6 +148,9 @@ def load(
         >>> model, untrained = ls.load("garden:bert-s0"), ls.load("random:garden:bert-s0")
         >>> model.depth == untrained.depth, model.spec() == untrained.spec()
         (True, False)
+        >>> others = ls.load("random:garden:bert-s0", seed=1), ls.load("random:garden:bert-s1")
+        >>> [untrained.spec() == other.spec() for other in others]
+        [False, False]
     """
     if isinstance(tokenizer, (str, Path)):
         tokenizer = _open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
@@ -269,7 +273,8 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
         anatomies.known(config)  # refuse by name before any weight is read
         opener = getattr(transformers, _opener(config))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
+            # decides random: models, and a bare encoder's unused pooler
+            torch.manual_seed(twin_seed(folder, seed) if source.random else check_seed(seed))
             try:
                 if source.random:
                     network = opener.from_config(config, trust_remote_code=False).to(dtype)
