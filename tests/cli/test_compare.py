@@ -2,6 +2,7 @@
 
 import json
 
+import pandas
 from command import run_here
 
 
@@ -54,3 +55,23 @@ def test_compare_prints_what_was_asked_for_beside_the_values(model, tmp_path):
     for heading in ("the lower end of the 90% interval", "the upper end of the 90% interval", "shuffled rows"):
         assert f"cka over lines (40 rows): {heading}\n" in done.stdout
     assert "--pool mean" not in done.stdout
+
+
+def test_compare_splits_into_blocks(model, tmp_path):
+    path, out = tmp_path / "lines.txt", tmp_path / "out"
+    path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
+    given = ["compare", model, "--task", path, "--pool", "mean", "--blocks"]
+    done = run_here(*given, "--ci", "0.9", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "2 blocks, cut before layer" in done.stdout
+    assert "90% interval" in done.stdout
+    assert "no p-value: 2 blocks need 5 known steps" in done.stdout  # the model has layers 0..4
+    assert {p.name for p in out.iterdir() if p.is_file()} == {
+        *("cka.parquet", "cka.png", "cka-blocks.parquet", "cka-blocks.png"),
+    }
+    table = pandas.read_parquet(out / "cka-blocks.parquet")
+    assert (table["low"] < table["strength"]).all()
+    assert set(table["reason"]) == {
+        "no p-value: 2 blocks need 5 known steps between neighbouring layers, and there are 4"
+    }
+    assert "interval" not in run_here(*given).stdout

@@ -23,14 +23,16 @@ def test_the_page_has_a_section_for_each_module_in_order():
     "name", [pytest.param(n, marks=pytest.mark.slow) if getattr(m, "SLOW", False) else n for n, m in MODULES.items()]
 )
 def test_a_few_rounds_give_the_table_of_the_page(name):
-    frame = MODULES[name].table(FEW, 0)
+    slow = getattr(MODULES[name], "SLOW", False)
+    frame = MODULES[name].table(1 if slow else FEW, 0)
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) > 0
     head = "| " + " | ".join(map(str, frame.columns)) + " |"
     assert head in calibration.sections(PAGE)[name]
     rows = [line for line in calibration.sections(PAGE)[name].splitlines() if line.startswith("| ")]
     assert len(rows) == len(frame) + 2
-    pandas.testing.assert_frame_equal(frame, MODULES[name].table(FEW, 0))  # the seed decides
+    if not slow:
+        pandas.testing.assert_frame_equal(frame, MODULES[name].table(FEW, 0))  # the seed decides
 
 
 @pytest.fixture
