@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
 
-.PHONY: demo test test-full lint docs notebooks benchmarks clean
+.PHONY: demo test test-full lint docs notebooks benchmarks calibration clean
 
 demo: $(INSTALLED)
 	$(BIN)/layerscope demo
@@ -34,6 +34,10 @@ benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/startup.py
+
+# The simulations behind docs/calibration.md, written there; they take a while.
+calibration: $(INSTALLED)
+	$(BIN)/python benchmarks/calibration.py --write
 
 # torch first: with the pinned version present, no other package pulls another build of it.
 $(INSTALLED): pyproject.toml garden/pyproject.toml constraints.txt

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas
 import pytest
 from command import run_here
 
@@ -108,3 +109,23 @@ def test_wrong_options_are_sentences(option, sentence, model, lines):
     done = run_here("compare", model, "--task", lines, "--pool", "mean", "--measure", "svcca", "--option", option)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_compare_splits_into_blocks(model, tmp_path):
+    path, out = tmp_path / "lines.txt", tmp_path / "out"
+    path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
+    given = ["compare", model, "--task", path, "--pool", "mean", "--blocks"]
+    done = run_here(*given, "--ci", "0.9", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "2 blocks, cut before layer" in done.stdout
+    assert "90% interval" in done.stdout
+    assert "no p-value: 2 blocks need 5 known steps" in done.stdout  # the model has layers 0..4
+    assert {p.name for p in out.iterdir() if p.is_file()} == {
+        *("cka.parquet", "cka.png", "cka-blocks.parquet", "cka-blocks.png"),
+    }
+    table = pandas.read_parquet(out / "cka-blocks.parquet")
+    assert (table["low"] < table["strength"]).all()
+    assert set(table["reason"]) == {
+        "no p-value: 2 blocks need 5 known steps between neighbouring layers, and there are 4"
+    }
+    assert "interval" not in run_here(*given).stdout

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 import torch
 import zoo
@@ -39,9 +41,22 @@ def test_a_random_twin_has_the_architecture_and_its_seed_decides_the_weights(tmp
     assert len({fingerprint(m) for m in (real, one, other)}) == 3
 
 
+def test_twins_of_two_seeds_of_one_architecture_differ_and_a_copy_has_the_same(tmp_path):
+    for seed in (0, 1):
+        zoo.save(tmp_path / f"s{seed}", "bert", seed=seed)
+    shutil.copytree(tmp_path / "s0", tmp_path / "copy")
+    first, second, copy = (load(f"random:{tmp_path / name}") for name in ("s0", "s1", "copy"))
+    assert fingerprint(first) != fingerprint(second)
+    assert fingerprint(first) == fingerprint(copy)
+    weights = [m.network.get_input_embeddings().weight for m in (first, second)]
+    both = torch.stack([w.flatten() for w in weights])
+    assert abs(torch.corrcoef(both)[0, 1]) < 0.1  # drawn anew, not shifted
+
+
 def test_a_random_twin_needs_no_weights(tmp_path):
     zoo.config("bert").save_pretrained(tmp_path)
     assert load(f"random:{tmp_path}").depth == 4
+    assert fingerprint(load(f"random:{tmp_path}")) != fingerprint(load(f"random:{tmp_path}", seed=1))
 
 
 def test_loading_leaves_the_global_random_state_alone(tmp_path):

@@ -51,7 +51,12 @@ def compare(
         "--option",
         help="An option of the measures, such as keep=1.0, or of one of them: svcca.keep=1.0. Repeatable.",
     ),
-    blocks: bool = typer.Option(False, "--blocks", help="Split one model's layers into blocks and draw the split."),
+    blocks: bool = typer.Option(
+        False,
+        "--blocks",
+        help="Split one model's layers into blocks, test the split against gradual change, and draw it. With --ci its "
+        "strength has an interval.",
+    ),
     special: bool = typer.Option(
         False, "--special", help="Measures of attention: keep special tokens, which are dropped otherwise."
     ),
@@ -79,7 +84,8 @@ def compare(
     matrices = ls.compare(first, second, measure=named, task=data, split=split, limit=limit, **reading, **extras)
     if not Team.current().is_main:
         return
-    cuts = {name: ls.blocks(similarity) for name, similarity in matrices.items()} if blocks else {}
+    level = {} if ci is None else {"ci": ci}
+    cuts = {name: ls.blocks(similarity, **level) for name, similarity in matrices.items()} if blocks else {}
     if format is Format.json:
         show([row for similarity in matrices.values() for row in similarity.frame.to_dict("records")], format)
     else:
@@ -91,12 +97,10 @@ def compare(
     title = f"Similarity of the layers of {listed(models)} on {task}"
     figures = [figure for name, each in matrices.items() for figure in cuts.get(name, each).figures()]
     said = [sentence for cut in cuts.values() for sentence in cut.findings()]
-    more = [f"{name}.png" for name in cuts]
-    more += [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
-    keep(out, "compare", title, matrices, tables="parquet", findings=said, figures=figures, ci=ci, more=more)
+    more = [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
+    results = matrices | {f"{name}-blocks": cut for name, cut in cuts.items()}
+    keep(out, "compare", title, results, tables="parquet", findings=said, figures=figures, ci=ci, more=more)
     if out is not None:
-        for name, cut in cuts.items():
-            cut.plot(out / f"{name}.png")
         for similarity in matrices.values():
             _draw_heads(similarity, heads, out)
         if format is Format.table:

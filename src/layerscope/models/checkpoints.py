@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
 from layerscope.models import anatomy as anatomies
 from layerscope.models.headers import check_config, check_sizes
-from layerscope.models.sources import Source
+from layerscope.models.sources import Source, twin_seed
 from layerscope.store import read_object
 
 HEADS = {
@@ -46,7 +46,8 @@ def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int) ->
         anatomies.known(config)  # refuse by name before any weight is read
         opener = getattr(transformers, _opener(config))
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
+            # decides random: models, and a bare encoder's unused pooler
+            torch.manual_seed(twin_seed(folder, seed) if source.random else check_seed(seed))
             try:
                 check_sizes(config, room, lambda: opener.from_config(config, trust_remote_code=False), source.name)
                 if source.random:

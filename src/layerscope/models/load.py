@@ -129,7 +129,8 @@ def load(
             untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
         dtype: The float type of its weights. A loaded model is used as it is.
         device: Where it runs; the first GPU where there is one.
-        seed: Decides the weights of `random:` models.
+        seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
+            checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
 
     Returns:
@@ -140,6 +141,9 @@ def load(
         >>> model, untrained = ls.load("garden:bert-s0"), ls.load("random:garden:bert-s0")
         >>> model.depth == untrained.depth, model.spec() == untrained.spec()
         (True, False)
+        >>> others = ls.load("random:garden:bert-s0", seed=1), ls.load("random:garden:bert-s1")
+        >>> [untrained.spec() == other.spec() for other in others]
+        [False, False]
     """
     if isinstance(tokenizer, (str, Path)):
         tokenizer = open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import InputError, ModelError, UnknownNameError, unknown
+from layerscope.errors import InputError, ModelError, UnknownNameError, check_seed, unknown
 from layerscope.models.headers import CONVERT, weight_files
-from layerscope.store import settled
+from layerscope.store import digest, settled
+from layerscope.store.keys import checksum
 
 _WANTED = [
     "config.json",
@@ -93,6 +94,15 @@ def fetch(source: Source) -> Path:
     if not source.random:
         weight_files(folder, source.name)
     return folder
+
+
+def twin_seed(folder: Path, seed: int) -> int:
+    """The seed of an untrained twin's weights: of the seed that was given and of what the twin is a twin of.
+
+    What a checkpoint holds counts, not its place, so that a copy of it has the same twin.
+    """
+    files = sorted(folder.glob("model*.safetensors")) or [folder / "config.json"]
+    return int(digest(str(check_seed(seed)), *map(checksum, files))[:15], 16)
 
 
 def _demo(name: str) -> Path:
