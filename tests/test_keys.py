@@ -121,7 +121,7 @@ METHOD_OPTIONS = {
     "learning_rate": 1e-2,
     "weight_decay": 0.1,
     "patience": 1,
-    "start": "linear",
+    "start": "plain",
     "strength": 0.1,
     "scale": False,
     "keep": 0.5,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 
-from layerscope.alignment.aligner import FORMAT, Aligner
+from layerscope.alignment.aligner import FORMAT, VERSION, Aligner
 from layerscope.alignment.methods import METHODS, options_of
 from layerscope.errors import InputError, LayerscopeError, check_seed, first_line
 from layerscope.store import Saved, TensorFile, open_tensors, parse_json, shaped
@@ -20,6 +20,7 @@ _SCHEDULE = ("steps", "batch", "patience", "seed")  # options that decide no sha
 class AlignerCard(Saved):
     """What stands in the header of an aligner's file."""
 
+    version: int = Field(default=1, ge=1)
     method: str
     options: dict[str, Any]
     widths: list[Annotated[int, Field(ge=1, le=_WIDEST)]] = Field(min_length=2, max_length=2)
@@ -36,6 +37,7 @@ def read_aligner(path: Path) -> Aligner:
         is_ours = isinstance(about, dict) and about.get("format") == FORMAT and str(about.get("method")) in METHODS
         card = shaped(about, AlignerCard) if is_ours else None
         if card is not None:
+            _check_version(card, path)
             _check_options(card, file)
             return _opened(card, file)
     except (ValueError, TypeError, RuntimeError, KeyError, IndexError, AttributeError, OverflowError) as error:
@@ -43,6 +45,17 @@ def read_aligner(path: Path) -> Aligner:
             raise
         raise InputError(f"The aligner in {path} is damaged ({first_line(error)}); fit and save it again.") from error
     raise InputError(f"{path} is not an aligner that layerscope wrote; make one with aligner.save(path).")
+
+
+def _check_version(card: AlignerCard, path: Path) -> None:
+    """Raise where another version of layerscope stored the map in another way."""
+    if card.version > VERSION:
+        raise InputError(
+            f"{path} was written in version {card.version} of the format, and this layerscope reads up to {VERSION}; "
+            "update layerscope, or fit the aligner again."
+        )
+    if card.version < 2 and card.method == "mlp" and card.options.get("start") == "linear":
+        raise InputError(f"{path} holds an mlp that an earlier layerscope started otherwise; fit it again.")
 
 
 def _check_options(card: AlignerCard, file: TensorFile) -> None:
