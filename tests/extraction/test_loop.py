@@ -150,23 +150,23 @@ def test_an_error_of_the_preparation_comes_through_in_its_turn():
 def test_where_a_model_sees_padding_a_batch_has_one_length(task):
     usual = model_of("bert")
     strict = replace(usual, anatomy=replace(usual.anatomy, unpadded=True))
-    batches = {}
+    lengths = {}
     for models in ([usual], [strict], [usual, strict]):
-        loop = Loop.over_tokens(models, Reading("mean"), tokens=64)
-        (window,) = loop.windows([task.split()])
-        batches[len(models), models[0].anatomy.unpadded] = seen = [
-            [len(window.items[0][i]) for i in places] for places, _ in loop.through(window, lambda _, places: places)
+        texts = Loop.over_tokens(models, Reading("mean"), tokens=64)
+        (window,) = texts.windows([task.split()])
+        items = window.items[0]
+        lengths[len(models), models[0].anatomy.unpadded] = [
+            [len(items[i]) for i in places] for places, _ in texts.through(window, lambda _, places: places)
         ]
-        assert sorted(n for batch in seen for n in batch) == sorted(map(len, window.items[0]))
-    assert any(len(set(batch)) > 1 for batch in batches[1, False])
-    for one in (batches[1, True], batches[2, False]):
-        assert all(len(set(batch)) == 1 for batch in one)
-        assert any(len(batch) > 1 for batch in one)
-        assert [batch[0] for batch in one] == sorted((batch[0] for batch in one), reverse=True)
-    kinds = np.arange(len(window.items[0])) % 3
-    told = Loop.over_tokens([strict], Reading("mean")).through(window, lambda _, p: p, lambda _: (kinds + 1, kinds))
-    for places, _ in told:
-        assert len({(int(kinds[i]), len(window.items[0][i])) for i in places}) == 1
+    assert any(len(set(batch)) > 1 for batch in lengths[1, False])
+    for batches in (lengths[1, True], lengths[2, False]):
+        assert all(len(set(batch)) == 1 for batch in batches)
+        assert any(len(batch) > 1 for batch in batches)
+        assert [batch[0] for batch in batches] == sorted((batch[0] for batch in batches), reverse=True)
+        assert sorted(n for batch in batches for n in batch) == sorted(map(len, items))
+    kinds = np.arange(len(items)) % 3  # those of kind 0 are left out
+    for places, _ in texts.through(window, lambda _, places: places, lambda _: (kinds + 1, kinds)):
+        assert len({(int(kinds[i]), len(items[i])) for i in places}) == 1
         assert kinds[places].all()
 
 
