@@ -73,12 +73,12 @@ def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None
     row, column = np.unravel_index(np.argmax(np.where(allowed, similarity.values, -np.inf)), allowed.shape)
     value, highest = similarity.values[row, column], chance[:, allowed].max(axis=1)
     similarity.best = Best(
-        similarity.rows[row],
-        similarity.columns[column],
-        float(value),
-        float(highest.mean()),
-        float(p_values(value, highest)),
-        float(calibrated(value, highest, most)),
+        row=similarity.rows[row],
+        column=similarity.columns[column],
+        value=float(value),
+        baseline=float(highest.mean()),
+        p_value=float(p_values(value, highest)),
+        calibrated=float(calibrated(value, highest, most)),
     )
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from layerscope.drawing.figure import Side
 from layerscope.drawing.painting import draw, draw_panels
-from layerscope.errors import InputError
+from layerscope.errors import DataError, InputError, first_line
 from layerscope.results import Result, read_table
 from layerscope.similarity import picture
 from layerscope.similarity.registry import registry
+from layerscope.store import Saved, shaped
 
 if TYPE_CHECKING:
     import pandas
@@ -34,10 +36,10 @@ _EXTRAS = {
     "p_values": "p_value",
     "calibrated": "calibrated",
 }
+_Pair = Field(min_length=2, max_length=2)
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(Saved):
     """The most similar pair of different layers, set beside the best that shuffled texts give among as many pairs."""
 
     row: str
@@ -46,6 +48,20 @@ class Best:
     baseline: float
     p_value: float
     calibrated: float
+
+
+class SimilarityCard(Saved):
+    """What stands in the Parquet file of a similarity beside its table."""
+
+    measure: str
+    options: dict[str, Any]
+    n: int
+    bounds: list[float] = _Pair
+    shape: list[Annotated[int, Field(ge=1)]] = _Pair
+    layers: list[list[int]] = _Pair
+    extras: list[Literal["low", "high", "bias", "debiased", "baseline", "p_values", "calibrated"]]
+    best: Best | None = None
+    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -191,14 +207,23 @@ class Similarity(Result):
             "shape": self.values.shape,
             "layers": [list(self.row_axis.layers), list(self.column_axis.layers)],
             "extras": [name for name in _EXTRAS if getattr(self, name) is not None],
-            "best": None if self.best is None else asdict(self.best),
+            "best": None if self.best is None else self.best.model_dump(),
         }
 
     @staticmethod
     def load(path: str | Path) -> Similarity:
         """The similarity in a Parquet file that `save` wrote."""
         frame, card = read_table(path, Similarity.name)
+        try:
+            return Similarity._restored(frame, dict(shaped(card, SimilarityCard)))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise DataError(f"{path} is damaged ({first_line(error)}); make it again.") from error
+
+    @staticmethod
+    def _restored(frame: pandas.DataFrame, card: Mapping[str, Any]) -> Similarity:
         rows, columns = card["shape"]
+        if [len(layers) for layers in card["layers"]] != [rows, columns]:
+            raise ValueError("its layers are not those of its matrix")
         first, top = frame.iloc[::columns], frame.iloc[:columns]
         reasons = {divmod(k, columns): reason for k, reason in enumerate(frame["reason"]) if reason}
         heads = {divmod(k, columns): np.stack(list(cell)) for k, cell in enumerate(frame.get("heads", ()))}
@@ -213,7 +238,7 @@ class Similarity(Result):
             tuple(card["bounds"]),
             card["provenance"],
             **{name: frame[_EXTRAS[name]].to_numpy().reshape(rows, columns) for name in card["extras"]},
-            best=Best(**card["best"]) if card.get("best") else None,
+            best=card["best"],
             heads=heads or None,
             left_out=np.stack(list(frame["left_out"]), axis=-1).reshape(-1, rows, columns)
             if "left_out" in frame
