@@ -15,7 +15,7 @@ from layerscope.cutting.trial import Trial
 from layerscope.errors import log
 from layerscope.evaluation.exam import Exam, joined
 from layerscope.extraction.loop import parts_of
-from layerscope.store import Artifact, is_sealed, seal, sync
+from layerscope.store import Artifact, is_sealed, seal, whole_file
 
 
 class Sweep(Artifact):
@@ -46,11 +46,9 @@ class Sweep(Artifact):
             if is_sealed(path):
                 continue
             logits, cut = exam.answers(part, act, f"{self.title} {done}/{len(exam.examples)}")
-            temporary = path.with_name(f".{path.name}")
             shard = {"logits": torch.from_numpy(np.ascontiguousarray(logits)), "cut": torch.tensor(cut)}
-            save_file(shard, temporary)
-            sync(temporary)
-            temporary.replace(path)
+            with whole_file(path) as temporary:
+                save_file(shard, temporary)
             seal(path)
 
     def logits(self) -> np.ndarray:

@@ -16,7 +16,7 @@ from torch import Tensor
 from layerscope.errors import DataError, InputError
 from layerscope.extraction.rows import Rows
 from layerscope.extraction.summary import LayerSummary, summarise
-from layerscope.store import atomic_folder, sync, write_json
+from layerscope.store import atomic_folder, settled, whole_file, write_json
 
 CARD = "representations.json"
 FORMAT = 1
@@ -174,7 +174,7 @@ class Representations:
     @staticmethod
     def load(path: str | Path) -> Representations:
         """Open a saved folder; the layers are memory-mapped and read when they are used."""
-        return read_folder(Path(path))
+        return read_folder(settled(Path(path)))
 
     def summary(self) -> LayerSummary:
         """One row per layer: how many rows, how wide, how long and how spread they are."""
@@ -243,10 +243,8 @@ def write_shard(path: Path, states: Mapping[int, Tensor], rows: Rows, labels: np
             tensors[name] = tensor.clone()
     arrays = rows.arrays() | ({} if labels is None else {"label": labels})
     tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    temporary = path.with_name(f".{path.name}")
-    save_file(tensors, temporary)
-    sync(temporary)
-    temporary.replace(path)
+    with whole_file(path) as temporary:
+        save_file(tensors, temporary)
 
 
 def write_card(folder: Path, shards: Sequence[str], card: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.drawing.figure import KINDS, Columns, Figure
 from layerscope.errors import DataError, InputError
 from layerscope.results.result import Result
-from layerscope.store import atomic_folder, write_json
+from layerscope.store import atomic_folder, is_staging, settled, write_json
 
 if TYPE_CHECKING:
     import pandas
@@ -171,7 +171,7 @@ def read_record(folder: str | Path) -> Record:
         >>> ls.read_record(ls.write_record(f"{tempfile.mkdtemp()}/record", record)).tables["nu"]["nu"].tolist()
         [2.0, 1.0]
     """
-    folder = Path(folder)
+    folder = settled(Path(folder))
     card = _card(folder)
     if card is None:
         raise DataError(f"{folder} is not a record: it has no {CARD}. Commands write one with -o.")
@@ -208,7 +208,7 @@ def read_record(folder: str | Path) -> Record:
 
 def find_records(path: str | Path) -> list[Path]:
     """The records that a path means: itself, or those one or two folders down, in the order of their making."""
-    path = Path(path)
+    path = settled(Path(path))
     if path.is_file():
         path = path.parent if path.name == CARD else path
     if not path.is_dir():
@@ -216,6 +216,7 @@ def find_records(path: str | Path) -> list[Path]:
     if _card(path) is not None:
         return [path]
     files = [file for pattern in (f"*/{CARD}", f"*/*/{CARD}") for file in path.glob(pattern)]
+    files = [file for file in files if not is_staging(file.relative_to(path))]
     cards = [(card, file.parent) for file in files if (card := _card(file.parent)) is not None]
     if not cards:
         _refuse_old(next(iter(sorted(path.glob(f"*/{_OLD_CARD}"))), path / _OLD_CARD).parent)

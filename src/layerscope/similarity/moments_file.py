@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from layerscope.errors import DataError
 from layerscope.similarity.moments import Moments
-from layerscope.store import atomic_folder, write_json
+from layerscope.store import atomic_folder, settled, write_json
 
 FORMAT = 1
 
@@ -30,6 +30,7 @@ def write(moments: Moments, path: Path) -> Path:
 
 def read(folder: Path) -> Moments:
     """The moments in a folder that `write` wrote."""
+    folder = settled(folder)
     try:
         card = json.loads((folder / "moments.json").read_text(encoding="utf-8"))
         file = safe_open(folder / "moments.safetensors", framework="pt")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from layerscope.models import Model, load
 from layerscope.models.lineage import inherit, learn, learned
 from layerscope.models.selfcheck import close
 from layerscope.results import provenance_of
-from layerscope.store import Artifact, write_json
+from layerscope.store import Artifact, discard, write_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
@@ -117,7 +116,7 @@ class TrainingJob(Artifact):
         if Team.current().is_main:
             self._save(tuned, trained, folder, outcome)
             write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
-            shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
+            discard(folder / _CHECKPOINTS)
 
     def prepared(self) -> Model:
         """A classifier for the task, cut at the strategy's head, that will have learned from the lesson's rows."""
@@ -177,7 +176,7 @@ class TrainingJob(Artifact):
     def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> None:
         """Write the result, open it again, and compare its answers with those of the trained network."""
         for name in (CHECKPOINT, ADAPTER):
-            shutil.rmtree(folder / name, ignore_errors=True)
+            discard(folder / name)
         if not self.method.comparable:
             self.method.save(tuned, trained, folder, self.strategy)
             self.reopened(folder)
