@@ -57,6 +57,14 @@ def near(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, in one line, with its kind where it says little."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1]).rstrip(".")[:300]
+    kind = type(error).__name__
+    return kind if not said else f"{kind}: {said}" if isinstance(error, (KeyError, IndexError)) else said
+
+
 def check_seed(seed: int) -> int:
     """The seed, if numpy and torch can both be seeded with it."""
     if not isinstance(seed, Integral) or not 0 <= seed < 1 << 32:

@@ -148,7 +148,7 @@ def test_a_missing_shard_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [('{"model_type": "bert",', "is not JSON"), ("", "is not JSON"), ("[1]", "not a JSON object")],
+    [('{"model_type": "bert",', "is not JSON"), ("", "is not JSON"), ("[1]", "config.json is damaged")],
 )
 def test_a_broken_config_is_not_taken_for_an_unknown_architecture(content, sentence, tmp_path):
     zoo.save(tmp_path, "bert")

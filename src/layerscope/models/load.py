@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from layerscope.errors import InputError, ModelError, check_seed, log
+from layerscope.errors import InputError, LayerscopeError, ModelError, check_seed, first_line, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
+from layerscope.models.headers import check_config, check_sizes
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy
 from layerscope.models.sources import Source, adapter_folder, fetch, parse
+from layerscope.store import read_object
 
 _HEADS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
@@ -257,20 +259,25 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
     import transformers
 
     with quiet():
-        _check_json(folder / "config.json", source.name)
+        room = check_config(folder, source.name, source.random)
         try:
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except (ValueError, KeyError, OSError) as error:
-            raise ModelError(
-                f"{source.name} cannot be opened: its config.json names no architecture that transformers "
-                f"{transformers.__version__} has, and code from a checkpoint is never run."
-            ) from error
+        except Exception as error:  # fields of a wrong type fail in as many ways as there are families
+            if "recogni" in str(error) or "custom code" in str(error):
+                why = (
+                    f"names no architecture that transformers {transformers.__version__} has, and code from a "
+                    "checkpoint is never run"
+                )
+            else:
+                why = f"is not one that transformers {transformers.__version__} can read ({first_line(error)})"
+            raise ModelError(f"{source.name} cannot be opened: its config.json {why}.") from error
         config.return_dict = True  # outputs are read by name; what they are does not change
         anatomies.known(config)  # refuse by name before any weight is read
         opener = getattr(transformers, _opener(config))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
             try:
+                check_sizes(config, room, lambda: opener.from_config(config, trust_remote_code=False), source.name)
                 if source.random:
                     network = opener.from_config(config, trust_remote_code=False).to(dtype)
                     network.name_or_path = f"random:{source.name}"
@@ -284,6 +291,8 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
                     local_files_only=True,
                     output_loading_info=True,
                 )
+            except LayerscopeError:
+                raise
             except (SafetensorError, FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
                 raise ModelError(
                     f"The weights of {source.name} cannot be read ({str(error).splitlines()[0]}): the file is damaged "
@@ -294,12 +303,15 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
                     f"{source.name} is a {config.model_type} that transformers cannot open as {opener.__name__}: "
                     f"{str(error).splitlines()[0].rstrip('.')}."
                 ) from error
-            except RuntimeError as error:
-                if "ignore_mismatched_sizes" not in str(error):
-                    raise
+            except Exception as error:  # settings that cannot be served fail in as many ways as there are families
+                if "ignore_mismatched_sizes" in str(error):
+                    raise ModelError(
+                        f"The weights of {source.name} do not have the shapes that its config.json says; "
+                        "the checkpoint is broken and is not opened."
+                    ) from error
                 raise ModelError(
-                    f"The weights of {source.name} do not have the shapes that its config.json says; "
-                    "the checkpoint is broken and is not opened."
+                    f"{source.name} is a {config.model_type} that transformers cannot build with what its config.json "
+                    f"says ({first_line(error)})."
                 ) from error
     _check_tensors(network, info, source.name)
     return network
@@ -307,12 +319,7 @@ def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
 
 def _check_json(path: Path, name: str) -> None:
     """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"The {path.name} of {name} is not JSON ({error}); fetch the checkpoint again.") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"The {path.name} of {name} is not a JSON object; fetch the checkpoint again.")
+    read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
 
 
 def _opener(config: Any) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import InputError, ModelError, UnknownNameError, unknown
+from layerscope.models.headers import CONVERT, weight_files
+from layerscope.store import settled
 
 _WANTED = [
     "config.json",
@@ -22,10 +24,6 @@ _WANTED = [
     "added_tokens.json",
     "*.model",
 ]
-_CONVERT = (
-    "convert it once, where you trust the file: load it with transformers' from_pretrained and "
-    "save it with save_pretrained, which writes model.safetensors"
-)
 DEMO = "demo:minilm"
 GARDEN = "garden:"
 TRAINING = "training.json"  # what a folder of `layerscope tune` says of itself
@@ -45,7 +43,7 @@ def parse(text: str) -> Source:
     """`folder`, `hub/id`, `hub/id@revision`, `random:...`, `demo:minilm` or `garden:<name>` as a Source."""
     random = text.startswith("random:")
     name = text.removeprefix("random:")
-    if Path(name).expanduser().is_dir() and name:
+    if name and settled(Path(name).expanduser()).is_dir():
         return Source(str(Path(name).expanduser()), None, random)
     name, _, revision = name.partition("@")
     if not name.strip():
@@ -91,20 +89,8 @@ def fetch(source: Source) -> Path:
             way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
         raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
     if not source.random:
-        _check_weights(folder, source.name)
+        weight_files(folder, source.name)
     return folder
-
-
-def _check_weights(folder: Path, name: str) -> None:
-    if any((folder / file).is_file() for file in ("model.safetensors", "model.safetensors.index.json")):
-        return
-    pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt"))
-    if pickles:
-        raise ModelError(
-            f"{name} has its weights only as a pickle file ({pickles[0]}), which can run code when it is "
-            f"opened and is refused; {_CONVERT}."
-        )
-    raise ModelError(f"{name} has a config.json but no model.safetensors, so there are no weights to open.")
 
 
 def _demo(name: str) -> Path:
@@ -168,5 +154,5 @@ def _refuse_pickles(api: object, name: str, revision: str | None) -> None:
     if pickles:
         raise ModelError(
             f"{name} has its weights on the hub only as a pickle file ({pickles[0]}), which can run code "
-            f"when it is opened and is refused; {_CONVERT}."
+            f"when it is opened and is refused; {CONVERT}."
         )

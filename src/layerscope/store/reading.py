@@ -80,6 +80,8 @@ def shaped_or(read: Callable[[], Read], path: Path, error: type[LayerscopeError]
         reason = "is not there"
     except OSError as problem:
         reason = f"cannot be read ({problem.strerror or problem})"
+    except json.JSONDecodeError as problem:
+        reason = f"is not JSON ({problem})"
     except ValueError as problem:
         reason = f"is damaged ({problem})"
     raise error(f"{path} {reason}{'; ' if way_out else ''}{way_out}.")
