@@ -32,7 +32,7 @@ def main() -> int:
     harness.prepare()
     root = Path(tempfile.mkdtemp(prefix="campaign-")).resolve()
     world = World(root)
-    harness.mounted(root, 4 << 30)  # a disk in memory where that may be had: a kill takes nothing from it either
+    in_memory = harness.mounted(root, 4 << 30)  # where it may be had, a quick disk; a kill takes nothing from it either
     try:
         make_seeds(world)
         make_wholes(world)
@@ -40,6 +40,8 @@ def main() -> int:
             return _replay(world)
         return _campaign(world, arguments)
     finally:
+        if in_memory:
+            harness.unmounted(root)
         shutil.rmtree(root, ignore_errors=True)
 
 

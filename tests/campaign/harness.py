@@ -138,6 +138,9 @@ class Child:
         """End it as `kill -9` does."""
         os.kill(self.pid, signal.SIGKILL)
 
+    def _say(self, value: Any) -> None:
+        os.write(self._files[2].fileno(), json.dumps(value).encode() + b"\n")
+
     def _run(self, act: Callable[[Callable[[Any], None]], int | None], seconds: int) -> None:
         code = 1
         try:
@@ -147,7 +150,7 @@ class Child:
             sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
             limit_addresses()
             signal.alarm(seconds)
-            code = act(lambda value: os.write(self._files[2].fileno(), json.dumps(value).encode() + b"\n")) or 0
+            code = act(self._say) or 0
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         except BaseException:
@@ -249,6 +252,11 @@ def mounted(folder: Path, size: int | None) -> bool:
     if libc.mount(place, place, None, bind, None):
         return False
     return libc.mount(None, place, None, bind | remount | read_only, None) == 0
+
+
+def unmounted(folder: Path) -> None:
+    """Take a disk away again that `mounted` gave."""
+    ctypes.CDLL(None).umount2(bytes(folder), 2)  # MNT_DETACH
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from .scene import COMMANDS, words_of
 PART = "kills"
 MODES = ("fresh", "over")
 _TIMED = 0.25  # of the kills come at a random time, the others at a call
-_CLOCKS = {"created", "seconds", "seconds_per_epoch", "latency_1", "latency_32"}  # never the same twice
+# Never the same twice: clocks, what follows from them, and whether --overwrite was needed.
+_CLOCKS = {"created", "seconds", "seconds_per_epoch", "latency_1", "latency_32", "size", "checksum", "command"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class Kills:
             versions = [_inside(reference.values, unit)]
             if mode == "over":
                 versions.append(_inside(self._earlier[name], unit))
-            there = {k: v for k, v in _inside(now, unit).items() if "/." not in k}
+            there = {k: v for k, v in _inside(now, unit).items() if "/." not in k.partition("#")[0]}
             if not there:
                 if mode == "over" and _inside(self._earlier[name], unit):
                     return f"there is no {unit} any more"
@@ -181,7 +182,8 @@ def _units(*trees: dict[str, str]) -> list[str]:
     """What is written whole: folders with a card of ours, and files beside them."""
     cards = {"record.json", "representations.json", "training.json", "config.json"}
     paths = {Path(key.partition("#")[0]) for tree in trees for key in tree}
-    seen = {path for path in paths if path.parts[0] in ("out", "save") and "/." not in f"/{path}"}
+    seen = {path for path in paths if len(path.parts) > 1 and path.parts[0] in ("out", "save")}
+    seen = {path for path in seen if not any(part.startswith(".") for part in path.parts)}
     folders = {path.parent for path in seen if path.name in cards and "checkpoint" not in path.parts}
     loose = {path for path in seen if not any(folder in path.parents for folder in folders)}
     return sorted(map(str, folders | loose))

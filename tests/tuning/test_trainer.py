@@ -9,7 +9,7 @@ from quick import model, rows
 
 import layerscope as ls
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.trainer import Outcome, _arguments, _last_checkpoint, _Metrics
+from layerscope.tuning.trainer import Outcome, _arguments, _last_checkpoint, _Metrics, evaluations
 
 
 def outcome(*scores):
@@ -21,6 +21,12 @@ def test_the_best_epoch_is_the_first_of_the_highest_score():
     assert outcome(0.5, 0.7, 0.7).best["epoch"] == 2
     assert outcome(math.nan, 0.1).best["epoch"] == 2
     assert outcome(math.nan, math.nan).best["epoch"] == 1
+
+
+def test_an_epoch_that_is_evaluated_again_after_a_kill_counts_once():
+    first, second = ({"step": k, "epoch": k / 2, "eval_score": 0.5, "eval_loss": 1.0 / k} for k in (1, 2))
+    seen = evaluations([first, {"step": 1, "train_loss": 3.0}, second, dict(second)])
+    assert seen == [{"epoch": 0.5, "score": 0.5, "loss": 1.0}, {"epoch": 1.0, "score": 0.5, "loss": 0.5}]
 
 
 def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,13 +71,18 @@ def train(
         with _Bar(trainer, title) as bar:
             trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
     seconds = time.perf_counter() - started
-    epochs = [
-        {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
-        for entry in trainer.state.log_history
-        if "eval_score" in entry
-    ]
+    epochs = evaluations(trainer.state.log_history)
     logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
     return Outcome(logits, epochs, bar.epochs, seconds, trainer.state.global_step)
+
+
+def evaluations(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Epoch, score and loss of every evaluation, once: a training that goes on from its last step evaluates it again."""
+    steps = {entry["step"]: entry for entry in reversed(history) if "eval_score" in entry}
+    return [
+        {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
+        for _, entry in sorted(steps.items())
+    ]
 
 
 def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder: Path) -> Any:
