@@ -6,15 +6,17 @@ Every process ends with the right numbers or with one sentence, and what is left
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
-import resource
+import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 from typing import Any
 
-from .harness import Child, Ended, Failure, Tally, Trap, World, command, ended, mounted
+from .harness import Child, Ended, Failure, Tally, Trap, World, command, ended, lift_file_limit, limit_files, mounted
 from .scene import COMMANDS, words_of
 
 PART = "crowds"
@@ -117,7 +119,7 @@ class Crowds:
         size = draw.choice([0, 100, 1_000, 10_000, 40_000])
 
         def bound() -> bool:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            limit_files(size)
             return True
 
         return self._on_disk(draw, bound, {"size": size})
@@ -155,7 +157,12 @@ class Crowds:
                 except OSError:
                     return 0
             self.world.enter()
-            return command(*words)
+            said = io.StringIO()
+            with redirect_stdout(said), redirect_stderr(said):
+                code = command(*words)
+            lift_file_limit()
+            sys.stderr.write(said.getvalue())
+            return code
 
         end = ended(act, seconds=120)
         if end.code == 77:

@@ -52,6 +52,10 @@ def prepare() -> None:
         import_module(name)
 
 
+class Wrong(Exception):  # noqa: N818
+    """What must not happen has happened; the message says what."""
+
+
 @dataclass(frozen=True)
 class World:
     """A folder to work in, the same path for every case, so that what is written is the same as well."""
@@ -154,11 +158,15 @@ class Child:
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else 1
         except BaseException:
+            lift_file_limit()
             traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        finally:  # whatever happens, a child never goes on as its parent
+            try:
+                lift_file_limit()
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
 
 
 def ended(act: Callable[[Callable[[Any], None]], int | None], seconds: int = HANG) -> Ended:
@@ -191,6 +199,16 @@ def limit_addresses() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + _ADDRESSES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def limit_files(size: int) -> None:
+    """`ulimit -f`: no file may grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def lift_file_limit() -> None:
+    """Let a child say how it went."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 class Peak:

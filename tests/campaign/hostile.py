@@ -70,7 +70,7 @@ class Hostile:
         if self._malice.canary.exists():
             return "code of the folder was run"
         for page in (self.world.work / "mine").rglob("*.html"):
-            if fault := markup_in(page.read_text(encoding="utf-8")):
+            if page.is_file() and (fault := markup_in(page.read_text(encoding="utf-8"))):
                 return fault
         return ""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from .harness import HANG, MEMORY, Failure, Peak, Tally, World, ended
+from .harness import HANG, MEMORY, Failure, Peak, Tally, World, Wrong, ended
 from .mutations import mutator
 from .regressions import packed, unpacked
 from .subjects import Subject, files_of, subjects, use
@@ -106,7 +106,7 @@ class Inputs:
             self._subjects[failure.subject],
             unpacked(failure.case["content"]),
         )
-        if " at " not in failure.fault or file.endswith((".parquet", ".safetensors", ".gz")):
+        if failure.fault.startswith(("hang", "memory", "killed")) or file.endswith((".parquet", ".safetensors", ".gz")):
             return failure
         make_smaller = shrunk_tree if file.endswith(".json") else shrunk
 
@@ -164,6 +164,8 @@ def fault_of(act: Callable[[], None]) -> str:
         said = str(error)
         if not said.strip() or "\n" in said.strip() or len(said) > _SENTENCE:
             return f"not a sentence: {type(error).__name__} of {len(said)} characters at {_place(error)}"
+    except Wrong as error:
+        return str(error)
     except BaseException as error:
         return f"{type(error).__name__} at {_place(error)}"
     return ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from .harness import World, command
+from .harness import World, Wrong, command
 from .inputs import fault_of
 
 TAG = "ls-canary"
@@ -141,7 +141,7 @@ class Malice:
         def act() -> None:
             code = command("compare", model, "--task", task, "--pool", "mean", "-o", "mine/out")
             code = code or command("report", "mine/out", "-o", "mine/page.html")
-            assert code in (0, 2), f"exit code {code}"
+            _check(code)
 
         return act
 
@@ -163,7 +163,7 @@ class Malice:
             model = self.world.seeds / "model"
             code = command("specialty", model, "--task", file, "--no-probe", "-o", "mine/out")
             code = code or command("report", "mine/out", "-o", "mine/page.html")
-            assert code in (0, 2), f"exit code {code}"
+            _check(code)
 
         return act
 
@@ -173,8 +173,9 @@ class Malice:
 
         def act() -> None:
             attempts = (ls.load, ls.Representations.load, ls.Moments.load, ls.read_record, ls.task)
-            faults = [fault_of(lambda attempt=attempt: attempt(str(given))) for attempt in attempts]
-            assert not any(faults), next(filter(None, faults))
+            for attempt in attempts:
+                if fault := fault_of(lambda attempt=attempt: attempt(str(given))):
+                    raise Wrong(fault)
 
         return act
 
@@ -271,7 +272,7 @@ class Malice:
                 ls.Representations.load(given)
             except ls.LayerscopeError:
                 return
-            raise AssertionError("a part of it was read outside of its folder")
+            raise Wrong("a part of it was read outside of its folder")
 
         return act
 
@@ -295,8 +296,8 @@ class Malice:
         words = ["compare", self.world.seeds / "model", "--task", self.world.seeds / "new-words", "--pool", "mean"]
 
         def act() -> None:
-            codes = [command(*words, "-o", out, "--overwrite"), command("report", out, "-o", out / "page.html")]
-            assert set(codes) <= {0, 2}, f"exit codes {codes}"
+            _check(command(*words, "-o", out, "--overwrite"))
+            _check(command("report", out, "-o", out / "page.html"))
 
         return act
 
@@ -323,13 +324,19 @@ class Malice:
             except ls.LayerscopeError:
                 return
             whole = ls.load(str(self.world.seeds / "model")).network.state_dict()
-            assert opened.keys() == whole.keys(), "the adapter was applied"
-            assert all(torch.equal(opened[k], whole[k]) for k in whole), "the adapter was applied"
+            if opened.keys() != whole.keys() or not all(torch.equal(opened[k], whole[k]) for k in whole):
+                raise Wrong("the adapter was applied")
 
         return act
 
     def _name(self, draw: Random) -> str:
         return draw.choice(NAMES).format(world=self.world.work)
+
+
+def _check(code: int) -> None:
+    """A command is done, or says in a sentence why not."""
+    if code not in (0, 2):
+        raise Wrong(f"exit code {code}")
 
 
 def _poisoned(value: Any, draw: Random, depth: int = 0) -> Any:

@@ -11,15 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .harness import Trap, World, command, die, ended
+from .harness import Trap, World, Wrong, command, die, ended
 from .scene import SMALL
 
 TEXTS = ["the file is good", "a list of values", "not this file", "that string and the list"]
 _ALIGNERS = ("mean", "linear", "procrustes", "cca", "svcca", "inn", "mlp")
-
-
-class NotFinite(Exception):  # noqa: N818
-    """A number that is none was given out without a word."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ def finite(name: str, values: Any) -> None:
 
     values = np.asarray(values)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise NotFinite(name)
+        raise Wrong(f"not finite: {name}")
 
 
 @cache
@@ -97,7 +93,7 @@ def _read_states(model: Any, task: Any, split: str | None = None) -> None:
 
     reps = ls.extract(model, task, split=split, limit=3, pool="mean", max_length=32)
     for layer in reps.layers:
-        finite(f"layer {layer} of what was extracted", reps[layer])
+        finite("a layer of what was extracted", reps[layer])
 
 
 def open_data(folder: Path) -> None:
@@ -124,7 +120,7 @@ def open_representations(folder: Path) -> None:
 
     reps = ls.Representations.load(folder)
     for layer in reps.layers:
-        finite(f"layer {layer}", reps[layer])
+        finite("a layer", reps[layer])
     if reps.labels is not None:
         finite("a label", reps.labels)
     reps.summary()
@@ -162,7 +158,7 @@ def open_similarity(folder: Path) -> None:
     similarity = ls.Similarity.load(folder / "cka.parquet")
     for cell in np.argwhere(~np.isfinite(np.asarray(similarity.values, dtype=float))):
         if not similarity.reasons.get(tuple(map(int, cell))):
-            raise NotFinite("a similarity, and no reason for it")
+            raise Wrong("not finite: a similarity, and no reason for it")
     similarity.figures()
     len(similarity.frame)
 
@@ -190,7 +186,7 @@ def open_store(folder: Path) -> None:
     try:
         reps, whole = _extract(), ls.Representations.load(_SEEDS / "reps")
         if any(not torch.equal(reps[layer], whole[layer]) for layer in whole.layers):
-            raise NotFinite("another value from a damaged store")
+            raise Wrong("another value from a damaged store")
         for words in ("ls", "verify"):
             command("cache", words)
     finally:
