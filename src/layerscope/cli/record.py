@@ -136,6 +136,7 @@ def _remove(out: Path, names: Sequence[str]) -> None:
 
 def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> list[str]:
     """A result's table, as CSV or Parquet, and its picture, if its first figure is one; gives the files' names."""
+    from layerscope.results import csv_text
     from layerscope.store import write_text
 
     files = []
@@ -143,7 +144,7 @@ def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> l
         result.save(out / f"{name}.parquet")
         files.append(f"{name}.parquet")
     elif tables == "csv":
-        write_text(out / f"{name}.csv", result.frame.to_csv(index=False))
+        write_text(out / f"{name}.csv", csv_text(result.frame))
         files.append(f"{name}.csv")
     if tables and result.figures()[0].kind != "table":
         result.plot(out / f"{name}.png")

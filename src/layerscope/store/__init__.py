@@ -14,6 +14,7 @@ from layerscope.store.reading import (
     parse_json,
     read_json,
     read_object,
+    read_value,
     shaped,
 )
 from layerscope.store.staging import clear, discard, is_staging, settled
@@ -41,6 +42,7 @@ __all__ = [
     "produce_all",
     "read_json",
     "read_object",
+    "read_value",
     "seal",
     "settled",
     "shaped",

@@ -72,6 +72,11 @@ def read_object(path: Path, *, error: type[LayerscopeError] = DataError, way_out
     return shaped_or(lambda: _object(parse_json(_content(path))), path, error, way_out)
 
 
+def read_value(path: Path, *, error: type[LayerscopeError] = DataError, way_out: str = "") -> Any:
+    """The same for a file of which nothing is known."""
+    return shaped_or(lambda: parse_json(_content(path)), path, error, way_out)
+
+
 def shaped_or(read: Callable[[], Read], path: Path, error: type[LayerscopeError], way_out: str = "") -> Read:
     """What `read` gives; what it raises as a sentence about a file."""
     try:
