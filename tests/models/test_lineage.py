@@ -1,8 +1,10 @@
 """A network knows which rows it learned from, and is not scored on them unless that is asked for."""
 
+import base64
 import json
 import logging
 import shutil
+import zlib
 
 import numpy as np
 import pandas
@@ -10,7 +12,7 @@ import pytest
 import zoo
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 from layerscope.models.lineage import learn, learned, packed, unpacked
 
 WORDS = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in", "this", "that", "not"]
@@ -95,3 +97,42 @@ def test_what_a_model_learned_from_is_no_part_of_what_it_is():
     before = model.spec()
     learn(model.network, ls.task(table()).split())
     assert model.spec() == before
+
+
+GOOD = {"task": "t", "split": "train", "texts": "ab", "n": 1, "rows": packed(np.asarray([3]))}
+STEP = {"from": "m", "depth": 4, "keep": [1, 2], "head": 2, "weights": "x"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{", "[]", "3", "[" * 100_000, '{"steps": 3}', '{"learned": [3]}', '{"learned": [{}]}'),
+        *(json.dumps({"learned": [{**GOOD, name: value}]}) for name in GOOD for value in (None, [], {}, 1.5)),
+        *(json.dumps({"learned": [{**GOOD, "rows": rows}]}) for rows in ("", "é", "abc", "AAAA", "=" * 9)),
+        *(
+            json.dumps({"steps": [{**STEP, name: value}]})
+            for name in STEP
+            for value in ([None], {})
+            if name != "weights"
+        ),
+    ],
+)
+def test_a_damaged_account_is_a_sentence(content, tmp_path):
+    zoo.save(tmp_path, "bert")
+    (tmp_path / "layerscope.json").write_text(content)
+    with pytest.raises(ModelError, match=r"layerscope.json is (not JSON|damaged) .*remove the file"):
+        ls.load(tmp_path)
+
+
+def test_an_account_that_is_whole_is_kept(tmp_path):
+    zoo.save(tmp_path, "bert")
+    (tmp_path / "layerscope.json").write_text(json.dumps({"steps": [STEP], "learned": [GOOD], "other": 1}))
+    network = ls.load(tmp_path).network
+    assert learned(network) == [GOOD]
+    assert network._layerscope_origin == [STEP]
+
+
+def test_a_list_of_rows_that_would_fill_the_memory_is_a_sentence():
+    bomb = base64.b64encode(zlib.compress(bytes(70 << 20), 9)).decode()
+    with pytest.raises(ValueError, match="more than 536,870,912 rows"):
+        unpacked(bomb)

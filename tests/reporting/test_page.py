@@ -152,3 +152,15 @@ def test_a_kind_that_the_script_does_not_know_is_a_still_picture(tmp_path, monke
     text = ls.report(ls.Record(kind="x", title="x", figures=[figure]), tmp_path / "r.html").read_text()
     assert '<div class="still"><svg' in text
     assert gallery.SCRIPT not in text
+
+
+def test_a_page_that_no_browser_shows_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("layerscope.reporting.page.MOST_VALUES", 100)
+    with pytest.raises(InputError, match=r"more than 100 values in their figures .* report fewer of them"):
+        ls.report(gallery.every_kind(), tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_no_disk_takes_is_a_sentence(tmp_path):
+    with pytest.raises(InputError, match="File name too long"):
+        ls.report(gallery.every_kind(), tmp_path / ("x" * 300))

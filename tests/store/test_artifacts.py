@@ -1,3 +1,4 @@
+import errno
 import functools
 import json
 import multiprocessing
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from layerscope.errors import StoreError
-from layerscope.store import Store
+from layerscope.store import Store, full_disk
 
 SPEC = {"a": 1, "b": "x"}
 
@@ -139,8 +140,6 @@ def test_a_folder_that_may_not_be_written_gives_a_sentence(tmp_path):
 
 
 def test_a_full_disk_gives_a_sentence_and_no_artifact(tmp_path):
-    import errno
-
     def full(folder):
         (folder / "part.txt").write_text("x")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -231,3 +230,21 @@ def test_what_is_no_artifact_at_all_is_set_aside(make, tmp_path):
             (tmp_path / "elsewhere" / "data.txt").write_text("another")
             folder.symlink_to(tmp_path / "elsewhere")
     assert (store.produce("thing", SPEC, builder()) / "data.txt").read_text() == "payload"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_every_way_to_be_full_is_one(code, tmp_path):
+    from safetensors import SafetensorError
+
+    for error in (OSError(code, os.strerror(code)), SafetensorError(f"I/O error: {os.strerror(code)} (os error)")):
+        with pytest.raises(StoreError, match=r"disk is full|ulimit -f"):
+            Store(tmp_path).produce("thing", SPEC, _raising(error))
+        assert full_disk(error) == code
+    assert full_disk(OSError(errno.ENOENT, "gone")) is None
+
+
+def _raising(error):
+    def build(folder: Path) -> None:
+        raise error
+
+    return build

@@ -53,7 +53,7 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path):
     good = written(tmp_path / "a.parquet", {"a": ["x"] * 50}).read_bytes()
     for content in (b"", b"PAR1", good[:-4], good[:30] + b"\xff" * 30 + good[60:], good[:-20] + b"\xff" * 20):
         (tmp_path / "bad.parquet").write_bytes(content)
-        with pytest.raises(DataError, match="is missing or damaged, or no Parquet file"):
+        with pytest.raises(DataError, match="is missing or damaged, or not a Parquet file"):
             read_parquet(tmp_path / "bad.parquet")
     for name in (".", "missing"):
         with pytest.raises(DataError, match="is missing or damaged"):

@@ -68,3 +68,19 @@ def test_the_card_has_the_score_that_was_measured_and_a_cut_is_named_after_it(me
     assert "# mine, saved by layerscope" in (smaller / "README.md").read_text()
     again = ls.save(ls.truncate(smaller, 1), tmp_path / "smallest")
     assert len(json.loads((again / "layerscope.json").read_text())["steps"]) == 2
+
+
+def test_a_damaged_account_of_a_training_is_a_sentence(tmp_path):
+    (tmp_path / "adapter").mkdir()
+    good = {
+        **{"strategy": "full", "method": {"name": "adapter", "size": 4}, "seed": 0, "score": 0.5, "best_epoch": 1},
+        **{"epochs": [], "metric": "accuracy", "majority": 0.5, "seconds": 1, "seconds_per_epoch": 1, "cached": True},
+        **{"parameters": 10, "trainable": 1},
+    }
+    (tmp_path / "training.json").write_text(json.dumps(good))
+    with pytest.raises(ModelError, match="did not note its base"):
+        ls.load(tmp_path)
+    for content in ("{", "[]", "[" * 100_000, *(json.dumps({**good, name: [None]}) for name in good)):
+        (tmp_path / "training.json").write_text(content)
+        with pytest.raises(ModelError, match=r"training.json is (damaged|not JSON) .*tune again"):
+            ls.load(tmp_path)

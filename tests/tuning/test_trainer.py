@@ -35,7 +35,9 @@ def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path):
         (tmp_path / f"checkpoint-{step}").mkdir()
     assert _last_checkpoint(tmp_path) is None
     for step in (5, 20):  # the state is written last
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
+    for content in ("", "{}", "[]", '{"global_step": "x"}'):  # and perhaps not to its end
+        (tmp_path / "checkpoint-100" / "trainer_state.json").write_text(content)
     assert _last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from layerscope.alignment.aligner import FORMAT, Aligner, Array
-from layerscope.alignment.methods import METHODS, make, options_of
+from layerscope.alignment.aligner import Aligner, Array
+from layerscope.alignment.methods import make
 from layerscope.alignment.networks import Network
-from layerscope.errors import InputError
+from layerscope.alignment.reading import read_aligner
 
 _NARROW = 256  # width; benchmarks/alignment.py: 2.0 times as fast at 64, 1.8 at 192, 0.9 at 768 on two cores
 
@@ -85,20 +84,4 @@ def load_aligner(path: str | Path) -> Aligner:
         ...     print(ls.load_aligner(file))
         Linear(3 -> 3, 50 rows)
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("layerscope", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} is not an aligner: {error}.") from None
-    if about.get("format") != FORMAT or about.get("method") not in METHODS:
-        raise InputError(f"{path} is not an aligner that layerscope wrote; make one with aligner.save(path).")
-    method = about["method"]
-    known = {"seed", *options_of(method)}  # version 0.1 wrote `pad` for every method
-    aligner = METHODS[method](**{name: value for name, value in about["options"].items() if name in known})
-    aligner.tensors_, aligner.widths_, aligner.report_ = tensors, tuple(about["widths"]), about["report"]
-    return aligner
+    return read_aligner(Path(path))

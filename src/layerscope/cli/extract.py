@@ -46,7 +46,7 @@ def extract(
     """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
     import layerscope as ls
     from layerscope.extraction.representations import CARD
-    from layerscope.store import check_free
+    from layerscope.store import atomic_folder, check_free
     from layerscope.team import Team
 
     if out is not None:
@@ -71,7 +71,8 @@ def extract(
     title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
     show(summary.frame.to_dict("records"), format, title)
     if out is not None:
-        reps.save(out)
-        keep(out, "extract", title, {"layers": summary}, tables="", dtype=dtype, seed=seed)
+        with atomic_folder(out, CARD) as folder:  # both or neither, whoever else writes there
+            reps.write(folder)
+            keep(folder, "extract", title, {"layers": summary}, tables="", dtype=dtype, seed=seed, final=out)
         if format is Format.table:
             print(f"Saved in {out}.")

@@ -37,6 +37,7 @@ class Columns:
     config: str | None = None
     words_by: str | None = None
     skip_bad: bool = False
+    max_field: int | None = None
 
     def words(self) -> list[str]:
         """What was given of these, as it is written on a command line."""
@@ -63,6 +64,7 @@ class Columns:
             config=self.config,
             words_by=self.words_by,
             skip_bad=self.skip_bad,
+            **({} if self.max_field is None else {"max_field": self.max_field}),
         )
 
 
@@ -80,6 +82,9 @@ _OPTIONS = {
         None, "--words-by", help="Split texts into words at whitespace (as usual), or by an expression for a word."
     ),
     "skip_bad": typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping."),
+    "max_field": typer.Option(
+        None, "--max-field", help="The most characters that a field of a file may have; 10 million if not given."
+    ),
 }
 
 

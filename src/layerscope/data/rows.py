@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from layerscope.data.examples import Examples
-from layerscope.data.labels import Labels, as_number, hidden, pick
+from layerscope.data.labels import Labels, as_number, hidden, pick, shown
 from layerscope.data.registry import Columns
 from layerscope.data.tables import BadRow, Table
 from layerscope.errors import DataError, log
+from layerscope.store import is_whole
 
 _TEXT_NAMES = ("text", "sentence", "content", "review", "document")
 _PAIR_NAMES = (
@@ -23,6 +24,7 @@ _PAIR_NAMES = (
 _WORDS_NAMES = ("words", "tokens")
 _LABEL_NAMES = ("label", "labels", "class", "target")
 _SHOWN = 5  # bad rows that an error message lists
+_HALF = "it holds half a character (a lone surrogate), which no model reads"
 
 
 def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
@@ -202,10 +204,11 @@ class _Reader:
         for which, values in (("text", self.text), ("pair", self.pair), ("prompt", self.prompt)):
             if values is not None and not _has_text(values[row]):
                 odd = values[row] is not None and not isinstance(values[row], str)
-                reason = f"{values[row]!r} is not a text" if odd else "the text is missing"
+                reason = f"{shown(values[row])} is not a text" if odd else "the text is missing"
+                reason = _HALF if _is_half(values[row]) else reason
                 return self.table.bad(row, self.names[which] or which, reason)
-        if self.words is not None and (not self.words[row] or not all(map(_has_text, self.words[row]))):
-            return self.table.bad(row, self.words_name, "the words are missing or one of them is empty")
+        if self.words is not None and (reason := _words_fault(self.words[row])):
+            return self.table.bad(row, self.words_name, reason)
         if self.choices is not None:
             choices = self.choices[row]
             if not isinstance(choices, list) or len(choices) < 2 or not all(map(_has_text, choices)):
@@ -231,5 +234,21 @@ class _Reader:
         return parts
 
 
+def _words_fault(words: Any) -> str:
+    """What is wrong with a list of words, if anything."""
+    if words is not None and not isinstance(words, (list, tuple)):
+        return f"{shown(words)} is not a list of words"
+    odd = [word for word in words or () if word is not None and not isinstance(word, str)]
+    if odd:
+        return f"{shown(odd[0])} is not a word"
+    if any(map(_is_half, words or ())):
+        return _HALF
+    return "" if words and all(map(_has_text, words)) else "the words are missing or one of them is empty"
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, str) and not is_whole(value)
+
+
 def _has_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and bool(value.strip()) and is_whole(value)

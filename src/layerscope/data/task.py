@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,17 @@ from layerscope.data.labels import Labels, hidden, infer_labels, pick
 from layerscope.data.metrics import METRICS
 from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
 from layerscope.data.rows import build, guess_columns, index_labels
-from layerscope.data.sources import HubSource, LocalSource, MirroredSource, Source, folder_source, mirror, roots
-from layerscope.data.tables import Table, endings, readable
+from layerscope.data.sources import (
+    HubSource,
+    LocalSource,
+    MirroredSource,
+    Source,
+    expanded,
+    folder_source,
+    mirror,
+    roots,
+)
+from layerscope.data.tables import MAX_FIELD, Table, check_max_field, endings, readable
 from layerscope.errors import DataError, InputError, choose, log, near, unknown
 
 
@@ -285,6 +293,7 @@ def task(
     labels: Sequence[str] | None = None,
     words_by: str | None = None,
     skip_bad: bool = False,
+    max_field: int = MAX_FIELD,
 ) -> Task:
     """Open a task: texts, labels, splits and a metric.
 
@@ -305,6 +314,7 @@ def task(
         words_by: What splits texts into words, for word-level work: `whitespace` (as is usual where the data has no
             words of its own), or a regular expression that matches a word.
         skip_bad: Leave bad rows out and count them instead of stopping.
+        max_field: How many characters one field of a file may have, so that no small file fills the memory.
 
     Returns:
         The `Task`.
@@ -318,7 +328,7 @@ def task(
     """
     if isinstance(source, Task):
         given = (text, text_pair, label, choices, config, regression, metric, labels, words_by, skip_bad)
-        if any(given):
+        if any(given) or max_field != MAX_FIELD:
             raise InputError(
                 "A Task was given together with columns or options; those belong to the call that made it."
             )
@@ -332,20 +342,20 @@ def task(
     if isinstance(source, str) and source in registry():
         if config is not None or regression is not None:
             raise InputError(f"The task {source} has its own config and kind of label; they cannot be changed.")
-        return from_spec(spec_of(source), columns, skip_bad, metric, labels, words_by)
-    name, tables = _find(source, config)
+        return from_spec(spec_of(source), columns, skip_bad, metric, labels, words_by, max_field)
+    name, tables = _find(source, config, check_max_field(max_field))
     if config is not None and not isinstance(tables, HubSource):
         raise InputError(f"config={config!r} was given, which only a hub data set has; {name} is not one.")
     more: dict[str, Any] = {"skip_bad": skip_bad, "head_order": labels, "words_by": words_by}
     return Task(name, tables, columns, metric=metric, number=regression, **more)
 
 
-def _find(source: Any, config: str | None) -> tuple[str, Source]:
+def _find(source: Any, config: str | None, max_field: int) -> tuple[str, Source]:
     """A name for a user's own data, and where its tables come from."""
     if isinstance(source, Mapping):
         if not source:
             raise InputError("A task was asked for from an empty mapping; name at least one split.")
-        return "+".join(map(str, source)), LocalSource({str(split): part for split, part in source.items()})
+        return "+".join(map(str, source)), LocalSource({str(split): part for split, part in source.items()}, max_field)
     if hasattr(source, "columns"):
         return "table", LocalSource({"all": source})
     if not isinstance(source, (str, os.PathLike)):
@@ -355,11 +365,11 @@ def _find(source: Any, config: str | None) -> tuple[str, Source]:
         )
     if not str(source).strip():
         raise InputError("An empty task was given; name one (layerscope tasks), a file, a folder or a hub id.")
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return path.name, folder_source(path)
-    if path.is_file() or readable(path):
-        return path.name.split(".")[0], LocalSource({"all": path})
+    path = expanded(source)
+    if os.path.isdir(path):
+        return path.name, folder_source(path, max_field)
+    if os.path.isfile(path) or readable(path):
+        return path.name.split(".")[0], LocalSource({"all": path}, max_field)
     return str(source), _hub(str(source), config)
 
 
@@ -370,6 +380,7 @@ def from_spec(
     metric: str | None = None,
     head_order: Sequence[str] | None = None,
     words_by: str | None = None,
+    max_field: int = MAX_FIELD,
 ) -> Task:
     """A task of the registry: built in, from LAYERSCOPE_DATA, or from the hub, in this order."""
     source: Source
@@ -380,7 +391,7 @@ def from_spec(
         hint = f", or set LAYERSCOPE_DATA ({searched}) to a folder that holds {spec.name}/SPLIT.parquet"
         assert spec.hub is not None
         hub = HubSource(spec.hub, spec.splits, hint)
-        local = mirror(spec)
+        local = mirror(spec, check_max_field(max_field))
         source = MirroredSource(local, hub) if local.splits else hub
     labels = Labels(number=True) if spec.labels == "number" else Labels(tuple(spec.labels))
     changes = {name: value for name, value in given if value}

@@ -83,6 +83,14 @@ def _shard(folder: Path, file: str, name: str) -> Path:
     return folder / file
 
 
+def adapter_weights(folder: Path) -> Path:
+    """The file with the weights of a peft adapter; peft would open a pickle where there are no safetensors."""
+    path = inside(folder, "adapter_model.safetensors", ModelError)
+    if not path.is_file():
+        raise ModelError(f"{folder} holds no {path.name}; adapters are read from safetensors only, so save it again.")
+    return path
+
+
 @dataclass(frozen=True)
 class Room:
     """What the headers of a checkpoint's files say of all tensors together."""

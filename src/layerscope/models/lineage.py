@@ -6,16 +6,18 @@ Networks carry it as an attribute that no fingerprint sees, and `layerscope.json
 from __future__ import annotations
 
 import base64
-import json
+import binascii
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import AfterValidator, ConfigDict, Field
 
 from layerscope.data import Examples
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, ModelError, log
+from layerscope.store import Saved, read_json
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
@@ -23,6 +25,40 @@ if TYPE_CHECKING:
 RECORD = "layerscope.json"
 ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
 LEARNED = "_layerscope_learned"  # and one entry per data set
+_MOST_BYTES = 64 << 20  # of a list of rows, a bit per row
+
+
+def _is_packed(text: str) -> str:
+    unpacked(text)
+    return text
+
+
+class Step(Saved):
+    """One cut: of which model, how deep that was, which blocks stayed and where the head sits."""
+
+    model_config = ConfigDict(extra="allow")
+    origin: str = Field(alias="from")
+    depth: int = Field(ge=0, le=1 << 20)
+    keep: list[Annotated[int, Field(ge=1, le=1 << 20)]]
+    head: int | None = None
+
+
+class Learned(Saved):
+    """Rows of one data set that a model learned from."""
+
+    model_config = ConfigDict(extra="allow")
+    task: str
+    split: str
+    texts: str
+    n: int = Field(ge=0)
+    rows: Annotated[str, AfterValidator(_is_packed)]
+
+
+class Lineage(Saved):
+    """`layerscope.json`."""
+
+    steps: list[Step] = Field(default_factory=list)
+    learned: list[Learned] = Field(default_factory=list)
 
 
 def learned(network: Any) -> list[dict[str, Any]]:
@@ -43,13 +79,18 @@ def learn(network: Any, examples: Examples) -> None:
 
 def remember(network: Any, folder: Path) -> None:
     """Read what `layerscope.json` beside the weights says, where there is one."""
-    try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    path = folder / RECORD
+    if not path.is_file():
         return
-    if isinstance(record, dict):
-        setattr(network, ORIGIN, list(record.get("steps") or ()))
-        _carry(network, [*learned(network), *(record.get("learned") or ())])
+    record = read_json(
+        path,
+        Lineage,
+        error=ModelError,
+        way_out="it says what the model was cut from and which rows it learned from, so save the model again, or "
+        "remove the file to open the model without that",
+    )
+    setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
+    _carry(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
 
 
 def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:
@@ -119,4 +160,13 @@ def packed(rows: np.ndarray) -> str:
 
 def unpacked(text: str) -> np.ndarray:
     """Row numbers from their text, in order."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)))
+    try:
+        unzip = zlib.decompressobj()
+        flags = unzip.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"its list of rows cannot be read ({error})") from error
+    if unzip.unconsumed_tail:
+        raise ValueError(f"its list of rows is of more than {8 * _MOST_BYTES:,} rows")
+    if not unzip.eof:
+        raise ValueError("its list of rows is cut short")
+    return np.flatnonzero(np.unpackbits(np.frombuffer(flags, dtype=np.uint8)))

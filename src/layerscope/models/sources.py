@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ def parse(text: str) -> Source:
     """`folder`, `hub/id`, `hub/id@revision`, `random:...`, `demo:minilm` or `garden:<name>` as a Source."""
     random = text.startswith("random:")
     name = text.removeprefix("random:")
-    if name and settled(Path(name).expanduser()).is_dir():
-        return Source(str(Path(name).expanduser()), None, random)
+    place = os.path.expanduser(name)
+    if name and os.path.isdir(settled(Path(place))):
+        return Source(place, None, random)
     name, _, revision = name.partition("@")
     if not name.strip():
         raise InputError(f"{text!r} names no model; give a folder or a hub id.")
@@ -54,7 +56,7 @@ def parse(text: str) -> Source:
 def adapter_folder(source: Source) -> Path | None:
     """The folder of a training of `layerscope tune` that holds an adapter and no checkpoint, where that is meant."""
     folder = Path(source.name)
-    if source.random or not folder.is_dir() or (folder / "config.json").is_file():
+    if source.random or not os.path.isdir(folder) or (folder / "config.json").is_file():
         return None
     folder = folder.parent if folder.name == ADAPTER and (folder.parent / TRAINING).is_file() else folder
     if not (folder / TRAINING).is_file() or not (folder / ADAPTER).is_dir() or (folder / TUNED).is_dir():
@@ -73,7 +75,7 @@ def fetch(source: Source) -> Path:
         folder = _demo(source.name)
     elif source.name.lower().startswith(GARDEN):
         folder = _in_garden(source.name[len(GARDEN) :])
-    elif Path(source.name).is_dir():
+    elif os.path.isdir(source.name):
         folder = Path(source.name)
         if not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file():
             folder = folder / TUNED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ def figures(
     formats = [choose("figure format", part, FORMATS) for part in wanted]
     inches = inches_of(width)
     folder = Path(folder)
-    if folder.is_file():
+    if os.path.isfile(folder):
         raise InputError(f"{folder} is a file; figures need a folder.")
     records = [record] if isinstance(record, Record) else [read_record(part) for part in find_records(record)]
     written = []

@@ -1,6 +1,6 @@
 """Artifacts: keys, atomic writes, checksums, locks."""
 
-from layerscope.store.artifacts import Entry, Store, home
+from layerscope.store.artifacts import Entry, Store, full_disk, home
 from layerscope.store.files import is_sealed, seal, sync, whole_file, write_bytes, write_json, write_text
 from layerscope.store.folders import atomic_folder, check_free
 from layerscope.store.keys import digest
@@ -8,6 +8,7 @@ from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
 from layerscope.store.reading import (
     Saved,
     TensorFile,
+    first_bad_row,
     inside,
     is_whole,
     open_tensors,
@@ -31,6 +32,8 @@ __all__ = [
     "clear",
     "digest",
     "discard",
+    "first_bad_row",
+    "full_disk",
     "home",
     "inside",
     "is_sealed",

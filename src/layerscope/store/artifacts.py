@@ -225,8 +225,12 @@ class Store:
             lock.release()
 
 
+_NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME"
 _WAYS_OUT = {
-    errno.ENOSPC: "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: "a file would be larger than the disk or a limit (ulimit -f) allows; raise it or set LAYERSCOPE_HOME",
     errno.EACCES: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
     errno.EPERM: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
     errno.EROFS: "it is on a read-only disk; set LAYERSCOPE_HOME to another folder",
@@ -247,6 +251,14 @@ def sentences(root: Path) -> Iterator[None]:
         way_out = _WAYS_OUT.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
         raise StoreError(f"The store {root} cannot be used: {way_out}.") from error
     except Exception as error:
-        if os.strerror(errno.ENOSPC) not in str(error):  # some writers wrap the disk's errors in their own
+        code = full_disk(error)  # some writers wrap the disk's errors in their own
+        if code is None:
             raise
-        raise StoreError(f"The store {root} cannot be used: {_WAYS_OUT[errno.ENOSPC]}.") from error
+        raise StoreError(f"The store {root} cannot be used: {_WAYS_OUT[code]}.") from error
+
+
+def full_disk(error: BaseException) -> int | None:
+    """The error code, where an error says that a disk takes no more, in whatever library's words."""
+    if isinstance(error, OSError) and error.errno in _NO_MORE:
+        return error.errno
+    return next((code for code in _NO_MORE if os.strerror(code) in str(error)), None)

@@ -18,6 +18,7 @@ def read_parquet(
     most_values: int | None = None,
     most_text: int | None = None,
     most_field: int | None = None,
+    option: str = "",
     error: type[LayerscopeError] = DataError,
     way_out: str = "",
 ) -> Any:
@@ -28,6 +29,7 @@ def read_parquet(
         most_values: How many values it may hold.
         most_text: How many bytes of text; half of the memory if not given.
         most_field: How many bytes one text may have.
+        option: What raises that.
         error: What is raised.
         way_out: How the sentence ends.
     """
@@ -47,12 +49,12 @@ def read_parquet(
         if most_values is not None and count > most_values:
             raise error(f"{path} holds {count:,} values; at most {most_values:,} are read{end}")
         table = pyarrow.parquet.ParquetFile(path, read_dictionary=texts).read()  # a text that repeats is kept once
-        _check_texts(path, table, most_text or _half_of_memory(), most_field, error, end)
+        _check_texts(path, table, most_text or _half_of_memory(), most_field, error, f"{option}{end}")
         return table.cast(schema)
     except (OSError, pyarrow.ArrowException, ValueError, MemoryError) as problem:
         if isinstance(problem, LayerscopeError):
             raise
-        raise error(f"{path} is missing or damaged, or no Parquet file ({first_line(problem)}){end}") from problem
+        raise error(f"{path} is missing or damaged, or not a Parquet file ({first_line(problem)}){end}") from problem
 
 
 def _is_text(kind: Any) -> bool:

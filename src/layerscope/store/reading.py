@@ -136,15 +136,11 @@ class TensorFile:
 
     def finite(self, name: str, what: str, first: int = 0) -> None:
         """Raise a sentence unless every entry is a finite number; `what` says whose rows these are."""
-        import torch
-
         rows = (self.shape(name) or (1,))[0]
         for start in range(0, rows, _ROWS):
             part = self.tensor(name, start, start + _ROWS) if self.shape(name) else self.tensor(name)
-            bad = ~torch.isfinite(part.reshape(len(part) if part.ndim else 1, -1)).all(dim=1)
-            if bool(bad.any()):
-                row = first + start + int(bad.nonzero()[0])
-                self._fail(f"{what}, row {row} holds a value that is not a finite number")
+            if (row := first_bad_row(part)) is not None:
+                self._fail(f"{what}, row {first + start + row} holds a value that is not a finite number")
 
     def require(self, shapes: dict[str, tuple[int | None, ...]]) -> None:
         """Raise a sentence unless these tensors are there with these shapes; None is any length."""
@@ -172,6 +168,16 @@ class TensorFile:
                 f"{self.path} is damaged or no safetensors file ({first}){'; ' if self._way_out else ''}"
                 f"{self._way_out}."
             ) from problem
+
+
+def first_bad_row(tensor: Tensor) -> int | None:
+    """The first row of a tensor with an entry that is not a finite number, or None."""
+    import torch
+
+    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+        return None
+    bad = ~torch.isfinite(tensor.reshape(len(tensor) if tensor.ndim else 1, -1)).all(dim=1)
+    return int(bad.nonzero()[0])
 
 
 def open_tensors(path: Path, *, error: type[LayerscopeError] = DataError, way_out: str = "") -> TensorFile:

@@ -25,7 +25,7 @@ def open_adapter(folder: Path, **options: Any) -> Model:
             f"{folder} holds a trained {method.name}, which answers only inside peft; open it with peft's "
             "PeftModel.from_pretrained, or tune with --method lora, adapter or finetune (method=)."
         )
-    if base is None:
+    if base is None or result["head"] is None:
         raise ModelError(f"{folder} was written by an earlier layerscope, which did not note its base; tune again.")
     try:
         opened = load(base["name"], **options)

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from layerscope.data import Task, metrics
+from layerscope.errors import DataError
 from layerscope.models import Model
 from layerscope.models.load import quiet
 from layerscope.progress import progress
+from layerscope.store import Saved, read_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
@@ -138,8 +140,19 @@ class _Metrics:
 
 def _last_checkpoint(folder: Path) -> str | None:
     """The newest whole checkpoint; its state is written last."""
-    whole = [path for path in folder.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
-    return str(max(whole, key=lambda path: int(path.name.split("-")[1]))) if whole else None
+    whole = {}
+    for path in folder.glob("checkpoint-*"):
+        try:
+            whole[read_json(path / "trainer_state.json", _State).global_step] = path
+        except DataError:  # not written to its end
+            continue
+    return str(whole[max(whole)]) if whole else None
+
+
+class _State(Saved):
+    """What is read of the Trainer's own notes."""
+
+    global_step: int
 
 
 class _Bar:

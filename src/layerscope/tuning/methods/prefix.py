@@ -7,6 +7,7 @@ from typing import Any
 
 from layerscope.errors import InputError, ModelError
 from layerscope.models import Model
+from layerscope.models.headers import adapter_weights
 from layerscope.tuning.method import ADAPTER
 from layerscope.tuning.peft import PeftMethod, head_names
 from layerscope.tuning.strategy import Strategy
@@ -42,5 +43,6 @@ class Prefix(PeftMethod):
     def reopen(self, base: Model, folder: Path) -> Model:
         from peft import PeftModel
 
+        adapter_weights(folder / ADAPTER)
         base.network = PeftModel.from_pretrained(base.network, folder / ADAPTER).eval()
         return base
