@@ -147,7 +147,8 @@ class Store:
         return done.path
 
     def entries(self) -> list[Entry]:
-        """Everything in the store, by kind and key."""
+        """Everything in the store, by kind and key; what a killed removal left is cleared first."""
+        clear(self.root)
         entries = []
         for state in ("done", "unfinished", "damaged"):
             for path in sorted((self.root / state).glob("*/*")):

@@ -52,7 +52,8 @@ def train(
     title: str,
 ) -> Outcome:
     """Train on the first rows and score on the second after every epoch; goes on from a checkpoint in the folder."""
-    from transformers import EarlyStoppingCallback, Trainer
+    from transformers import EarlyStoppingCallback, Trainer, TrainerState
+    from transformers.trainer import TRAINER_STATE_NAME
 
     accepted = set(inspect.signature(tuned.network.forward).parameters)
     with quiet():
@@ -70,8 +71,14 @@ def train(
         if hyperparameters.patience is not None:
             trainer.add_callback(EarlyStoppingCallback(hyperparameters.patience))
         started = time.perf_counter()
+        last = _last_checkpoint(folder)
         with _Bar(trainer, title) as bar:
-            trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
+            if last is None or not _is_finished(last):
+                trainer.train(resume_from_checkpoint=last)
+            else:  # a kill came after the last step: the Trainer would take another one
+                trainer.state = TrainerState.load_from_json(f"{last}/{TRAINER_STATE_NAME}")
+                trainer.state.best_model_checkpoint = trainer.state.best_model_checkpoint or last
+                trainer._load_best_model()
     seconds = time.perf_counter() - started
     epochs = evaluations(trainer.state.log_history)
     logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
@@ -106,6 +113,7 @@ def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder
         bf16=h.bf16,
         seed=seed,
         data_seed=seed,
+        restore_callback_states_from_checkpoint=h.patience is not None,  # how long it has been patient already
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=1,
@@ -149,10 +157,19 @@ def _last_checkpoint(folder: Path) -> str | None:
     return str(whole[max(whole)]) if whole else None
 
 
+def _is_finished(checkpoint: str) -> bool:
+    """Whether a training had come to its end when the checkpoint was written: all steps, or out of patience."""
+    state = read_json(Path(checkpoint) / "trainer_state.json", _State)
+    told = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
+    return state.global_step >= state.max_steps > 0 or bool(told.get("should_training_stop"))
+
+
 class _State(Saved):
     """What is read of the Trainer's own notes."""
 
     global_step: int
+    max_steps: int = 0
+    stateful_callbacks: dict[str, Any] = {}
 
 
 class _Bar:
