@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from .harness import HANG, MEMORY, Failure, Peak, Tally, World, Wrong, ended
-from .mutations import mutator
+from .mutations import bomb, mutator, plain_bytes
 from .regressions import packed, unpacked
 from .subjects import Subject, files_of, subjects, use
 
@@ -33,6 +33,7 @@ class Inputs:
     def __init__(self, world: World) -> None:
         self.world = world
         self._subjects = {subject.name: subject for subject in subjects()}
+        bomb()  # once, and not in every child
 
     def run(self, seed: int, wanted: int) -> Tally:
         """So many inputs, all subjects in turn."""
@@ -77,6 +78,7 @@ class Inputs:
         end = ended(act, seconds=HANG * len(cases))
         results = [(said[0], said[1]) for said in end.said if isinstance(said, list)]
         if len(results) < len(cases):  # the child has ended in the middle of one
+            assert isinstance(end.said[-1], dict), f"the campaign itself failed: {end.err}"
             results.append((end.fault or f"the process ended with {end.code}", end.said[-1]))
         return results
 
@@ -86,7 +88,10 @@ class Inputs:
         file = draw.choice(list(files_of(self._subjects[name], folder)))
         content = file.read_bytes()
         for _ in range(draw.choice([1, 1, 2, 3])):
-            content = mutator(file.name)(draw, content)
+            try:
+                content = mutator(file.name)(draw, content)
+            except Exception:  # damaged so far that its format cannot be told
+                content = plain_bytes(draw, content)
         return _put(file, content) | {"file": str(file.relative_to(folder))}
 
     def _try(self, subject: Subject, damage: Callable[[Path], Any]) -> tuple[str, Any]:
@@ -141,6 +146,7 @@ def _put(file: Path, content: bytes) -> dict[str, Any]:
 def _tried(world: World, subject: Subject, damage: Callable[[Path], Any], say: Any = None) -> list[Any]:
     """In a child: one case. What it was is said before, so that it is known if the child does not survive it."""
     folder = world.work / "input" / "given"
+    signal.alarm(4 * HANG)  # for the damage
     shutil.rmtree(folder.parent, ignore_errors=True)
     shutil.copytree(world.seeds / subject.folder, folder)
     about = damage(folder)

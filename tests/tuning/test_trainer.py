@@ -10,7 +10,7 @@ from quick import model, rows
 
 import layerscope as ls
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.trainer import Outcome, _arguments, _last_checkpoint, _is_finished, _Metrics, evaluations
+from layerscope.tuning.trainer import Outcome, _arguments, _is_finished, _last_checkpoint, _Metrics, evaluations
 
 
 def outcome(*scores):

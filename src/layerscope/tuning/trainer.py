@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from layerscope.data import Task, metrics
 from layerscope.errors import DataError
@@ -86,7 +87,7 @@ def train(
 
 
 def evaluations(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Epoch, score and loss of every evaluation, once: a training that goes on from its last step evaluates it again."""
+    """Epoch, score and loss of every evaluation; one step counts once, also where a resumed training looked again."""
     steps = {entry["step"]: entry for entry in reversed(history) if "eval_score" in entry}
     return [
         {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
@@ -169,7 +170,7 @@ class _State(Saved):
 
     global_step: int
     max_steps: int = 0
-    stateful_callbacks: dict[str, Any] = {}
+    stateful_callbacks: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Bar:
