@@ -2,13 +2,14 @@
 
 import errno
 import os
+import signal
 import stat
 import threading
 
 import pytest
 
 from layerscope.errors import InputError
-from layerscope.store import atomic_folder, check_free, folders
+from layerscope.store import atomic_folder, check_free, folders, settled
 from layerscope.store.staging import STAGING
 
 
@@ -61,6 +62,45 @@ def test_everything_is_on_the_disk_before_the_name_is_taken(can_exchange, tmp_pa
     assert {name for kind, name in steps[: kinds.index("exchange")]} == {"card", "deep", "er", "new"}
     assert (target / "card").read_text() == "new"
     assert names(tmp_path) == ["out"]
+
+
+def _killed_at(step, work):
+    """Whether some work in a fork was killed just before or after its `step`-th change of the disk."""
+    child = os.fork()
+    if child == 0:
+        count = iter(range(1, 10_000))
+
+        def lethal(act):
+            def acted(*given, **options):
+                if next(count) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = act(*given, **options)
+                if next(count) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+
+            return acted
+
+        for name in ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir"):
+            setattr(os, name, lethal(getattr(os, name)))
+        folders.exchange = lethal(folders.exchange)
+        work()
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def test_a_kill_at_any_step_leaves_one_of_both_whole(can_exchange, tmp_path):
+    target, step = tmp_path / "out", 0
+    write(target, "old")
+    while _killed_at(step := step + 1, lambda: write(target, "new")):
+        if can_exchange:
+            assert target.exists()
+        texts = {(settled(target) / name).read_text() for name in ("card", "deep/er")}
+        assert texts in ({"old"}, {"new"})
+        write(target, "old")
+        assert names(tmp_path) == ["out"]
+    assert step > 20
+    assert (target / "card").read_text() == "new"
 
 
 def test_a_reader_always_finds_a_folder(tmp_path):

@@ -50,6 +50,7 @@ class Columns:
     def open(self, source: str) -> Task:
         """The task that `--task` and these options name."""
         import layerscope as ls
+        from layerscope.data.tables import MAX_FIELD
 
         choices: Any = self.choices
         if choices is not None and "," in choices:
@@ -64,7 +65,7 @@ class Columns:
             config=self.config,
             words_by=self.words_by,
             skip_bad=self.skip_bad,
-            **({} if self.max_field is None else {"max_field": self.max_field}),
+            max_field=MAX_FIELD if self.max_field is None else self.max_field,
         )
 
 

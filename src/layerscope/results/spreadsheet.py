@@ -17,7 +17,7 @@ def csv_text(frame: pandas.DataFrame) -> str:
     safe = frame.rename(columns=_plain)
     for place, kind in enumerate(safe.dtypes):
         if not pandas.api.types.is_numeric_dtype(kind):
-            safe.isetitem(place, safe.iloc[:, place].map(_plain))
+            safe.isetitem(place, safe.iloc[:, place].map(_plain).array)
     return safe.to_csv(index=False)
 
 

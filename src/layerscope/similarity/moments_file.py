@@ -75,7 +75,7 @@ def read(folder: Path) -> Moments:
             raise DataError(
                 f"The moments in {folder} are damaged (its {kind} sums are not those of its pairs); {_AGAIN}."
             )
-        sums.update({key: file.tensor(f"{kind}.{key[0]}.{key[1]}") for key in sums})  # type: ignore[index]
+        sums.update({key: file.tensor(f"{kind}.{key[0]}.{key[1]}") for key in sums})
     return moments
 
 
