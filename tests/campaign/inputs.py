@@ -23,6 +23,7 @@ from .subjects import Subject, files_of, subjects, use
 
 PART = "inputs"
 _BATCH = 50  # cases of one child
+_TOLD = 1000  # how often to say how far it is
 _TRIES = 200  # to make a failing input smaller
 _SENTENCE = 4000  # characters
 
@@ -52,6 +53,8 @@ class Inputs:
                     seen.add((name, fault))
                 tally.add(name, failure)
             cases = cases[len(results) :]
+            if tally.cases // _TOLD > (tally.cases - len(results)) // _TOLD:
+                print(f"  {tally.cases} of {wanted}: {len(tally.failures)} failures", flush=True)
         return tally
 
     def replay(self, case: dict[str, Any]) -> str:
