@@ -6,17 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from layerscope.drawing.figure import Side
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.painting import draw, draw_panels
 from layerscope.drawing.words import UNDEFINED, caveat
-from layerscope.errors import InputError
+from layerscope.errors import DataError, InputError, first_line
 from layerscope.results import Result, read_table
 from layerscope.similarity.registry import registry
+from layerscope.store import Saved, shaped
 
 if TYPE_CHECKING:
     import pandas
@@ -25,6 +27,20 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 _EXTRAS = ("low", "high", "baseline")
+_Pair = Field(min_length=2, max_length=2)
+
+
+class SimilarityCard(Saved):
+    """What stands in the Parquet file of a similarity beside its table."""
+
+    measure: str
+    options: dict[str, Any]
+    n: int
+    bounds: list[float] = _Pair
+    shape: list[Annotated[int, Field(ge=1)]] = _Pair
+    layers: list[list[int]] = _Pair
+    extras: list[Literal["low", "high", "baseline"]]
+    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -159,7 +175,16 @@ class Similarity(Result):
     def load(path: str | Path) -> Similarity:
         """The similarity in a Parquet file that `save` wrote."""
         frame, card = read_table(path, Similarity.name)
+        try:
+            return Similarity._restored(frame, dict(shaped(card, SimilarityCard)))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise DataError(f"{path} is damaged ({first_line(error)}); make it again.") from error
+
+    @staticmethod
+    def _restored(frame: pandas.DataFrame, card: Mapping[str, Any]) -> Similarity:
         rows, columns = card["shape"]
+        if [len(layers) for layers in card["layers"]] != [rows, columns]:
+            raise ValueError("its layers are not those of its matrix")
         first, top = frame.iloc[::columns], frame.iloc[:columns]
         reasons = {divmod(k, columns): reason for k, reason in enumerate(frame["reason"]) if reason}
         heads = {divmod(k, columns): np.stack(list(cell)) for k, cell in enumerate(frame.get("heads", ()))}
