@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
 
-.PHONY: demo test test-full lint docs notebooks benchmarks calibration clean
+.PHONY: demo test test-full campaign lint docs notebooks benchmarks calibration clean
 
 demo: $(INSTALLED)
 	$(BIN)/layerscope demo
@@ -14,6 +14,11 @@ test: $(INSTALLED) lint docs
 
 test-full: $(INSTALLED)
 	$(BIN)/pytest -n 2 -m slow
+
+# Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. About an hour.
+SEED ?= 0
+campaign: $(INSTALLED)
+	$(BIN)/python -m tests.campaign --seed $(SEED) --fresh 100 --over 100 --inputs 10000 --crowds 70 --hostile 1100
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from numbers import Integral
 
 log = logging.getLogger("layerscope")
+_LONG = 60  # characters of a name in a sentence
 
 
 class LayerscopeError(Exception):
@@ -63,6 +64,13 @@ def first_line(error: BaseException) -> str:
     said = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1]).rstrip(".")[:300]
     kind = type(error).__name__
     return kind if not said else f"{kind}: {said}" if isinstance(error, (KeyError, IndexError)) else said
+
+
+def some(names: Iterable[str], most: int = 20) -> str:
+    """Names with commas between them, of many only the first ones, for a sentence that stays one."""
+    spelled = [name if len(name) <= _LONG else f"{name[:_LONG]}.." for name in map(str, names)]
+    more = f" and {len(spelled) - most} more" if len(spelled) > most else ""
+    return ", ".join(spelled[:most]) + more
 
 
 def check_seed(seed: int) -> int:

@@ -190,6 +190,14 @@ def test_a_field_of_another_type_is_a_sentence(field, own):
             len(ls.Representations.load(own)[0])
 
 
+@pytest.mark.parametrize("part", ["described", "data", "reading"])
+def test_what_is_said_of_the_rows_is_an_object(part, own):
+    card = json.loads((own / "representations.json").read_text())
+    (own / "representations.json").write_text(json.dumps({**card, "info": {part: "x"}}))
+    with pytest.raises(DataError, match=f"{part} is not an object"):
+        ls.Representations.load(own)
+
+
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/tmp/outside.safetensors", "link.safetensors", ""])
 def test_only_files_of_the_folder_are_read(name, own):
     (own / "shard-00000.safetensors").rename(own.parent / "outside.safetensors")

@@ -232,6 +232,18 @@ def test_what_is_no_artifact_at_all_is_set_aside(make, tmp_path):
     assert (store.produce("thing", SPEC, builder()) / "data.txt").read_text() == "payload"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[enforce fail at inline_container.cc:672] . unexpected pos 42115 vs 42068",
+        "PytorchStreamWriter failed writing file data/3: file write failed",
+    ],
+)
+def test_an_archive_that_torch_cannot_end_is_a_full_disk(words):
+    assert full_disk(RuntimeError(words)) == errno.ENOSPC
+    assert full_disk(RuntimeError("PytorchStreamReader failed reading zip archive")) is None
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_every_way_to_be_full_is_one(code, tmp_path):
     from safetensors import SafetensorError

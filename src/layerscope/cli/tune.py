@@ -68,7 +68,9 @@ def tune(
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
     import layerscope as ls
+    from layerscope.store import atomic_folder
     from layerscope.team import Team
+    from layerscope.tuning.job import RESULT
     from layerscope.tuning.tuning import folders_for, plan_tuning
 
     _check(strategy, method, size, seed, seeds, study)
@@ -105,18 +107,16 @@ def tune(
     show(table.to_dict("records"), format, f"{model} on {task}, {trainings.metric} on validation")
     if format is Format.table and len(chosen) > 1:
         print(trainings.findings()[0])
-    for training, folder in zip(trainings.trainings, folders, strict=bool(folders)) if folders else ():
-        training.copy_to(folder)
-    more = [folder.name for folder in folders if folder != out]
-    keep(
-        out,
-        "tune",
-        f"{model} tuned on {task}, {plan.strategy}",
-        {"trainings": trainings},
-        tables="",
-        more=more,
-        **about,
-    )
+    title = f"{model} tuned on {task}, {plan.strategy}"
+    if folders == [out]:
+        with atomic_folder(folders[0], RESULT) as staging:  # both or neither
+            trainings.trainings[0].write(staging)
+            keep(staging, "tune", title, {"trainings": trainings}, tables="", final=out, **about)
+    else:
+        for training, folder in zip(trainings.trainings, folders, strict=False):
+            training.copy_to(folder)
+        more = [folder.name for folder in folders]
+        keep(out, "tune", title, {"trainings": trainings}, tables="", more=more, **about)
     if format is Format.table:
         kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
         print(kept if out is None else f"Saved in {out}.")

@@ -58,10 +58,18 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
         with quiet():
             opened.network.save_pretrained(folder)
             if opened.tokenizer is not None:
+                _forget_calls(opened.tokenizer)
                 opened.tokenizer.save_pretrained(folder)
         describe(opened, folder, measured)
         _compare(opened, folder)
     return target
+
+
+def _forget_calls(tokenizer: Any) -> None:
+    """Drop what the last call set, so that what is saved does not depend on which texts were read before."""
+    if getattr(tokenizer, "is_fast", False):
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
 
 
 def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:

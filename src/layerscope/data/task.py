@@ -27,7 +27,7 @@ from layerscope.data.sources import (
     roots,
 )
 from layerscope.data.tables import MAX_FIELD, Table, check_max_field, endings, readable
-from layerscope.errors import DataError, InputError, choose, log, near, unknown
+from layerscope.errors import DataError, InputError, choose, log, near, some, unknown
 
 
 class Task:
@@ -105,9 +105,9 @@ class Task:
             return None
         have = self.label_names
         if have is None or sorted(self._head_order) != sorted(have):
-            found = "no classes" if have is None else f"the classes {', '.join(have)}"
+            found = "no classes" if have is None else f"the classes {some(have)}"
             raise InputError(
-                f"labels= (--labels) names {', '.join(self._head_order)}, and {self.name} has {found}; name each of "
+                f"labels= (--labels) names {some(self._head_order)}, and {self.name} has {found}; name each of "
                 "its classes once, in the order of the head's outputs."
             )
         return self._head_order

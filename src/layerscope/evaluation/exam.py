@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from layerscope.data import Examples, Task, metrics, task
-from layerscope.errors import DataError, InputError, LayerscopeWarning, ModelError, log
+from layerscope.errors import DataError, InputError, LayerscopeWarning, ModelError, log, some
 from layerscope.evaluation.score import Score
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.forward import Runner
@@ -303,8 +303,8 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
         asked = np.asarray([given.index(label) for label in wanted])
         if matched is not None and not np.array_equal(asked, matched):
             raise InputError(
-                f"labels= (--labels) says that the outputs of {name} are {', '.join(given)}, and its head calls them "
-                f"{', '.join(have)}; leave it out, or set config.id2label where the head is wrong."
+                f"labels= (--labels) says that the outputs of {name} are {some(given)}, and its head calls them "
+                f"{some(have)}; leave it out, or set config.id2label where the head is wrong."
             )
         return asked
     if matched is not None:
@@ -312,8 +312,8 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
     if has_default_names(model):
         return np.arange(len(wanted))
     raise InputError(
-        f"The classes of {task.name} are {', '.join(wanted)}, and the head of {name} calls its outputs "
-        f"{', '.join(have)}. Which is which is not guessed: name the classes in the order of the outputs (labels=, "
+        f"The classes of {task.name} are {some(wanted)}, and the head of {name} calls its outputs "
+        f"{some(have)}. Which is which is not guessed: name the classes in the order of the outputs (labels=, "
         "--labels), or set config.id2label to the task's names."
     )
 

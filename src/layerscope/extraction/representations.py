@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -283,6 +283,14 @@ def write_card(folder: Path, shards: Sequence[str], card: Mapping[str, Any]) -> 
     write_json(folder / CARD, {"format": FORMAT, "shards": list(shards), **card})
 
 
+def _objects(info: dict[str, Any]) -> dict[str, Any]:
+    """What is said of the model, the data and the reading, as the objects that they are."""
+    wrong = [name for name in ("described", "data", "reading") if not isinstance(info.get(name, {}), dict)]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is not an object")
+    return info
+
+
 class RepresentationsCard(Saved):
     """`representations.json`."""
 
@@ -294,7 +302,7 @@ class RepresentationsCard(Saved):
     split: str | None
     fingerprint: str
     units: str | None
-    info: dict[str, Any]
+    info: Annotated[dict[str, Any], AfterValidator(_objects)]
 
 
 def read_folder(folder: Path, *, finite: bool = False) -> Representations:

@@ -147,7 +147,8 @@ class Store:
         return done.path
 
     def entries(self) -> list[Entry]:
-        """Everything in the store, by kind and key."""
+        """Everything in the store, by kind and key; what a killed removal left is cleared first."""
+        clear(self.root)
         entries = []
         for state in ("done", "unfinished", "damaged"):
             for path in sorted((self.root / state).glob("*/*")):
@@ -227,6 +228,7 @@ class Store:
 
 _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL = "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME"
+_HALF_WRITTEN = ("PytorchStreamWriter failed writing", "unexpected pos ")  # what torch says of an archive
 _WAYS_OUT = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -261,4 +263,6 @@ def full_disk(error: BaseException) -> int | None:
     """The error code, where an error says that a disk takes no more, in whatever library's words."""
     if isinstance(error, OSError) and error.errno in _NO_MORE:
         return error.errno
+    if any(words in str(error) for words in _HALF_WRITTEN):
+        return errno.ENOSPC
     return next((code for code in _NO_MORE if os.strerror(code) in str(error)), None)

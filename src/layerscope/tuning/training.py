@@ -147,11 +147,15 @@ class Training(Result):
         """
         target = Path(folder)
         with atomic_folder(target, RESULT) as staging:
-            for name in (CHECKPOINT, ADAPTER):
-                if (self.path / name).is_dir():
-                    shutil.copytree(self.path / name, staging / name)
-            shutil.copy(self.path / RESULT, staging / RESULT)
+            self.write(staging)
         return target
+
+    def write(self, folder: Path) -> None:
+        """The files of `copy_to`, into a folder that is there."""
+        for name in (CHECKPOINT, ADAPTER):
+            if (self.path / name).is_dir():
+                shutil.copytree(self.path / name, folder / name)
+        shutil.copy(self.path / RESULT, folder / RESULT)
 
     def __repr__(self) -> str:
         job = self.job
