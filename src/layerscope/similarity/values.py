@@ -166,8 +166,9 @@ def from_grams(cell: Cells, arrival: Arrival, plan: Plan) -> None:
     dual, centre = cell.measure.dual, cell.measure.gram
     assert dual is not None
     grams = gram_matrices(arrival, plan.exact(cell.measure))
-    for gram in grams if centre is not None else ():
-        gram.copy_(centre(gram))
+    if centre is not None:
+        for gram in grams:
+            gram.copy_(centre(gram))
     flat = grams.flatten(1)
     products = flat @ flat.T
     cell.fill(arrival.pairs, partial(dual, products))
