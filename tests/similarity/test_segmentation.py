@@ -133,6 +133,17 @@ def test_without_groups_of_texts_there_is_no_interval_and_it_says_so():
     assert set(found.frame["reason"]) == {f"no interval: {found.reasons['interval']}"}
 
 
+def test_a_group_that_leaves_a_pair_undefined_leaves_no_interval():
+    sim = ls.compare(rows_in_blocks(), ci=0.95)
+    sim.left_out[3, 1, 2] = np.nan
+    found = ls.blocks(sim)
+    assert np.isnan([found.low, found.high]).all()
+    assert found.reasons == {"interval": "without one of the groups of texts some similarities are undefined"}
+    sim.values[1, 2] = np.nan  # undefined with all texts, too: left out of the strength
+    sim.left_out[:, 1, 2] = np.nan
+    assert ls.blocks(sim).low < ls.blocks(sim).strength < ls.blocks(sim).high
+
+
 def test_the_interval_is_of_the_same_split_when_read_again(tmp_path):
     sim = ls.compare(rows_in_blocks(), ci=0.9)
     again = ls.Similarity.load(sim.save(tmp_path / "sim.parquet"))

@@ -84,8 +84,8 @@ def compare(
     matrices = ls.compare(first, second, measure=named, task=data, split=split, limit=limit, **reading, **extras)
     if not Team.current().is_main:
         return
-    level = {} if ci is None else {"ci": ci}
-    cuts = {name: ls.blocks(similarity, **level) for name, similarity in matrices.items()} if blocks else {}
+    level = 0.95 if ci is None else ci
+    cuts = {name: ls.blocks(similarity, ci=level) for name, similarity in matrices.items()} if blocks else {}
     if format is Format.json:
         show([row for similarity in matrices.values() for row in similarity.frame.to_dict("records")], format)
     else:

@@ -215,6 +215,8 @@ def _interval(similarity: Similarity, kept: Sequence[int], cuts: Sequence[int], 
         return math.nan, math.nan, "the similarity was measured without groups of texts; compare with ci=0.95"
     matrices = _symmetric(similarity.left_out)[:, kept][:, :, kept]
     whole = _symmetric(similarity.values)[np.ix_(kept, kept)]
+    if (np.isnan(matrices) & ~np.isnan(whole)).any():
+        return math.nan, math.nan, "without one of the groups of texts some similarities are undefined"
     strengths = strength_of(np.concatenate([whole[None], matrices]), cuts)
     groups = len(matrices)
     spread = math.sqrt((groups - 1) ** 2 / groups) * float(strengths[1:].std())  # of a delete-a-group jackknife
