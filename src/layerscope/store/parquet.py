@@ -8,7 +8,7 @@ from typing import Any
 
 from layerscope.errors import DataError, LayerscopeError, first_line
 
-MOST_VALUES = 5_000_000  # of a table that a record holds
+MOST_VALUES = 20_000_000  # of a table that a record holds
 MOST_TEXT = 256 << 20  # bytes, the same
 
 
