@@ -14,9 +14,9 @@ from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
 from layerscope.models.anatomy import evaluating
+from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, RECORD, learned
-from layerscope.models.load import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
 from layerscope.models.sources import TUNED

@@ -12,7 +12,7 @@ from layerscope.data import Examples
 from layerscope.errors import DataError, InputError
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
-from layerscope.models.load import quiet
+from layerscope.models.checkpoints import quiet
 
 
 @dataclass

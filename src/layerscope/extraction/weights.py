@@ -14,7 +14,7 @@ from layerscope.extraction.forward import Runner
 from layerscope.models import Model
 from layerscope.models.anatomy import evaluating
 from layerscope.models.asking import is_causal
-from layerscope.models.load import quiet
+from layerscope.models.checkpoints import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import of_base, probe_inputs
 

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from layerscope.errors import InputError, ModelError, check_seed, log
+from layerscope.errors import InputError, ModelError, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
+from layerscope.models.checkpoints import HEADS, open_network, open_tokenizer, quiet
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy
-from layerscope.models.sources import Source, adapter_folder, fetch, parse
+from layerscope.models.sources import adapter_folder, fetch, parse
 
-_HEADS = {
-    "ForSequenceClassification": "AutoModelForSequenceClassification",
-    "ForMultipleChoice": "AutoModelForMultipleChoice",
-}
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
+__all__ = ["Model", "carry", "default_device", "load", "quiet"]
+
 _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
 
 
@@ -97,7 +90,7 @@ class Model:
 
     @property
     def has_head(self) -> bool:
-        return any(type(self.network).__name__.endswith(suffix) for suffix in _HEADS)
+        return any(type(self.network).__name__.endswith(suffix) for suffix in HEADS)
 
     def require_tokenizer(self) -> Any:
         """The tokenizer, or the error that says that there is none."""
@@ -149,7 +142,7 @@ def load(
         (True, False)
     """
     if isinstance(tokenizer, (str, Path)):
-        tokenizer = _open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
+        tokenizer = open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
     if not isinstance(source, (str, Path)):
         model = source if isinstance(source, Model) else _wrap_network(source, tokenizer)
         _check_as_it_is(model, dtype, device)
@@ -161,9 +154,9 @@ def load(
         adapted.name = str(source)
         return adapted
     folder = fetch(asked)
-    network = _open(asked, folder, _dtype(dtype), seed)
+    network = open_network(asked, folder, _dtype(dtype), seed)
     if tokenizer is None:
-        tokenizer = _open_tokenizer(folder, asked.name)
+        tokenizer = open_tokenizer(folder, asked.name)
     network.eval().to(_device(device))
     if not asked.random:
         remember(network, folder)
@@ -211,7 +204,7 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
     name = network.name_or_path or type(network).__name__
     if tokenizer is None and network.name_or_path:
         try:
-            tokenizer = _open_tokenizer(fetch(replace(parse(network.name_or_path), random=True)), name)
+            tokenizer = open_tokenizer(fetch(replace(parse(network.name_or_path), random=True)), name)
         except ModelError as error:
             log.info("No tokenizer was found for %s: %s", name, error)
     return _examined(network, tokenizer, name)
@@ -253,159 +246,8 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     )
 
 
-def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
-    import transformers
-
-    with quiet():
-        _check_json(folder / "config.json", source.name)
-        try:
-            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except (ValueError, KeyError, OSError) as error:
-            raise ModelError(
-                f"{source.name} cannot be opened: its config.json names no architecture that transformers "
-                f"{transformers.__version__} has, and code from a checkpoint is never run."
-            ) from error
-        config.return_dict = True  # outputs are read by name; what they are does not change
-        anatomies.known(config)  # refuse by name before any weight is read
-        opener = getattr(transformers, _opener(config))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
-            try:
-                if source.random:
-                    network = opener.from_config(config, trust_remote_code=False).to(dtype)
-                    network.name_or_path = f"random:{source.name}"
-                    return network
-                network, info = opener.from_pretrained(
-                    folder,
-                    config=config,
-                    dtype=dtype,
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    output_loading_info=True,
-                )
-            except (SafetensorError, FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
-                raise ModelError(
-                    f"The weights of {source.name} cannot be read ({str(error).splitlines()[0]}): the file is damaged "
-                    "or was not copied or downloaded to its end; fetch it again."
-                ) from error
-            except ValueError as error:
-                raise ModelError(
-                    f"{source.name} is a {config.model_type} that transformers cannot open as {opener.__name__}: "
-                    f"{str(error).splitlines()[0].rstrip('.')}."
-                ) from error
-            except RuntimeError as error:
-                if "ignore_mismatched_sizes" not in str(error):
-                    raise
-                raise ModelError(
-                    f"The weights of {source.name} do not have the shapes that its config.json says; "
-                    "the checkpoint is broken and is not opened."
-                ) from error
-    _check_tensors(network, info, source.name)
-    return network
-
-
-def _check_json(path: Path, name: str) -> None:
-    """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"The {path.name} of {name} is not JSON ({error}); fetch the checkpoint again.") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"The {path.name} of {name} is not a JSON object; fetch the checkpoint again.")
-
-
-def _opener(config: Any) -> str:
-    """The Auto class for a checkpoint: with its head if it is a classifier, else the bare encoder."""
-    for architecture in getattr(config, "architectures", None) or ():
-        for suffix, auto in _HEADS.items():
-            if architecture.endswith(suffix):
-                return auto
-    return "AutoModel"
-
-
-def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
-    """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
-    known = anatomies.known(network.config)
-    unused = known.base_head if known else ("pooler",)
-    pattern = anatomies.stale(network.config)
-    stale = re.compile(pattern) if pattern else None
-    with_head = network.base_model is not network
-    missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in unused]
-    unexpected = [
-        k for k in info["unexpected_keys"] if _in_body(network, k, unused) and not (stale and stale.search(k))
-    ]
-    problems = [
-        f"{len(keys)} tensors {what} (such as {min(keys)})"
-        for keys, what in (
-            (missing, "are missing"),
-            (unexpected, "are not in the model that the config describes"),
-        )
-        if keys
-    ]
-    if problems:
-        raise ModelError(
-            f"The weights of {name} do not match its config.json: {' and '.join(problems)}. "
-            "The checkpoint is broken and is not opened, since missing weights would be random numbers."
-        )
-
-
-def _in_body(network: Any, key: str, unused: tuple[str, ...]) -> bool:
-    """Whether a checkpoint's tensor belongs to embeddings or blocks rather than to some head."""
-    base, prefix = network.base_model, f"{network.base_model_prefix}."
-    inside = key.removeprefix(prefix)
-    child = inside.split(".")[0]
-    if key.startswith(prefix):
-        return child not in unused
-    return base is network and child not in unused and child in dict(base.named_children())
-
-
-def _open_tokenizer(folder: Path, name: str) -> Any:
-    """The folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
-    from transformers import AutoTokenizer
-
-    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES) and not _needs_no_files(folder, name):
-        return None
-    with quiet():
-        try:
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except Exception as error:  # tokenizer files fail in as many ways as there are formats
-            raise ModelError(
-                f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0].rstrip('.')}; its files are "
-                "damaged or not for this transformers; save it again with save_pretrained."
-            ) from error
-
-
-def _needs_no_files(folder: Path, name: str) -> bool:
-    """Whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
-    import transformers
-
-    path = folder / "tokenizer_config.json"
-    if not path.is_file():
-        return False
-    _check_json(path, name)
-    kind = getattr(transformers, str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")), None)
-    return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
-
-
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:
     float_type = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(float_type, torch.dtype) or not float_type.is_floating_point:
         raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
     return float_type
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without transformers' reports and bars: what they tell is checked here and said in a sentence."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

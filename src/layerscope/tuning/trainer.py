@@ -13,7 +13,7 @@ import numpy as np
 
 from layerscope.data import Task, metrics
 from layerscope.models import Model
-from layerscope.models.load import quiet
+from layerscope.models.checkpoints import quiet
 from layerscope.progress import progress
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
