@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import InputError, ModelError, UnknownNameError, unknown
+from layerscope.models.embedding import network_folder
 
 _WANTED = [
     "config.json",
@@ -21,6 +22,16 @@ _WANTED = [
     "special_tokens_map.json",
     "added_tokens.json",
     "*.model",
+    "generation_config.json",
+    "chat_template*",
+    # of sentence-transformers
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_*_config.json",
+    "*/config.json",
+    "*/model.safetensors",
+    "0_Transformer/*.json",
+    "0_Transformer/*.txt",
 ]
 _CONVERT = (
     "convert it once, where you trust the file: load it with transformers' from_pretrained and "
@@ -81,7 +92,8 @@ def fetch(source: Source) -> Path:
             folder = folder / TUNED
     else:
         folder = _from_hub(source)
-    if not (folder / "config.json").is_file():
+    inner = network_folder(folder)
+    if not (inner / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
         inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
         way_out = "give a folder that save_pretrained wrote"
@@ -91,7 +103,7 @@ def fetch(source: Source) -> Path:
             way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
         raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
     if not source.random:
-        _check_weights(folder, source.name)
+        _check_weights(inner, source.name)
     return folder
 
 
