@@ -2,59 +2,17 @@
 
 import json
 
+import embedding_folder
 import numpy as np
 import pytest
 import torch
 import zoo
-from safetensors.torch import save_file
 
 import layerscope as ls
 from layerscope.errors import ModelError
 from layerscope.models.embedding import MODES, Embedding, network_folder, read_embedding
 
 TEXTS = ["The file", "a list of value s and more of it", "return this string", "not"]
-
-
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-
-
-def folder_of(path, *, modes=("mean",), dense=True, normalize=True, inside="", prompt="", include_prompt=True):
-    """A folder as sentence-transformers saves one, around a small random BERT."""
-    zoo.save(path / inside, "bert", "encoder")
-    kinds = ["Transformer", "Pooling", *["Dense"] * dense, *["Normalize"] * normalize]
-    places = [inside, *(f"{k}_{kind}" for k, kind in enumerate(kinds) if k)]
-    listed = [
-        {"idx": k, "name": str(k), "path": place, "type": f"sentence_transformers.models.{kind}"}
-        for k, (place, kind) in enumerate(zip(places, kinds, strict=True))
-    ]
-    write(path / "modules.json", listed)
-    flags = {
-        **{f"pooling_mode_{old}": mode in modes for old, mode in (("cls_token", "cls"), ("max_tokens", "max"))},
-        **{f"pooling_mode_{mode}_tokens": mode in modes for mode in ("mean", "weightedmean")},
-        "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens" in modes,
-        "pooling_mode_lasttoken": "lasttoken" in modes,
-    }
-    pooling = {"word_embedding_dimension": 32, **flags, "include_prompt": include_prompt}
-    write(path / "1_Pooling" / "config.json", pooling)
-    if dense:
-        width = 32 * len(modes)
-        activation = "torch.nn.modules.activation.Tanh"
-        settings = {"in_features": width, "out_features": 16, "bias": True, "activation_function": activation}
-        write(path / "2_Dense" / "config.json", settings)
-        generator = torch.Generator().manual_seed(0)
-        weights = {
-            "linear.weight": torch.randn(16, width, generator=generator),
-            "linear.bias": torch.randn(16, generator=generator),
-        }
-        save_file(weights, path / "2_Dense" / "model.safetensors")
-    if normalize:
-        (path / f"{2 + dense}_Normalize").mkdir()
-    write(path / inside / "sentence_bert_config.json", {"max_seq_length": 9, "do_lower_case": False})
-    about = {"prompts": {"query": prompt}, "default_prompt_name": "query" if prompt else None}
-    write(path / "config_sentence_transformers.json", about)
-    return path
 
 
 @torch.inference_mode()
@@ -91,7 +49,7 @@ def test_pooling_by_hand():
 
 
 def test_what_a_folder_says(tmp_path):
-    path = folder_of(tmp_path / "m", modes=("cls", "max"), prompt="query: ", include_prompt=False)
+    path = embedding_folder.make(tmp_path / "m", modes=("cls", "max"), prompt="query: ", include_prompt=False)
     found = ls.load(path).embedding
     assert (found.modes, found.max_length, found.prompt, found.include_prompt) == (("cls", "max"), 9, "query: ", False)
     assert len(found.steps) == 2
@@ -101,7 +59,7 @@ def test_what_a_folder_says(tmp_path):
 
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])
 def test_a_cut_keeps_the_modules(inside, tmp_path):
-    whole = ls.load(folder_of(tmp_path / "whole", inside=inside))
+    whole = ls.load(embedding_folder.make(tmp_path / "whole", inside=inside))
     folder = ls.save(ls.truncate(whole, 2), tmp_path / "small")
     again = ls.load(folder)
     assert again.depth == 2
@@ -113,11 +71,11 @@ def test_a_cut_keeps_the_modules(inside, tmp_path):
 
 
 def test_modules_that_cannot_be_run_are_kept_and_named(tmp_path):
-    path = folder_of(tmp_path / "m", dense=False, normalize=False)
+    path = embedding_folder.make(tmp_path / "m", dense=False, normalize=False)
     listed = json.loads((path / "modules.json").read_text())
     listed.append({"idx": 2, "name": "2", "path": "2_LSTM", "type": "sentence_transformers.models.LSTM"})
-    write(path / "modules.json", listed)
-    write(path / "2_LSTM" / "config.json", {"hidden_dim": 4})
+    embedding_folder.write(path / "modules.json", listed)
+    embedding_folder.write(path / "2_LSTM" / "config.json", {"hidden_dim": 4})
     model = ls.load(path)
     with pytest.raises(ModelError, match="go through a LSTM"):
         embedded(model, TEXTS)
@@ -125,9 +83,9 @@ def test_modules_that_cannot_be_run_are_kept_and_named(tmp_path):
 
 
 def test_broken_modules_are_refused_in_a_sentence(tmp_path):
-    path = folder_of(tmp_path / "m")
+    path = embedding_folder.make(tmp_path / "m")
     for content in ({}, [], [{"path": "../elsewhere"}]):
-        write(path / "modules.json", content)
+        embedding_folder.write(path / "modules.json", content)
         with pytest.raises(ModelError, match=r"modules\.json of .* cannot be read"):
             ls.load(path)
     (path / "modules.json").write_text("[")
@@ -149,7 +107,7 @@ def test_broken_modules_are_refused_in_a_sentence(tmp_path):
 )
 def test_sentence_transformers_gives_the_same_embeddings(options, tmp_path):
     library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    whole = ls.load(folder_of(tmp_path / "whole", **options))
+    whole = ls.load(embedding_folder.make(tmp_path / "whole", **options))
     folder = ls.save(ls.skip(whole, 2, 3), tmp_path / "small")
     again = ls.load(folder)
     theirs = library.SentenceTransformer(str(folder), device="cpu")
