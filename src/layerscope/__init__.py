@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from layerscope.alignment.injection_study import injection_study
     from layerscope.alignment.studies import alignment_study
     from layerscope.alignment.synthetic import synthetic_study
-    from layerscope.cutting.advice import Advice, advise
+    from layerscope.cutting.advice import advise
+    from layerscope.cutting.advice_results import Advice
     from layerscope.cutting.curves import SkipMap, Truncation, skip_map, truncation_curve
     from layerscope.cutting.cutting import cut, skip, truncate
     from layerscope.cutting.plan import LayerPlan
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
-    "Advice": "cutting.advice",
+    "Advice": "cutting.advice_results",
     "Aligner": "alignment.aligner",
     "Attentions": "extraction.attention",
     "Blocks": "similarity.segmentation",

@@ -270,14 +270,14 @@ def _measured(model: ls.Model, folder: Path, stage: Stage) -> dict[str, Any]:
         "blocks": model.depth,
         "parameters": costs.parameters(everything),
         "megabytes": sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6,
-        "latency_1": costs.latency(everything, 1),
-        "latency_32": costs.latency(everything, 32),
+        "latency_1_ms": 1000 * costs.latency(everything, 1),
+        "latency_32_ms": 1000 * costs.latency(everything, 32),
         "score": float(ls.evaluate(model, stage.task, **stage.scored)),
     }
 
 
 def _milliseconds(sizes: Mapping[str, Any]) -> str:
-    return f"{sizes['latency_1'] * 1000:.1f} ms for a text of 128 tokens and {sizes['latency_32'] * 1000:.0f} ms for 32"
+    return f"{sizes['latency_1_ms']:.1f} ms for a text of 128 tokens and {sizes['latency_32_ms']:.0f} ms for 32"
 
 
 @dataclass(frozen=True)
