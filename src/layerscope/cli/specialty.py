@@ -39,6 +39,7 @@ def specialty(
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides the subsamples."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -51,8 +52,8 @@ def specialty(
     wanted_sizes = None if scarcity is None else integers(scarcity)
     wanted_pools = ["mean"] if pools is None else [choose("pool", name, POOLS) for name in names(pools, "pool")]
     data = columns.open(task)
-    opened = ls.load(model, device=device)
-    beside = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
+    opened = ls.load(model, device=device, dtype=dtype)
+    beside = {model: opened} | ({tuned: ls.load(tuned, device=device, dtype=dtype)} if tuned else {})
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
     choice = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
     command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", choice.strategy]

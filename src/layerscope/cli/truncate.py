@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.cutting import cut_and_save
+from layerscope.cli.cutting import checked_task, cut_and_save
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
 from layerscope.cli.record import OUT, keep
@@ -19,14 +19,15 @@ PLACE = 40  # in the help text
 def register(app: typer.Typer) -> None:
     app.command(
         epilog="Example:  `layerscope truncate path/to/classifier --task sst2 --curve -o out`  \n"
-        "`layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller`"
+        "`layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller`  \n"
+        "`layerscope truncate path/to/language-model --task wikitext --curve`"
     )(truncate)
 
 
 @with_columns
 def truncate(
     model: str = Given.model,
-    task: str = Data.task,
+    task: str | None = Data.task_or_none,
     keep_: int | None = typer.Option(
         None, "--keep", help="Keep the first so many blocks; the head reads the last of them."
     ),
@@ -38,18 +39,22 @@ def truncate(
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """Cut the top blocks off a tuned model and evaluate what is left: one depth, or the curve of all."""
+    """Cut the top blocks off a model and evaluate what is left: one depth, or the curve of all.
+
+    The curve of a language model is its logit lens. With --keep and --save, no task is needed.
+    """
     import layerscope as ls
 
     if (keep_ is None) != curve:
         raise InputError("Give either --keep K, to cut there, or --curve, to see what every cut costs.")
     if save is not None and curve:
         raise InputError("--save needs --keep K: which of the curve's models is to be saved?")
-    data = columns.open(task)
-    opened = ls.load(model, device=device)
+    data = checked_task(task, columns, save)
+    opened = ls.load(model, device=device, dtype=dtype)
     options: dict[str, Any] = {
         "split": split,
         "limit": limit,
@@ -59,6 +64,7 @@ def truncate(
     if keep_ is not None:
         cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep_), data, options, save, out, format)
         return
+    assert data is not None
     truncation = ls.truncation_curve(opened, data, **options)
     show_scores(truncation.frame, format, f"The head of {model} on every layer, nothing trained")
     keep(out, "truncate", f"{model} on {task}: the head on every layer", {"truncation": truncation})

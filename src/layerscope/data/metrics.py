@@ -82,6 +82,11 @@ def upward(metric: str, score: float) -> float:
     return score if higher_is_better(metric) else -score
 
 
+def of_numbers(metric: str) -> bool:
+    """Whether it compares numbers rather than classes."""
+    return metric in _OF_NUMBERS
+
+
 def fitting(regression: bool) -> tuple[str, ...]:
     """The metrics for numbers, or those for classes."""
     return ("pearson_spearman",) if regression else tuple(_OF_COUNTS)
