@@ -127,14 +127,17 @@ def _entry(score: Score) -> dict[str, Any]:
 
 def _compare(model: Model, folder: Path) -> None:
     """Reopen the folder and compare; an error if anything is not as it was."""
-    again = load(str(folder), dtype=model.network.dtype, device=str(model.device))
+    spread = len(set((getattr(model.network, "hf_device_map", None) or {}).values())) > 1
+    again = load(str(folder), dtype=model.network.dtype, device="auto" if spread else str(model.device))
     if type(again.network) is not type(model.network):
         raise ModelError(
             f"The checkpoint of {model.name} reopens as {type(again.network).__name__} where it was a "
             f"{type(model.network).__name__}; it was not saved."
         )
     before, after = model.network.state_dict(), again.network.state_dict()
-    wrong = sorted(before.keys() ^ after.keys()) or [k for k in before if not torch.equal(before[k], after[k])]
+    wrong = sorted(before.keys() ^ after.keys()) or [
+        k for k in before if not torch.equal(before[k], after[k].to(before[k].device))
+    ]
     if wrong:
         raise ModelError(
             f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "

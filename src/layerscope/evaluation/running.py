@@ -119,7 +119,7 @@ def pieces(model: Model, examples: Examples, asking: Asking, longest: int, bos: 
             "tokens out."
         )
     texts = list(examples.texts) if asking.by_text else [BETWEEN.join(examples.texts)]
-    found = []
+    found: list[Piece] = []
     for number, text in enumerate(texts):
         ids, ends = _tokens(model, text)
         for piece in _windows(ids, ends, room, stride, bos):

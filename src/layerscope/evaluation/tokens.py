@@ -104,14 +104,15 @@ class TokenSitting(Sitting):
         longest, device = max(map(len, items)), self.model.device
         counts = [len(item.take) for item in items]
         at = torch.from_numpy(np.concatenate([i * longest + item.take for i, item in enumerate(items)])).to(device)
-        wanted = torch.from_numpy(np.concatenate([item.targets for item in items])).to(device)  # type: ignore[arg-type]
+        wanted = torch.from_numpy(np.concatenate([item.targets for item in items])).to(device)
         owner = torch.from_numpy(np.repeat(np.arange(len(items)), counts)).to(device)
 
         def read(output: Any) -> Tensor:
-            states = output.last_hidden_state.flatten(0, 1)[at]
+            states = output.last_hidden_state.flatten(0, 1)
             sums = torch.zeros(len(items), 3, device=device)
-            for part, logits in self._head.portions(output, states):
-                sums.index_add_(0, owner[part], _counted(logits, wanted[part]))
+            for part, logits in self._head.portions(output, states[at.to(states.device)]):
+                counted = _counted(logits, wanted[part].to(logits.device))  # a spread network ends on another device
+                sums.index_add_(0, owner[part], counted.to(device))
             return sums
 
         return read

@@ -28,10 +28,9 @@ _WANTED = [
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_*_config.json",
-    "*/config.json",
-    "*/model.safetensors",
-    "0_Transformer/*.json",
-    "0_Transformer/*.txt",
+    "[0-9]_*/*.json",
+    "[0-9]_*/*.txt",
+    "[0-9]_*/model.safetensors",
 ]
 _CONVERT = (
     "convert it once, where you trust the file: load it with transformers' from_pretrained and "
