@@ -2,6 +2,7 @@
 
 import json
 
+import zoo
 from command import run_here
 
 import layerscope as ls
@@ -58,3 +59,29 @@ def test_options_of_trained_heads_are_refused_elsewhere(classifier, words):
         done = run_here(*given, *more)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_saving_alone_needs_no_task(tmp_path):
+    folder = zoo.save(tmp_path / "whole", "llama", "next")
+    done = run_here("truncate", folder, "--keep", 2, "--save", tmp_path / "small", "--dtype", "bfloat16")
+    assert done.returncode == 0, done.stderr
+    assert "reopened and compared" in done.stdout
+    assert type(ls.load(tmp_path / "small").network).__name__ == "LlamaForCausalLM"
+    done = run_here("truncate", folder, "--keep", 2)
+    assert done.returncode == 2
+    assert "Name a task" in done.stderr
+    done = run_here("truncate", folder, "--keep", 2, "--save", tmp_path / "other", "-o", tmp_path / "out")
+    assert "--out keeps what was measured" in done.stderr
+
+
+def test_the_logit_lens_of_a_language_model(tmp_path):
+    folder = zoo.save(tmp_path / "whole", "gpt2", "next")
+    (tmp_path / "texts.txt").write_text("the file is a list\nof value s and more\n" * 10)
+    given = ["--task", tmp_path / "texts.txt", "--kind", "text", "--max-length", 16, "--by-text"]
+    done = run_here("truncate", folder, *given, "--curve", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["metric"] for row in rows] == ["perplexity"] * 5
+    (score,) = json.loads(run_here("evaluate", folder, *given, "--format", "json").stdout)
+    assert score["score"] == rows[-1]["score"]
+    assert {"nll", "bits_per_byte", "tokens"} <= set(score)

@@ -183,3 +183,32 @@ def test_what_is_advised_can_be_cut(monkeypatch):
     assert table.loc["1-3", "savable"]
     assert not table.loc["1, 3-4", "savable"]
     assert found.model.config.n_layer == 3
+
+
+def test_a_language_model_loses_blocks_by_a_share_of_its_perplexity(tmp_path):
+    import language
+
+    opened, data = language.model(), ls.task(language.frame(60, least=6), kind="text")
+    found = ls.advise(opened, data, tolerance="30%", confidence=0, evaluations=0, max_length=16)
+    whole = found.frame.iloc[0]
+    assert (whole["metric"], found.row["metric"]) == ("perplexity", "perplexity")
+    assert found.row["chosen_on"] <= 1.3 * whole["chosen_on"]
+    smaller = found.frame[found.frame["macs"] < found.row["macs"]]
+    assert not (smaller["savable"] & (smaller["chosen_on"] <= 1.3 * whole["chosen_on"])).any()
+    assert (found.frame["low"] <= found.frame["score"]).all()
+    assert "down is better" in found.figures()[0].reading
+    assert "perplexity" in str(found)
+    folder = ls.save(found.model, tmp_path / "small", scores=found.score)
+    assert type(ls.load(folder).network) is type(opened.network)
+    sure = ls.advise(opened, data, tolerance=0.3, confidence=0.9, evaluations=0, max_length=16, max_span=1)
+    tested = sure.frame[sure.frame["change"].notna()]
+    assert len(tested)
+    assert (tested["change_low"] <= tested["change"]).all()
+
+
+def test_the_best_front_of_a_loss_is_its_lowest():
+    import language
+
+    opened, data = language.model(), ls.task(language.frame(60, least=6), kind="text")
+    frame = ls.advise(opened, data, tolerance="5%", confidence=0, evaluations=0, max_length=16, max_span=1).frame
+    assert frame["front"][frame["chosen_on"].idxmin()]

@@ -18,7 +18,7 @@ def test_greedy_search_finds_what_spans_cannot(monkeypatch):
         return np.asarray([[1.0 - 0.1 * len(set(plan.removed(5)) - {2, 4})] for plan in plans])
 
     monkeypatch.setattr(sys.modules["layerscope.cutting.greedy"], "sweep", answers)
-    exam = SimpleNamespace(model=SimpleNamespace(depth=5), value=lambda part, rows: float(part[0]))
+    exam = SimpleNamespace(model=SimpleNamespace(depth=5), metric="accuracy", value=lambda part, rows: float(part[0]))
     whole = ls.LayerPlan(range(1, 6))
     path = [plan for plan, _ in Greedy(exam, None, 60).run({whole: np.ones(1)})]
     assert path[1] == ls.LayerPlan([1, 3, 5])

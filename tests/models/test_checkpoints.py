@@ -22,14 +22,34 @@ def reconfigure(folder, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_a_base_checkpoint_opens_as_a_bare_encoder(tmp_path):
-    from transformers import BertForMaskedLM
-
-    BertForMaskedLM(zoo.config("bert")).save_pretrained(tmp_path)
+@pytest.mark.parametrize("kind", ["encoder", "masked", "next", "tags", "spans", "pretraining"])
+def test_a_checkpoint_opens_as_the_class_that_its_config_names(kind, tmp_path):
+    changes = {"is_decoder": True} if kind == "next" else {}
+    network = zoo.network("bert", kind, **changes)
+    network.save_pretrained(tmp_path)
     zoo.tokenizer().save_pretrained(tmp_path)
+    model, twin = load(tmp_path), load(f"random:{tmp_path}")
+    assert type(model.network) is type(network)
+    assert type(twin.network) is type(network)
+    weights = model.network.state_dict()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
+
+
+def test_a_class_that_transformers_has_not_opens_as_the_bare_network(tmp_path):
+    zoo.save(tmp_path, "bert", "masked")
+    reconfigure(tmp_path, architectures=["BertForEverything"])
     model = load(tmp_path)
-    assert type(model.network).__name__ == "BertModel"
-    assert not model.has_head
+    assert (type(model.network).__name__, model.head) == ("BertModel", "none")
+    reconfigure(tmp_path, architectures=["RobertaForMaskedLM"])  # of another family than the config
+    assert load(tmp_path).head == "none"
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes"])
+def test_quantised_checkpoints_are_refused_with_the_way_out(method, tmp_path):
+    zoo.save(tmp_path, "llama", "next")
+    reconfigure(tmp_path, quantization_config={"quant_method": method, "bits": 4})
+    with pytest.raises(ModelError, match=rf"is quantised \({method}\).*the checkpoint that it was made from"):
+        load(tmp_path)
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):

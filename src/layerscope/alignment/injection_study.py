@@ -21,6 +21,7 @@ from layerscope.data import task as open_task
 from layerscope.errors import InputError, ModelError, check_seed
 from layerscope.evaluation.exam import LONGEST, Exam, note_order
 from layerscope.evaluation.layer_heads import LayerHeads
+from layerscope.evaluation.sitting import Read
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, Replay, load
@@ -118,7 +119,7 @@ def injection_study(
         variants += [(place, method, maps[place, method]) for method in chosen]
         variants.append((place, RANDOM_EMBEDDING, _Noise(sides[place][1][place[1]], seed)))
 
-    def act(inputs: dict[str, Tensor]) -> Tensor:
+    def act(inputs: dict[str, Tensor], _: Read) -> Tensor:
         with evaluating(giving.network):
             given = Replay(giving, {name: value.to(giving.device) for name, value in inputs.items()})
         taken = Replay(taking, inputs)

@@ -32,7 +32,9 @@ def register(app: typer.Typer) -> None:
 def advise(
     model: str = Given.model,
     task: str = Data.task,
-    tolerance: float = typer.Option(0.01, help="How much of the metric may be lost."),
+    tolerance: str = typer.Option(
+        "0.01", help="How much of the metric may be lost; 5% is a share, as it always is of perplexity."
+    ),
     confidence: float = typer.Option(0.9, help="How sure that must be; 0 takes what looks to be enough, and warns."),
     max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks."),
     evaluations: int = typer.Option(60, help="Most evaluations of the greedy search."),
@@ -45,17 +47,18 @@ def advise(
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """Which blocks a tuned model can lose within a tolerance: chosen on half of the rows, scored on the other half.
+    """Which blocks a model can lose within a tolerance: chosen on half of the rows, scored on the other half.
 
     Of the half that chooses, a quarter picks a candidate of each size and the rest confirms the picks, so that the
     confidence holds after the choice.
     """
     import layerscope as ls
 
-    opened = ls.load(model, device=device)
+    opened = ls.load(model, device=device, dtype=dtype)
     check_save(save, opened)
     advice = ls.advise(
         opened,

@@ -54,6 +54,7 @@ def align(
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -93,7 +94,7 @@ def align(
     chosen = names(method, "method") if method is not None else None if study else ["linear", "inn"]
     options = aligner_options(chosen, start, pad)
     data = columns.open(task)
-    opened = [ls.load(name, device=device) for name in models]
+    opened = [ls.load(name, device=device, dtype=dtype) for name in models]
     result = ls.alignment_study(
         opened,
         data,

@@ -65,6 +65,7 @@ def compare(
     ),
     memory: float = typer.Option(4.0, help="GiB for cross products; where all need more, there are several passes."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -76,7 +77,7 @@ def compare(
     named = names(measure, "measure")
     _check(models, named, blocks, heads, out)
     data = columns.open(task)
-    opened = [ls.load(model, device=device) for model in models]
+    opened = [ls.load(model, device=device, dtype=dtype) for model in models]
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
     reading: dict[str, Any] = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
     extras: dict[str, Any] = {"ci": ci, "baseline": baseline, "memory": memory, "special": special}

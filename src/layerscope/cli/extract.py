@@ -34,8 +34,8 @@ def extract(
     special: bool = typer.Option(False, "--special", help="Keep special tokens in the pools mean and tokens."),
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
     autocast: str | None = typer.Option(None, help="Compute in bfloat16 or float16 where that is safe."),
-    dtype: str = typer.Option("float32", help="The float type to open the weights in."),
-    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, ...; the first GPU if not given."),
+    dtype: str = Given.dtype,
+    device: str | None = Given.device,
     seed: int = typer.Option(0, help="Decides the weights of random: models."),
     columns: Columns = COLUMNS,
     out: Path | None = typer.Option(

@@ -36,6 +36,7 @@ def inject(
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -46,7 +47,7 @@ def inject(
     methods = None if method is None else names(method, "method")
     options = aligner_options(methods, start)
     data = columns.open(task)
-    source_model, target_model = (ls.load(name, device=device) for name in (source, target))
+    source_model, target_model = (ls.load(name, device=device, dtype=dtype) for name in (source, target))
     layers: Any = layer if layer in (None, "all") else integers(str(layer))
     study = ls.injection_study(
         source_model,

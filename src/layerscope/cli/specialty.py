@@ -63,6 +63,7 @@ def specialty(
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides halves, permutations and what is drawn."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -83,8 +84,8 @@ def specialty(
         raise InputError("--imbalance-size is the size of the sets of --imbalance, which was not given.")
     wanted_pools = ["mean"] if pools is None else [choose("pool", name, POOLS) for name in names(pools, "pool")]
     data = columns.open(task)
-    opened = ls.load(model, device=device)
-    beside = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
+    opened = ls.load(model, device=device, dtype=dtype)
+    beside = {model: opened} | ({tuned: ls.load(tuned, device=device, dtype=dtype)} if tuned else {})
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
     train, others = None, {}
     if wanted_shares or wanted_sizes or wanted_measures:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.cutting import cut_and_save
+from layerscope.cli.cutting import checked_task, cut_and_save
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
 from layerscope.cli.record import OUT, keep
@@ -25,14 +25,15 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Example:  `layerscope truncate path/to/classifier --task sst2 --curve -o out`  \n"
         "`layerscope truncate path/to/classifier --task sst2 --curve --mode tunedorig --base path/to/untuned`  \n"
-        "`layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller`"
+        "`layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller`  \n"
+        "`layerscope truncate path/to/language-model --task wikitext --curve`"
     )(truncate)
 
 
 @with_columns
 def truncate(
     model: str = Given.model,
-    task: str = Data.task,
+    task: str | None = Data.task_or_none,
     keep_: int | None = typer.Option(
         None, "--keep", help="Keep the first so many blocks; the head reads the last of them."
     ),
@@ -53,10 +54,14 @@ def truncate(
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """Cut the top blocks off a tuned model and evaluate what is left: one depth, or the curve of all."""
+    """Cut the top blocks off a model and evaluate what is left: one depth, or the curve of all.
+
+    The curve of a language model is its logit lens. With --keep and --save, no task is needed.
+    """
     import layerscope as ls
 
     if (keep_ is None) != curve:
@@ -66,8 +71,8 @@ def truncate(
     given = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed, "train_limit": train_limit}
     training: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _check(mode, base, training, curve)
-    data = columns.open(task)
-    opened = ls.load(model, device=device)
+    data = checked_task(task, columns, save)
+    opened = ls.load(model, device=device, dtype=dtype)
     options: dict[str, Any] = {
         "split": split,
         "limit": limit,
@@ -77,7 +82,8 @@ def truncate(
     if keep_ is not None:
         cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep_), data, options, save, out, format)
         return
-    untuned = None if base is None else ls.load(base, device=device)
+    assert data is not None
+    untuned = None if base is None else ls.load(base, device=device, dtype=dtype)
     truncation = ls.truncation_curve(opened, data, mode=mode, base=untuned, **training, **options)
     show_scores(truncation.frame, format, _TITLES[mode].format(model=model, base=base))
     keep(out, "truncate", f"{model} on {task}: the head on every layer ({mode})", {"truncation": truncation})

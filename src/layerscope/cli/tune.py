@@ -62,6 +62,7 @@ def tune(
     validation_limit: int | None = typer.Option(None, help="Only the first so many validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = _OUT,
     format: Format = FORMAT,
@@ -90,7 +91,7 @@ def tune(
     }
     given = {name: value for name, value in options.items() if value is not None}
     data = columns.open(task).with_metric(metric)
-    opened = ls.load(model, device=device)
+    opened = ls.load(model, device=device, dtype=dtype)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
         _study(opened, data, names(method, "method"), out, format, preset=preset, seeds=chosen, best=best, **given)
@@ -128,6 +129,8 @@ def strategies(
     task: str = Data.task,
     best: int | None = _BEST,
     method: str = _METHOD,
+    device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -135,7 +138,7 @@ def strategies(
     """The papers' strategies for a model: what each would train and cost, before anything is trained."""
     import layerscope as ls
 
-    table = ls.strategies(ls.load(model), columns.open(task), best=best, method=method)
+    table = ls.strategies(ls.load(model, device=device, dtype=dtype), columns.open(task), best=best, method=method)
     show(table.frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are per token")
     keep(out, "strategies", f"Strategies for {model} on {task}", {"strategies": table}, tables="")
 

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.cutting.advice_results import Advice, all_rows_for
-from layerscope.cutting.changes import of_answers
 from layerscope.cutting.costs import Costs
 from layerscope.cutting.curves import contiguous, truncations
 from layerscope.cutting.cutting import can_be_built, cut
 from layerscope.cutting.decision import Decision, Parts, check_confidence, decide, least_rows, smallest_within
 from layerscope.cutting.greedy import Greedy
+from layerscope.cutting.judging import Judge
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.sweep import sweep
+from layerscope.cutting.tolerance import Tolerance
 from layerscope.data import metrics
 from layerscope.errors import InputError, ModelError, check_seed, log
-from layerscope.evaluation.exam import Exam, exam
+from layerscope.evaluation.exam import exam
+from layerscope.evaluation.sitting import Sitting
 from layerscope.progress import progress
 
 if TYPE_CHECKING:
     import pandas
 
-    from layerscope.cutting.changes import Changes
 
 EVALUATIONS = 60  # of the greedy search, at most
 _LEAST_ROWS = 20
@@ -35,7 +36,7 @@ def advise(
     model: Any,
     task: Any,
     *,
-    tolerance: float = 0.01,
+    tolerance: float | str = 0.01,
     confidence: float = 0.9,
     split: str | None = None,
     limit: int | None = None,
@@ -53,9 +54,10 @@ def advise(
     was chosen, so that the reported score is not the maximum of many. Intervals are by the bootstrap over texts.
 
     Args:
-        model: A model with a head.
-        task: The task that it is scored on.
-        tolerance: How much of the metric may be lost.
+        model: A model argument.
+        task: The task that it is scored on, as in `ls.evaluate`.
+        tolerance: How much of the metric may be lost: an amount, such as 0.01, or a share of the whole model's score,
+            such as "5%". Of a perplexity, and of other losses, a number is a share too.
         confidence: How sure it must be that no more than that is lost, from 0.5 on and below 1. Where the rows are too
             few for it, no block goes, and the advice says how many it would take. 0 takes the smallest candidate whose
             score on the half that chooses is within the tolerance, without any bound, and warns.
@@ -78,8 +80,7 @@ def advise(
         >>> advice.choice.head <= 12
         True
     """
-    if not tolerance >= 0:
-        raise InputError(f"tolerance is {tolerance}; it must be 0 or more, such as 0.01.")
+    Tolerance.parse(tolerance, "accuracy")
     if confidence != 0:
         check_confidence(confidence)
     if evaluations < 0:
@@ -91,8 +92,8 @@ def advise(
             f"{sitting.examples.task} ({sitting.examples.split}) has {len(sitting.examples)} rows; advice needs at "
             f"least {_LEAST_ROWS}, half to choose on and half to score on."
         )
-    parts = _parts(sitting, confidence, seed)
-    _warn(sitting, parts, tolerance, confidence)
+    parts, tolerated = _parts(sitting, confidence, seed), Tolerance.parse(tolerance, sitting.metric)
+    _warn(sitting, parts, tolerated, confidence)
     depth = sitting.model.depth
     skips = [LayerPlan.skipped(depth, i, j) for i, j in contiguous(depth, max_span)]
     plans = list(dict.fromkeys([LayerPlan.truncated(depth, depth), *reversed(truncations(depth)), *skips]))
@@ -102,22 +103,22 @@ def advise(
         plans.append(plan)
         logits = np.concatenate([logits, part[None]])
     table = _table(sitting, plans, logits, parts)
-    decision, chosen = _choice(sitting, plans, logits, parts, table, tolerance, confidence)
+    judge = Judge(sitting, logits, parts.confirming, tolerated)
+    decision, chosen = _choice(judge, plans, table, confidence)
     for check in decision.checks if decision is not None else ():
-        table.loc[check.candidate, ["change", "change_low"]] = check.change, check.low
+        table.loc[check.candidate, ["change", "change_low"]] = judge.told(check.change), judge.told(check.low)
     table["chosen"] = table.index == chosen
     settings = {"tolerance": tolerance, "confidence": confidence, "max_span": max_span, "evaluations": evaluations}
     about = sitting.provenance(**settings, seed=seed)
     return Advice(table, plans[chosen], tolerance, confidence, sitting, about, logits[chosen], parts, decision)
 
 
-def _parts(sitting: Exam, confidence: float, seed: int) -> Parts:
+def _parts(sitting: Sitting, confidence: float, seed: int) -> Parts:
     """Which rows pick, confirm and score; each part has its share of every class."""
-    labels = None if sitting.task.regression else sitting.labels
-    return Parts.dealt(np.arange(len(sitting.examples)), confidence, seed=seed, labels=labels)
+    return Parts.dealt(sitting.texts, confidence, seed=seed, labels=sitting.classes)
 
 
-def _warn(sitting: Exam, parts: Parts, tolerance: float, confidence: float) -> None:
+def _warn(sitting: Sitting, parts: Parts, tolerance: Tolerance, confidence: float) -> None:
     """Say, before anything is computed, where no bound was asked for or none can be had."""
     if confidence == 0:
         log.warning(
@@ -125,11 +126,13 @@ def _warn(sitting: Exam, parts: Parts, tolerance: float, confidence: float) -> N
             "It is the luckiest of many, and often loses more."
         )
         return
-    n, least = len(sitting.examples), least_rows(tolerance, confidence)
+    if sitting.metric in metrics.LOSSES:  # how badly a row can be lost has no end
+        return
+    n, least = len(sitting.examples), least_rows(tolerance.amount, confidence)
     if least is None or len(parts.confirming) < least:
         takes = "no number of rows is enough" if least is None else f"that takes {all_rows_for(least, parts, n):,} rows"
         log.warning(
-            "%d rows are too few to show with %.0f %% confidence that a smaller model is within %g of the whole one, "
+            "%d rows are too few to show with %.0f %% confidence that a smaller model is within %s of the whole one, "
             "even if it answers all of them alike: %s. A larger tolerance takes fewer; confidence 0 (--confidence 0) "
             "chooses without a bound.",
             *(n, 100 * confidence, tolerance, takes),
@@ -137,32 +140,23 @@ def _warn(sitting: Exam, parts: Parts, tolerance: float, confidence: float) -> N
 
 
 def _choice(
-    sitting: Exam,
-    plans: Sequence[LayerPlan],
-    logits: np.ndarray,
-    parts: Parts,
-    table: pandas.DataFrame,
-    tolerance: float,
-    confidence: float,
+    judge: Judge, plans: Sequence[LayerPlan], table: pandas.DataFrame, confidence: float
 ) -> tuple[Decision | None, int]:
     """The tests and the place of the plan that is chosen: 0, the whole model, where nothing can go.
 
     What cannot be foreseen without cutting is found out here; then it is no candidate, and the choice is made again.
     """
-    rows = parts.confirming
-    labels, answers = sitting.labels[rows], sitting.predictions(logits)[:, rows]
-
-    def changes(place: int) -> Changes:
-        return of_answers(sitting.task.metric, labels, answers[0], answers[place])
-
+    sitting = judge.sitting
+    worth = table["chosen_on"].map(lambda score: metrics.upward(sitting.metric, score))
+    allowed = judge.tolerance.allowed(table["chosen_on"].iloc[0])
     while True:
-        scores = table["chosen_on"].where(table["savable"] & (table["removed"] > 0)).tolist()
+        scores = worth.where(table["savable"] & (table["removed"] > 0) & (worth > -math.inf)).tolist()
         decision = None
         if confidence == 0:
-            chosen = smallest_within(scores, table["macs"].tolist(), table["chosen_on"].iloc[0], tolerance)
+            chosen = smallest_within(scores, table["macs"].tolist(), worth.iloc[0], allowed)
         else:
             sizes = (-table["removed"]).tolist()
-            decision = decide(scores, sizes, changes, tolerance=tolerance, confidence=confidence)
+            decision = decide(scores, sizes, judge.changes, tolerance=judge.limit, confidence=confidence)
             chosen = decision.choice
         if chosen is None:
             return decision, 0
@@ -171,16 +165,15 @@ def _choice(
         table.loc[chosen, "savable"] = False
 
 
-def _table(sitting: Exam, plans: Sequence[LayerPlan], logits: np.ndarray, parts: Parts) -> pandas.DataFrame:
+def _table(sitting: Sitting, plans: Sequence[LayerPlan], logits: np.ndarray, parts: Parts) -> pandas.DataFrame:
     import pandas
 
     model, costs = sitting.model, Costs(sitting.model)
-    scoring = parts.scoring
-    labels, metric = sitting.labels[scoring], sitting.task.metric
+    scoring, metric = parts.scoring, sitting.metric
     rows = []
     with progress("latency", len(plans), "candidates") as advance:
         for plan, part in zip(plans, logits, strict=True):
-            low, high = metrics.bootstrap(metric, labels, sitting.predictions(part)[scoring])
+            low, high = sitting.interval(part, scoring)
             rows.append(
                 {
                     "plan": str(plan),
@@ -206,7 +199,7 @@ def _table(sitting: Exam, plans: Sequence[LayerPlan], logits: np.ndarray, parts:
     return table
 
 
-def _is_cut(sitting: Exam, plan: LayerPlan) -> bool:
+def _is_cut(sitting: Sitting, plan: LayerPlan) -> bool:
     """Whether the plan really becomes a model that computes what it should."""
     try:
         cut(sitting.model, plan)
@@ -215,14 +208,15 @@ def _is_cut(sitting: Exam, plan: LayerPlan) -> bool:
     return True
 
 
-def _savable(sitting: Exam, plan: LayerPlan) -> bool:
+def _savable(sitting: Sitting, plan: LayerPlan) -> bool:
     """Whether the plan can become a checkpoint; a head on the embeddings is for evaluation."""
     return bool(plan.keep) and can_be_built(sitting.model, plan)
 
 
 def _front(table: pandas.DataFrame) -> np.ndarray:
     """Candidates that no other one beats in both the choosing score and multiply-adds."""
-    score, macs = table["chosen_on"].to_numpy(), table["macs"].to_numpy()
+    metric, macs = str(table["metric"].iloc[0]), table["macs"].to_numpy()
+    score = np.asarray([metrics.upward(metric, value) for value in table["chosen_on"]])
     beaten = [
         bool(np.any((score >= s) & (macs <= m) & ((score > s) | (macs < m)))) for s, m in zip(score, macs, strict=True)
     ]

@@ -12,10 +12,12 @@ import numpy as np
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.decision import Decision, Parts
 from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.tolerance import Tolerance
+from layerscope.data import metrics
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.drawing.words import caveat, numbers
-from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.score import Score
+from layerscope.evaluation.sitting import Sitting
 from layerscope.models import load
 from layerscope.results import Result
 
@@ -37,7 +39,7 @@ class Advice(Result):
 
     Attributes:
         choice: The chosen `LayerPlan`.
-        tolerance: How much of the metric might be lost.
+        tolerance: How much of the metric might be lost, as it was given.
         confidence: How sure it had to be that no more is lost; 0 if nothing was asked for.
         exam: The model, the task and the texts that it was scored on.
         answers: The logits of the chosen plan, (n, classes).
@@ -56,9 +58,9 @@ class Advice(Result):
 
     candidates: pandas.DataFrame
     choice: LayerPlan
-    tolerance: float
+    tolerance: float | str
     confidence: float
-    exam: Exam
+    exam: Sitting
     provenance: Mapping[str, Any]
     answers: np.ndarray  # of the chosen plan, (n, classes)
     parts: Parts
@@ -78,9 +80,7 @@ class Advice(Result):
     @cached_property
     def score(self) -> Score:
         """The chosen model's score on the rows that did not choose it, for its card: `ls.save(.., scores=..)`."""
-        length, note = self.exam.reading.max_length, self.exam.note
-        smaller = Exam(load(self.model), self.exam.task, self.exam.examples, length, note=note)
-        return smaller.score(self.answers, self.parts.scoring, HELD_OUT)
+        return self.exam.of(load(self.model)).score(self.answers, self.parts.scoring, HELD_OUT)
 
     @property
     def row(self) -> pandas.Series:
@@ -98,12 +98,13 @@ class Advice(Result):
             place = (float(row["macs"]) / most, float(row["score"]))
             points.append(Point(*place, name, series, float(row["low"]), float(row["high"])))
         n, scored = len(self.exam.examples), len(self.parts.scoring)
+        better = "up" if metrics.higher_is_better(metric) else "down"
         drawn = ScatterFigure(
             title="What each smaller model costs and scores",
             shows=f"{metric} against multiply-adds for every candidate: truncations, skipped spans and a greedy "
             "search.",
-            reading="Left is cheaper, up is better. The line joins the candidates that no other beats on the rows that "
-            f"pick; {self._how}. Scores shown are on the rows that did not choose.",
+            reading=f"Left is cheaper, {better} is better. The line joins the candidates that no other beats on the "
+            f"rows that pick; {self._how}. Scores shown are on the rows that did not choose.",
             caveat=caveat("The interval of a score is a bootstrap over the texts that did not choose.", scored),
             points=tuple(sorted(points, key=lambda p: p.series == "chosen")),
             x_name="multiply-adds, share of the whole model",
@@ -117,6 +118,10 @@ class Advice(Result):
             drawn,
             numbers("Every candidate", "What each keeps, scores and costs.", table.sort_values("macs")),
         ]
+
+    @property
+    def _tolerated(self) -> Tolerance:
+        return Tolerance.parse(self.tolerance, str(self.frame["metric"].iloc[0]))
 
     @property
     def _how(self) -> str:
@@ -154,19 +159,20 @@ class Advice(Result):
         if not self.frame["savable"][self.frame["removed"] > 0].any():
             return "No block can go: no smaller model can be saved as a checkpoint."
         if self.decision is None:
-            return f"No block can go: every smaller candidate loses more than {self.tolerance:g} {metric}."
+            return f"No block can go: every smaller candidate loses more than {self._tolerated} {metric}."
         return f"No block is shown to be dispensable with {self.confidence:.0%} confidence."
 
     @property
     def _outside(self) -> str:
         """A word where the rows that chose nothing say that too much is lost."""
         whole, row = self.frame.iloc[0], self.row
-        loss = float(whole["score"] - row["score"])
-        if not loss > self.tolerance:
+        metric = str(row["metric"])
+        loss = metrics.upward(metric, whole["score"]) - metrics.upward(metric, row["score"])
+        if self._tolerated.holds(metric, float(whole["score"]), float(row["score"])):
             return ""
         return (
             f"On the rows that did not choose it, it loses {loss:.4f} {row['metric']}, which is more than the "
-            f"tolerance of {self.tolerance:g}."
+            f"tolerance of {self._tolerated}."
         )
 
     @property
@@ -186,9 +192,9 @@ class Advice(Result):
             f"{last.change:+.4f} on the {len(self.parts.confirming)} rows that confirm, and perhaps by {last.low:+.4f}"
         )
         if needed is None:
-            return f"{tested}: more than the tolerance of {self.tolerance:g}."
+            return f"{tested}: more than the tolerance of {self._tolerated}."
         return (
-            f"{tested}: too few rows to say that it is within the tolerance of {self.tolerance:g}. That would take "
+            f"{tested}: too few rows to say that it is within the tolerance of {self._tolerated}. That would take "
             f"about {needed:,} rows, where there are {n:,}; confidence 0 chooses without a bound."
         )
 

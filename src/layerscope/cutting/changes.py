@@ -64,7 +64,7 @@ def of_answers(metric: str, labels: np.ndarray, whole: np.ndarray, smaller: np.n
         return first - second
 
     values = jackknifed(value, np.column_stack([labels, whole, smaller]))
-    numbers = metric == "pearson_spearman"
+    numbers = metrics.of_numbers(metric)
     worst = float(values.min()) if numbers else _lost_row(metric, labels, whole, smaller)
     return Changes(values, n, min(worst, 0.0))
 

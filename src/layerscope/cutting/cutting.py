@@ -14,6 +14,7 @@ from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import Anatomy, block_modules, evaluating
+from layerscope.models.belongings import hand_on
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, inherit
 from layerscope.models.load import carry
@@ -96,14 +97,26 @@ def cut(model: Any, plan: LayerPlan) -> Any:
                 f"{opened.name} ({opened.anatomy.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
                 f"{_reason(error)}."
             ) from error
-    smaller.eval().to(opened.device)
+    _place(smaller.eval(), network)
     smaller.name_or_path = network.name_or_path
     carry(smaller, opened.tokenizer)
+    hand_on(network, smaller)
     steps = [*getattr(network, ORIGIN, []), _step(opened, plan)]
     setattr(smaller, ORIGIN, steps)
     inherit(smaller, network)
     _check(opened, smaller, plan)
     return smaller
+
+
+def _place(smaller: Any, network: Any) -> None:
+    """Put a cut network where the whole one is: on its device, or spread over several as that is."""
+    if len(set((getattr(network, "hf_device_map", None) or {}).values())) < 2:
+        smaller.to(next(network.parameters()).device)
+        return
+    from accelerate import dispatch_model, infer_auto_device_map
+
+    places = infer_auto_device_map(smaller, no_split_module_classes=list(smaller._no_split_modules or ()))
+    dispatch_model(smaller, places)
 
 
 def refuse(model: Model, plan: LayerPlan) -> None:

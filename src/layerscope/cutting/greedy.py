@@ -6,13 +6,14 @@ import numpy as np
 
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.sweep import sweep
-from layerscope.evaluation.exam import Exam
+from layerscope.data import metrics
+from layerscope.evaluation.sitting import Sitting
 
 
 class Greedy:
     """Take out the block whose loss hurts least, again and again; only the rows that pick are looked at."""
 
-    def __init__(self, sitting: Exam, rows: np.ndarray, evaluations: int) -> None:
+    def __init__(self, sitting: Sitting, rows: np.ndarray, evaluations: int) -> None:
         self._exam, self._rows, self._left = sitting, rows, evaluations
 
     def run(self, known: dict[LayerPlan, np.ndarray]) -> list[tuple[LayerPlan, np.ndarray]]:
@@ -28,11 +29,11 @@ class Greedy:
                 self._left -= len(new)
                 parts = sweep(self._exam, new, f"greedy search at {len(current.keep) - 1} blocks")
                 known.update(zip(new, parts, strict=True))
-            current = max(nexts, key=lambda plan: _order(self._exam.value(known[plan], self._rows)))
+            current = max(nexts, key=lambda plan: self._worth(known[plan]))
             if current in new:
                 path.append((current, known[current]))
         return path
 
-
-def _order(score: float) -> float:
-    return -np.inf if np.isnan(score) else score
+    def _worth(self, answers: np.ndarray) -> float:
+        """The score on the rows that pick, turned so that more is better."""
+        return metrics.upward(self._exam.metric, self._exam.value(answers, self._rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
 from layerscope.models.anatomy import accepted_inputs, evaluating
+from layerscope.models.belongings import belongings, saved_weights
 from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, RECORD, learned
@@ -53,10 +55,11 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
     opened, target = load(model), Path(path)
     measured = [scores] if isinstance(scores, Score) else list(scores)
     refuse_adapters(opened)
+    _refuse_lost_heads(opened)
     check_free(target, RECORD)
     with atomic_folder(target, RECORD) as folder:
         with quiet():
-            opened.network.save_pretrained(folder)
+            write_network(opened, folder)
             if opened.tokenizer is not None:
                 _forget_calls(opened.tokenizer)
                 opened.tokenizer.save_pretrained(folder)
@@ -70,6 +73,30 @@ def _forget_calls(tokenizer: Any) -> None:
     if getattr(tokenizer, "is_fast", False):
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
+
+
+def write_network(model: Model, folder: Path) -> None:
+    """The weights in the float type that they had on disk, the config, and what belongs to the network besides."""
+    weights, dtype = saved_weights(model.network)
+    model.network.save_pretrained(folder, state_dict=weights)
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    write_json(path, config)
+    if model.embedding is not None:
+        model.embedding.write(folder)
+
+
+def _refuse_lost_heads(model: Model) -> None:
+    """Raise the name of a head that was not opened, and so cannot be written as it should be."""
+    held = belongings(model.network)
+    if held.named is not None and held.tensors:
+        raise ModelError(
+            f"{model.name} names the class {held.named} in its config.json (architectures), which transformers does "
+            f"not have, so its head was not opened and would be lost: {len(held.tensors)} tensors, such as "
+            f"{min(held.tensors)}. Name a class there that transformers has and that holds them, or open the "
+            "checkpoint with its own code and give that network."
+        )
 
 
 def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:
@@ -108,18 +135,28 @@ def _entry(score: Score) -> dict[str, Any]:
 
 def _compare(model: Model, folder: Path) -> None:
     """Reopen the folder and compare; an error if anything is not as it was."""
-    again = load(str(folder), dtype=model.network.dtype, device=str(model.device))
+    spread = len(set((getattr(model.network, "hf_device_map", None) or {}).values())) > 1
+    again = load(str(folder), dtype=model.network.dtype, device="auto" if spread else str(model.device))
     if type(again.network) is not type(model.network):
         raise ModelError(
             f"The checkpoint of {model.name} reopens as {type(again.network).__name__} where it was a "
             f"{type(model.network).__name__}; it was not saved."
         )
     before, after = model.network.state_dict(), again.network.state_dict()
-    wrong = sorted(before.keys() ^ after.keys()) or [k for k in before if not torch.equal(before[k], after[k])]
+    wrong = sorted(before.keys() ^ after.keys()) or [
+        k for k in before if not torch.equal(before[k], after[k].to(before[k].device))
+    ]
     if wrong:
         raise ModelError(
             f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "
             "it was not saved."
+        )
+    kept, found = belongings(model.network).tensors, belongings(again.network).tensors
+    if set(kept) != set(found):
+        lost = sorted(set(kept) ^ set(found))
+        raise ModelError(
+            f"The checkpoint of {model.name} reopens without all tensors of its other heads ({len(lost)}, such as "
+            f"{lost[0]}); it was not saved."
         )
     if cache_fault(model) is None and (fault := cache_fault(again)):
         raise ModelError(

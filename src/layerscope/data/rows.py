@@ -104,19 +104,24 @@ def build(
     split: str,
     skip_bad: bool,
     may_lack_labels: bool,
+    may_be_empty: bool = False,
 ) -> Examples:
     """The examples of a table. Bad rows are an error that counts and places them, or are skipped and counted.
 
-    A split without the label column has no labels if others have it (`may_lack_labels`); else that is an error.
+    With `may_be_empty` a row without text is no bad row, but left out: running text has empty lines. A split without
+    the label column has no labels if others have it (`may_lack_labels`); else that is an error.
     """
     reader = _Reader(table, columns)
     bad = list(table.broken)
     kept: list[int] = []
     values: list[float | int] = []
-    column = _label_column(table, columns.label, may_lack_labels) if labels else None
+    tags = _Tags(table, columns, labels) if columns.tags and labels is not None else None
+    column = _label_column(table, columns.label, may_lack_labels) if labels and tags is None else None
     unlabelled = column is not None and hidden(table.columns[column])
     for row in range(len(table)):
-        fault = reader.fault(row)
+        if may_be_empty and reader.empty(row):
+            continue
+        fault = reader.fault(row) or (None if tags is None else tags.fault(row, reader))
         value: float | int | str = 0
         if fault is None and column is not None and not unlabelled:
             assert labels is not None
@@ -132,7 +137,7 @@ def build(
             values.append(value)  # type: ignore[arg-type]
     _report(bad, table, skip_bad)
     if not kept:
-        raise DataError(f"{table.name} has no usable row: {bad[0]}.")
+        raise DataError(f"{table.name} has no usable row: {bad[0] if bad else 'every text is empty'}.")
     has_labels = column is not None and not unlabelled
     number = labels is not None and labels.number
     return Examples(
@@ -142,8 +147,31 @@ def build(
         labels=np.asarray(values, dtype=np.float64 if number else np.int64) if has_labels else None,
         label_names=labels.names if labels and not number else None,
         skipped=len(bad),
+        tags=None if tags is None else [tags.read(row) for row in kept],
         **reader.columns(kept),
     )
+
+
+class _Tags:
+    """The column with the tags of each row's words."""
+
+    def __init__(self, table: Table, columns: Columns, labels: Labels) -> None:
+        self.table, self.labels = table, labels
+        self.name = next((name for name in columns.tags if name in table.columns), columns.tags[0])
+        self.values = table.column(self.name, "tags")
+
+    def fault(self, row: int, reader: _Reader) -> BadRow | None:
+        tags, words = self.values[row], None if reader.words is None else reader.words[row]
+        if words is None:
+            raise DataError(f"{self.table.name} has tags and no words; name a column with lists of words (words).")
+        if not isinstance(tags, list) or len(tags) != len(words):
+            count = len(tags) if isinstance(tags, list) else 0
+            return self.table.bad(row, self.name, f"{count} tags for {len(words)} words")
+        wrong = next((value for value in map(self.labels.read, tags) if isinstance(value, str)), None)
+        return None if wrong is None else self.table.bad(row, self.name, wrong)
+
+    def read(self, row: int) -> np.ndarray:
+        return np.asarray([self.labels.read(tag) for tag in self.values[row]], dtype=np.int64)
 
 
 def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
@@ -199,6 +227,11 @@ class _Reader:
         self.table.column(alternatives[0][0], "choices")
         return None, ""
 
+    def empty(self, row: int) -> bool:
+        """Whether the row has no text at all."""
+        value = self.text[row] if self.text is not None else (self.words or [None])[row]
+        return value is None or value == [] or (isinstance(value, str) and not value.strip())
+
     def fault(self, row: int) -> BadRow | None:
         """What is wrong with the row's texts, if anything."""
         for which, values in (("text", self.text), ("pair", self.pair), ("prompt", self.prompt)):
@@ -231,6 +264,7 @@ class _Reader:
         if self.choices is not None:
             start = (lambda r: f"{self.prompt[r]} ") if self.prompt is not None else (lambda _: "")  # type: ignore[index]
             parts["choices"] = [[start(r) + choice for choice in self.choices[r]] for r in kept]
+            parts["prompts"] = None if self.prompt is None else [self.prompt[r] for r in kept]
         return parts
 
 

@@ -287,7 +287,7 @@ def _read_lines(path: Path, max_field: int) -> Table:
 
 
 def _read_conllu(path: Path, max_field: int) -> Table:
-    """A treebank: a row a sentence with its text, words, and the comments `sent_id` and `newdoc id`."""
+    """A treebank: one row per sentence with its text, words, parts of speech, and `sent_id` and `newdoc id`."""
     rows: list[tuple[int, list[Any]]] = []
     broken: list[BadRow] = []
     with _open(path) as file:
@@ -295,7 +295,7 @@ def _read_conllu(path: Path, max_field: int) -> Table:
         for start, lines in _sentences(_lines(path, file, max_field)):
             comments = dict(_comment(line) for _, line in lines if line.startswith("#"))
             document = comments.get("newdoc id", document)
-            words, text, fault = [], "", None
+            words, upos, xpos, text, fault = [], [], [], "", None
             for number, line in lines:
                 if line.startswith("#"):
                     continue
@@ -305,12 +305,15 @@ def _read_conllu(path: Path, max_field: int) -> Table:
                     break
                 if fields[0].isdigit():  # not 1-2 (a surface token of several words) nor 1.1 (an empty node)
                     words.append(fields[1])
+                    upos.append(fields[3])
+                    xpos.append(fields[4])
                     text += fields[1] + ("" if "SpaceAfter=No" in fields[9] else " ")
             if fault:
                 broken.append(fault)
             elif words:
-                rows.append((start, [comments.get("text", text.strip()), words, comments.get("sent_id"), document]))
-    return _lines_table(path, ("text", "words", "sent_id", "newdoc id"), rows, broken)
+                about = [comments.get("text", text.strip()), words, comments.get("sent_id"), document]
+                rows.append((start, [*about, upos, xpos]))
+    return _lines_table(path, ("text", "words", "sent_id", "newdoc id", "upos", "xpos"), rows, broken)
 
 
 def _sentences(file: Iterable[str]) -> Iterator[tuple[int, list[tuple[int, str]]]]:

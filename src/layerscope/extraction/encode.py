@@ -26,6 +26,7 @@ class Item:
     unit: np.ndarray  # (rows,) the word or token number of each row
     truncated: bool
     special: np.ndarray  # (t,) whether the tokenizer added the token, as a separator or the like
+    targets: np.ndarray | None = None  # (len(take),) what a head is to give there: a token, or a class
 
     def __len__(self) -> int:
         return len(self.ids)

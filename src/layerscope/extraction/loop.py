@@ -29,6 +29,7 @@ _BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on
 S = TypeVar("S")
 T = TypeVar("T")
 Advance = Callable[[float], None]
+Encoder = Callable[[Model, Examples, Reading], list[Item]]
 Portions = tuple[np.ndarray, np.ndarray | None]  # the cost of each portion, and its kind: only one kind in a batch
 
 
@@ -82,14 +83,19 @@ class Loop:
     models: Sequence[Model]
     reading: Reading
     batches: Batches
+    encoder: Encoder = encode  # what makes items of examples: one per text, or one per choice
 
     @staticmethod
     def over_tokens(
-        models: Sequence[Model], reading: Reading, tokens: int | None = None, most: int | None = None
+        models: Sequence[Model],
+        reading: Reading,
+        tokens: int | None = None,
+        most: int | None = None,
+        encoder: Encoder = encode,
     ) -> Loop:
         """A loop whose batches have at most so many tokens (what suits the devices if not given)."""
         usual = min(default_tokens(model.device) for model in models)
-        return Loop(models, reading, Batches(usual if tokens is None else tokens, most, "tokens"))
+        return Loop(models, reading, Batches(usual if tokens is None else tokens, most, "tokens"), encoder)
 
     def over(
         self,
@@ -147,7 +153,7 @@ class Loop:
     def _encoded(self, examples: Examples) -> Window:
         if self.reading.pool == "words":
             examples = examples.in_words()
-        window = Window(examples, [encode(model, examples, self.reading) for model in self.models])
+        window = Window(examples, [self.encoder(model, examples, self.reading) for model in self.models])
         self._check_units()
         agree(window, self.reading)
         return window

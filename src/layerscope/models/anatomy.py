@@ -242,7 +242,11 @@ def known(config: Any) -> Anatomy | None:
     """The record for a config's family; None if the family is not known, an error if it is refused."""
     family = config.model_type
     if family in REFUSED:
-        raise ModelError(f"{family} is not supported: {REFUSED[family]}.")
+        raise ModelError(
+            f"{family} is not supported: {REFUSED[family]}. To compare its layers all the same, run it with "
+            "transformers (output_hidden_states=True), pool its states, and give them to "
+            "ls.Representations.from_arrays; for a model to cut, take an encoder such as BERT's."
+        )
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{family} is not supported: it is an encoder-decoder, and layerscope reads single stacks of blocks."

@@ -13,7 +13,10 @@ from layerscope.errors import InputError, ModelError, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
-from layerscope.models.checkpoints import HEADS, open_network, open_tokenizer, quiet
+from layerscope.models.belongings import belongings, float_type, give
+from layerscope.models.checkpoints import open_network, open_tokenizer, quiet
+from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
+from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
@@ -21,6 +24,7 @@ from layerscope.models.sources import adapter_folder, fetch, parse
 
 __all__ = ["Model", "carry", "default_device", "load", "quiet"]
 
+_ROOM = 0.8  # of a GPU's free memory that weights may take
 _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
 
 
@@ -37,8 +41,8 @@ class Model:
     Example:
         >>> import layerscope as ls
         >>> model = ls.load("garden:bert-s0")
-        >>> model.name, model.has_head, model.depth == model.network.config.num_hidden_layers
-        ('garden:bert-s0', False, True)
+        >>> model.name, model.head, model.depth == model.network.config.num_hidden_layers
+        ('garden:bert-s0', 'masked', True)
     """
 
     network: Any
@@ -85,12 +89,22 @@ class Model:
         return next(self.network.parameters()).device
 
     @property
+    def head(self) -> str:
+        """What its head gives: classes, choices, tags, spans, masked, next, permuted, replaced, other, or none."""
+        return head_of(self.network)
+
+    @property
     def multiple_choice(self) -> bool:
-        return type(self.network).__name__.endswith("ForMultipleChoice")
+        return self.head == "choices"
 
     @property
     def has_head(self) -> bool:
-        return any(type(self.network).__name__.endswith(suffix) for suffix in HEADS)
+        return self.head != "none"
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """How its states become embeddings, where sentence-transformers says so beside its weights."""
+        return belongings(self.network).embedding
 
     def require_tokenizer(self) -> Any:
         """The tokenizer, or the error that says that there is none."""
@@ -122,13 +136,15 @@ def load(
 ) -> Model:
     """Open a model so that what runs is what was saved.
 
-    A classifier checkpoint opens with its head, any other as a bare encoder.
+    A checkpoint opens as the class that its config names (`architectures`), with its head, whatever that is. States
+    come from the body alone: no vocabulary head is run for them.
 
     Args:
         source: A folder, a hub id, `id@revision`, `garden:<name>`, `random:<id or folder>` for the same architecture
             untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
         dtype: The float type of its weights. A loaded model is used as it is.
-        device: Where it runs; the first GPU where there is one.
+        device: Where it runs; the first GPU where there is one. `auto` spreads it over all GPUs, as is done without
+            being asked where there are several and the weights are too large for the first.
         seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
             checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
@@ -146,7 +162,7 @@ def load(
         [False, False]
     """
     if isinstance(tokenizer, (str, Path)):
-        tokenizer = open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
+        tokenizer = open_tokenizer(_tokenizer_folder(str(tokenizer)), str(tokenizer))
     if not isinstance(source, (str, Path)):
         model = source if isinstance(source, Model) else _wrap_network(source, tokenizer)
         _check_as_it_is(model, dtype, device)
@@ -157,22 +173,41 @@ def load(
         adapted: Model = opener.open_adapter(training, dtype=dtype, device=device, tokenizer=tokenizer)
         adapted.name = str(source)
         return adapted
-    folder = fetch(asked)
-    network = open_network(asked, folder, _dtype(dtype), seed)
+    outer = fetch(asked)
+    folder = network_folder(outer)
+    spread = not asked.random and _is_spread(device, folder, _dtype(dtype))
+    network = open_network(asked, folder, _dtype(dtype), seed, spread)
     if tokenizer is None:
         tokenizer = open_tokenizer(folder, asked.name)
-    network.eval().to(_device(device))
+    network.eval()
+    if not spread:
+        network.to(default_device() if device == "auto" else _device(device))
     if not asked.random:
-        remember(network, folder)
+        remember(network, outer)
+        if is_embedding_folder(outer):
+            give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))
     return _examined(network, tokenizer, str(source))
+
+
+def _tokenizer_folder(source: str) -> Path:
+    return network_folder(fetch(replace(parse(source), random=True)))
 
 
 def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.device | None) -> None:
     """A loaded model is used as it is; asking for another float type or device is a mistake, not a wish."""
     if dtype != torch.float32 and _dtype(dtype) != model.network.dtype:
         raise InputError(f"{model.name} is loaded in {model.network.dtype}; convert it yourself: network.to({dtype}).")
-    if device is not None and _device(device).type != model.device.type:
+    if device not in (None, "auto") and _device(device).type != model.device.type:
         raise InputError(f"{model.name} is loaded on {model.device}; move it yourself: network.to({str(device)!r}).")
+
+
+def _is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtype) -> bool:
+    """Whether a network goes onto several GPUs: where that is asked for, or where it must and can."""
+    if device not in (None, "auto") or torch.cuda.device_count() < 2:
+        return False
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    needed = size * dtype.itemsize / (float_type(folder) or dtype).itemsize
+    return device == "auto" or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
 
 
 def _device(device: str | torch.device | None) -> torch.device:
@@ -208,7 +243,7 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
     name = network.name_or_path or type(network).__name__
     if tokenizer is None and network.name_or_path:
         try:
-            tokenizer = open_tokenizer(fetch(replace(parse(network.name_or_path), random=True)), name)
+            tokenizer = open_tokenizer(_tokenizer_folder(network.name_or_path), name)
         except ModelError as error:
             log.info("No tokenizer was found for %s: %s", name, error)
     return _examined(network, tokenizer, name)

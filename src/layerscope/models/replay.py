@@ -4,7 +4,7 @@ on any state with the same arguments."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -168,15 +168,23 @@ def wrap(output: Any, state: Tensor | None) -> Any:
     return state
 
 
-@contextmanager
-def answering(call: Call, state: Tensor) -> Iterator[None]:
+def answering(call: Call, state: Tensor) -> AbstractContextManager[None]:
     """The block, instead of running, answers with `state`."""
-    answer = wrap(call.output, state)
-    call.module.forward = lambda *_, **__: answer
+    return answering_with(call.module, wrap(call.output, state))
+
+
+@contextmanager
+def answering_with(module: nn.Module, answer: Any) -> Iterator[None]:
+    """A module, instead of running, answers with what it is given here."""
+    own = vars(module).get("forward")  # a network that is spread over devices has one on each module
+    module.forward = lambda *_, **__: answer
     try:
         yield
     finally:
-        del call.module.forward
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
 
 
 def same(a: Any, b: Any) -> bool:

@@ -239,8 +239,16 @@ def of_base(model: Model) -> Model:
 
 
 def primary(result: Any) -> Tensor:
-    """The tensor that a network is asked for: logits, or a bare encoder's states."""
-    return result.logits if hasattr(result, "logits") else result.last_hidden_state
+    """The tensor that a network is asked for: logits, or a bare encoder's states.
+
+    Heads with several answers (the start and the end of a span, say) give all of them in one row per text.
+    """
+    if getattr(result, "logits", None) is not None:
+        return result.logits
+    several = [v for k, v in result.items() if k.endswith(("logits", "log_probs")) and isinstance(v, Tensor)]
+    if several:
+        return torch.cat([value.flatten(1) for value in several], dim=1)
+    return result.last_hidden_state
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -260,7 +268,7 @@ def probe_inputs(
     A head without a padding token gets one row, as such heads may take no more, unless `padded` asks for all.
     """
     config = model.network.config
-    if model.pad_token is None and model.has_head and not padded:
+    if model.pad_token is None and model.head == "classes" and not padded:
         rows = 1
     generator = torch.Generator().manual_seed(seed)
     special = {v for k, v in config.to_dict().items() if k.endswith("_token_id") and isinstance(v, int)}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import InputError, ModelError, UnknownNameError, check_seed, unknown
+from layerscope.models.embedding import network_folder
 from layerscope.models.headers import CONVERT, weight_files
 from layerscope.store import digest, settled
 from layerscope.store.keys import checksum
@@ -25,6 +26,15 @@ _WANTED = [
     "special_tokens_map.json",
     "added_tokens.json",
     "*.model",
+    "generation_config.json",
+    "chat_template*",
+    # of sentence-transformers
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_*_config.json",
+    "[0-9]_*/*.json",
+    "[0-9]_*/*.txt",
+    "[0-9]_*/model.safetensors",
 ]
 DEMO = "demo:minilm"
 GARDEN = "garden:"
@@ -82,7 +92,8 @@ def fetch(source: Source) -> Path:
             folder = folder / TUNED
     else:
         folder = _from_hub(source)
-    if not (folder / "config.json").is_file():
+    inner = network_folder(folder)
+    if not (inner / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
         inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
         way_out = "give a folder that save_pretrained wrote"
@@ -92,7 +103,7 @@ def fetch(source: Source) -> Path:
             way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
         raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
     if not source.random:
-        weight_files(folder, source.name)
+        weight_files(inner, source.name)
     return folder
 
 
