@@ -140,6 +140,10 @@ def test_what_a_head_reads(seeds):
 
 def test_random_labels():
     labels = np.repeat([0, 1, 2], 200)
-    assert random_labels(labels, "accuracy", 0, 3) == pytest.approx(1 / 3, abs=0.03)
-    assert random_labels(labels[:400], "accuracy", 0, 3) == pytest.approx(1 / 3, abs=0.03)  # class 2 has no rows
-    assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)) < 0.1
+    guessed = random_labels(labels, "accuracy", 0, 3)
+    assert guessed["score"] == pytest.approx(1 / 3, abs=0.03)
+    assert guessed["high"] - guessed["low"] == pytest.approx(4 * (2 / 9 / 600) ** 0.5, rel=0.25)
+    assert random_labels(labels[:400], "accuracy", 0, 3)["score"] == pytest.approx(
+        1 / 3, abs=0.03
+    )  # no row has class 2
+    assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)["score"]) < 0.1

@@ -56,7 +56,8 @@ def test_known_maps_are_a_study_of_one_model(classifier, words, invoke, tmp_path
     assert done.exit_code == 0, done.output
     frame = pandas.read_csv(out / "synthetic.csv")
     assert frame.groupby(["truth", "noise", "method"]).size().tolist() == [2] * 4
-    assert frame[(frame["method"] == "linear") & (frame["noise"] == 0)]["relative"].max() < 1e-6
+    means = frame[frame["noise"] == 0].groupby("method")["relative"].mean()
+    assert means["linear"] < 0.2 * means["mean"]
     assert ls.read_record(out / "align-record").data
     for given, sentence in (
         (["--synthetic", "--study"], "--synthetic maps the states of one model"),

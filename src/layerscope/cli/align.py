@@ -82,9 +82,7 @@ def align(
         show(shown.to_dict("records"), format, title)
         return keep(out, "align", title, {"synthetic": known}, start=start)
     if wrong := [f"--{name}" for name, value in own.items() if value is not None]:
-        raise InputError(
-            f"{listed(wrong)} {'are' if len(wrong) > 1 else 'is'} for --synthetic; leave it out, or add it."
-        )
+        raise InputError(f"Only --synthetic has {listed(wrong)}; add it, or leave {listed(wrong)} out.")
     if len(models) > 2 and not study:
         raise InputError(
             f"{len(models)} models were given; without --study one is mapped to another. Give two, or --study."

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from layerscope.alignment.networks import Couplings, Network
 from layerscope.errors import InputError
 
-_LEAST = 1e-3  # of the largest singular value: far below any error of a map, far above rounding on the way back
+_LEAST = 1e-4  # of the largest singular value: far below any error of a map, far above rounding on the way back
 
 
 class INN(Network):
@@ -57,8 +57,8 @@ class INN(Network):
             # Directions that ridge has shrunk to nothing are kept a little, or there is no way back.
             u, s, vt = torch.linalg.svd(linear)
             first = (u * s.clamp_min(_LEAST * (float(s[0]) or 1.0))) @ vt
-            self.tensors_["first"] = first.float()
-            self.tensors_["first_back"] = torch.linalg.inv(first).float()
+            self.tensors_["first"] = first.float().contiguous()
+            self.tensors_["first_back"] = torch.linalg.inv(first).float().contiguous()
         elif float(torch.linalg.slogdet(linear)[0]) < 0:
             mirror[0] = -1.0
         self.tensors_["mirror"] = mirror
