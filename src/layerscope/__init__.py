@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from layerscope.cutting.advice_results import Advice
     from layerscope.cutting.curves import SkipMap, Truncation, skip_map, truncation_curve
     from layerscope.cutting.cutting import cut, skip, truncate
+    from layerscope.cutting.folders import cut_folder
     from layerscope.cutting.plan import LayerPlan
     from layerscope.cutting.saving import save
     from layerscope.data import Task, task, tasks
@@ -86,6 +87,7 @@ _HOMES = {
     "compare": "similarity.comparing",
     "compare_weights": "similarity.attention.weights",
     "cut": "cutting.cutting",
+    "cut_folder": "cutting.folders",
     "evaluate": "evaluation.exam",
     "extract": "extraction.extracting",
     "families": "models",
@@ -161,6 +163,7 @@ __all__ = [
     "compare",
     "compare_weights",
     "cut",
+    "cut_folder",
     "evaluate",
     "extract",
     "families",

@@ -104,7 +104,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     steps = [*getattr(network, ORIGIN, []), _step(opened, plan)]
     setattr(smaller, ORIGIN, steps)
     inherit(smaller, network)
-    _check(opened, smaller, plan)
+    check_against_replay(opened, smaller, plan)
     return smaller
 
 
@@ -216,7 +216,7 @@ def _kept_weights(network: Any, anatomy: Anatomy, plan: LayerPlan) -> dict[str, 
     return kept
 
 
-def _check(model: Model, smaller: Any, plan: LayerPlan) -> None:
+def check_against_replay(model: Model, smaller: Any, plan: LayerPlan) -> None:
     """The new model must give what replay of the kept blocks gives."""
     inputs = probe_inputs(model)
     with torch.inference_mode(), evaluating(model.network):

@@ -106,6 +106,15 @@ def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:
     write_text(folder / "README.md", card(model, record))
 
 
+def describe_folder(model: Model, folder: Path, *, depth: int, parameters: int, files: str) -> None:
+    """The same for a checkpoint whose weights are not in memory: `files` is the hash of what was written."""
+    about = {"layerscope": __version__, "weights": "", "files": files, "family": model.anatomy.family}
+    lineage = {"steps": list(getattr(model.network, ORIGIN, [])), "learned": learned(model.network), "scores": []}
+    record = {**about, "depth": depth, "parameters": parameters, **lineage}
+    write_json(folder / RECORD, record)
+    write_text(folder / "README.md", card(model, record))
+
+
 def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
     """What the checkpoint is made from, and what was measured of these very weights."""
     weights = fingerprint(model)
@@ -207,7 +216,7 @@ def card(model: Model, record: dict[str, Any]) -> str:
         "",
     ]
     lines += [
-        f"A {type(model.network).__name__} with {model.depth} blocks, width {model.width}, "
+        f"A {type(model.network).__name__} with {record['depth']} blocks, width {model.width}, "
         f"{record['parameters']:,} parameters. It opens with plain transformers.",
         "",
     ]

@@ -116,6 +116,16 @@ def _built(config: Any, named: Any) -> Any:
     return named._from_config(config) if named else transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
+def network_without_weights(folder: Path, name: str) -> Any:
+    """The network that a folder's config describes, on the meta device: its shape, and no memory."""
+    with quiet(), torch.device("meta"):
+        check_config(folder, name, False)
+        config = open_config(folder, name)
+        network = _built(config, class_of(config))
+    network.name_or_path = name
+    return network.eval()
+
+
 def _refuse_quantised(config: Any, name: str) -> None:
     """Weights of a few bits are codes, not numbers: blocks that are compared, cut and saved must have numbers."""
     about = getattr(config, "quantization_config", None)

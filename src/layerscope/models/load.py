@@ -14,13 +14,13 @@ from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
 from layerscope.models.belongings import belongings, float_type, give
-from layerscope.models.checkpoints import open_network, open_tokenizer, quiet
+from layerscope.models.checkpoints import network_without_weights, open_network, open_tokenizer, quiet
 from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
 from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
-from layerscope.models.sources import adapter_folder, fetch, parse
+from layerscope.models.sources import Source, adapter_folder, fetch, parse
 
 __all__ = ["Model", "carry", "default_device", "load", "quiet"]
 
@@ -187,6 +187,19 @@ def load(
         if is_embedding_folder(outer):
             give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))
     return _examined(network, tokenizer, str(source))
+
+
+def load_shape(source: Source, folder: Path) -> Model:
+    """A model of which only the shape is known: no weight is read. Families without a record are not self-checked."""
+    network = network_without_weights(folder, source.name)
+    candidates = [anatomy] if (anatomy := anatomies.known(network.config)) else find_anatomy(network)
+    if len(candidates) > 1:
+        lists = ", ".join(candidate.blocks for candidate in candidates)
+        raise ModelError(
+            f"{source.name} is a {network.config.model_type}, a family that layerscope has no record of, and which of "
+            f"its lists are its blocks ({lists}) is only found by running it; cut it in memory: ls.cut."
+        )
+    return Model(network, None, candidates[0], source.name)
 
 
 def _tokenizer_folder(source: str) -> Path:
