@@ -7,6 +7,7 @@ LAYERSCOPE_DATA holds them; pydocs always does.
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 import pandas
@@ -38,6 +39,8 @@ def measured(model: ls.Model, name: str, limit: int, pool: str) -> dict[str, obj
     found = ls.agreement(nu, probe)
     low, high = found["intervals"]["pearson"]
     bounds = "too few layers to tell" if found["note"] else f"{low:.2f} to {high:.2f}"
+    if math.isnan(found["pearson"]):
+        bounds = "all probes score the same"
     return {
         "task": name,
         "pool": pool,
