@@ -290,6 +290,7 @@ CALLS = {
         },
         {
             "tolerance": {"tolerance": 0.5},
+            "confidence": {"confidence": 0},
             "evaluations": {"evaluations": 0},
             "seed": {"seed": 1},
             "all_rows": {"all_rows": True},

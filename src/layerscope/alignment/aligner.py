@@ -88,7 +88,8 @@ class Aligner(ABC):
         """
         source, target, named = self._pair(x, y, texts)
         self._start(source, target)
-        self._end(source, self._fit(*self._padded(source, target), named))
+        wide = self._padded(source, target)
+        self._end(source, self._fit(wide[0], wide[1], named))
         return self
 
     def __call__(self, x: Array) -> Array:

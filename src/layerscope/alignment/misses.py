@@ -30,7 +30,7 @@ def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95, texts: np.ndarray | No
     defined = n > 1 and scale > 1e-24 * max(float(target.pow(2).sum(dim=1).mean()), 1e-300)
     relative = float(misses.mean()) / scale if defined else math.nan
     others = _without_each(misses, centred, np.arange(n) if texts is None else texts)
-    values = {}
+    values: dict[str, float] = {}
     for name, value, rest in (("mse", mse, others[0] / width), ("relative", relative, others[1])):
         low, high = _interval(value, rest, ci)
         values |= {name: value, f"{name}_low": low, f"{name}_high": high}

@@ -83,7 +83,7 @@ class Network(Aligner):
         cls, aligners: Sequence[Self], sides: Sequence[tuple[Tensor, ...]], texts: np.ndarray
     ) -> list[dict[str, Any]]:
         """Train the networks of several aligners side by side; what there is to report of each."""
-        scaled = [aligner._scaled(*pair, texts) for aligner, pair in zip(aligners, sides, strict=True)]
+        scaled = [aligner._scaled(pair[0], pair[1], texts) for aligner, pair in zip(aligners, sides, strict=True)]
         first = aligners[0]
         x, y = (torch.stack([pair[side] for pair in scaled]) for side in (0, 1))
         weights = torch.stack([aligner._weights for aligner in aligners])

@@ -133,7 +133,7 @@ def _short(frame: DataFrame) -> DataFrame:
 
 def _given(own: dict[str, Any]) -> dict[str, Any]:
     """The options of a synthetic study that were given, as it takes them."""
-    read = {"truths": lambda text: names(text, "truth"), "noise": shares, "repeats": int}
+    read: dict[str, Any] = {"truths": lambda text: names(text, "truth"), "noise": shares, "repeats": int}
     return {name: read[name](value) for name, value in own.items() if value is not None}
 
 
