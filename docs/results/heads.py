@@ -52,8 +52,8 @@ def embeddings(models: dict[str, tuple[str, str | None]]) -> str:
     return (
         "## Embeddings on STS-B (validation, 1,500 pairs)\n\nThe Spearman correlation of the two sentences' cosine "
         f"with the score that people gave them.\n\n{table(rows)}\n\n{' '.join(kept)}\n"
-        "\nMiniLM embeds a sentence by the mean of its tokens, bge-small by its first token, which at layer 0 is the same "
-        "for every sentence.\n"
+        "\nMiniLM embeds a sentence by the mean of its tokens, bge-small by its first token, which at layer 0 is the "
+        "same for every sentence.\n"
     )
 
 
