@@ -121,7 +121,7 @@ METHOD_OPTIONS = {
     "learning_rate": 1e-2,
     "weight_decay": 0.1,
     "patience": 1,
-    "start": "linear",
+    "start": "plain",
     "strength": 0.1,
     "scale": False,
     "keep": 0.5,
@@ -284,6 +284,7 @@ CALLS = {
         },
         {
             "tolerance": {"tolerance": 0.5},
+            "confidence": {"confidence": 0},
             "evaluations": {"evaluations": 0},
             "seed": {"seed": 1},
             "all_rows": {"all_rows": True},

@@ -108,8 +108,8 @@ def test_mistakes_in_cutting_are_sentences(arguments, message, model, reviews):
         (["compare", "--heads", "1,2", "-o", "out"], "--heads is for measures by attention head"),
         (["align", "--against", "every", "--pairs", "3"], "leave it out, or give --study"),
         (
-            ["align", "--against", "every", "--method", "linear", "--start", "linear"],
-            "--start linear is for inn",
+            ["align", "--against", "every", "--method", "linear", "--start", "plain"],
+            "--start plain is for inn",
         ),
         (["align", "--against", "every", "--method", "linear", "--pad"], "--pad is for identity, procrustes and inn"),
         (["specialty", "--scarcity", "few"], "'few' is not a list of numbers"),

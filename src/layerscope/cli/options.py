@@ -173,7 +173,7 @@ def names(text: str, kind: str) -> list[str]:
 
 def aligner_options(methods: list[str] | None, start: str, pad: bool = False) -> dict[str, dict[str, Any]]:
     """The options of alignment methods that `--start` and `--pad` stand for; an error where no method has them."""
-    wanted: dict[str, Any] = ({"start": start} if start != "plain" else {}) | ({"pad": True} if pad else {})
+    wanted: dict[str, Any] = ({"start": start} if start != "linear" else {}) | ({"pad": True} if pad else {})
     if not wanted:
         return {}
 

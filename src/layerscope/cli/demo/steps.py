@@ -252,11 +252,14 @@ def _plan(advice: ls.Advice, tolerance: float) -> tuple[ls.LayerPlan, Any, str]:
     """The advice, or, where no block can go within the tolerance, the cut that loses least, with a word on it."""
     from layerscope.cli.options import integers
 
+    sure = f"with {advice.confidence:.0%} confidence"
     if advice.choice.removed(advice.exam.model.depth):
-        return advice.choice, advice.row, f"The smallest model within {tolerance:g} of the whole one was looked for."
+        why = f"The smallest model was looked for that is within {tolerance:g} of the whole one {sure}."
+        return advice.choice, advice.row, why
     table = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
     row = table.sort_values("chosen_on").iloc[-1]
-    why = f"No block can go at a loss of at most {tolerance:g}; the cut that loses least is taken."
+    rows = f" (that would take about {advice.rows_needed:,} texts)" if advice.rows_needed is not None else ""
+    why = f"No block can go at a loss of at most {tolerance:g} {sure}{rows}; the cut that loses least is taken."
     return ls.LayerPlan(integers(row["blocks"])), row, why
 
 
