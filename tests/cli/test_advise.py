@@ -1,6 +1,8 @@
 """`layerscope advise`"""
 
+import zoo
 from command import run_here
+from quick import QUICK, rows
 
 import layerscope as ls
 
@@ -14,3 +16,14 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert "Keep blocks" in done.stdout
     assert ls.load(str(tmp_path / "small")).depth < 6
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-record"}
+
+
+def test_what_cannot_be_saved_is_refused_before_the_work(tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    data.to_csv(tmp_path / "rows.csv", index=False)
+    ls.tune(base, str(tmp_path / "rows.csv"), out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
+    done = run_here("advise", tmp_path / "tuned", "--task", tmp_path / "rows.csv", "--save", tmp_path / "small")
+    assert done.returncode != 0
+    assert "live adapters that no standard checkpoint can hold" in " ".join(done.stderr.split())
+    assert "rows; advice needs" not in done.stderr  # which is found out later
+    assert not (tmp_path / "small").exists()

@@ -65,5 +65,5 @@ def test_methods_without_a_place_in_a_strategy_are_left_out(task):
         ["full", "finetune"],
         ["full", "prefix"],
     ]
-    assert study.frame["inference_seconds"].isna().tolist() == [False, False, True]
+    assert (study.frame["inference_seconds"] > 0).all()
     assert study.frame["error"].isna().all()

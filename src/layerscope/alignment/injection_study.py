@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from layerscope.evaluation.sitting import Read
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, Replay, load
-from layerscope.models.anatomy import evaluating
+from layerscope.models.anatomy import accepted_inputs, evaluating
 from layerscope.models.lineage import known_rows
 from layerscope.results import provenance_of
 from layerscope.store import digest
@@ -101,7 +100,7 @@ def injection_study(
     check_limit(limit)
     check_limit(train, "train")
     held = max(0.5, 1 - train / len(data.split(split)))
-    known = None if all_rows else partial(known_rows, [giving, taking])
+    known = None if all_rows else partial(known_rows, [giving, taking], in_other_data=len(data.splits) == 1)
     learned_from, examples = data.parted(held, split, (train, limit), known)
     _same_inputs(giving, taking, examples)
     exam = Exam(taking, data, examples, _shorter(giving, taking, max_length))
@@ -163,7 +162,7 @@ def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
 
 def _same_inputs(source: Model, target: Model, examples: Examples) -> None:
     """Raise a sentence where one model tells the texts of a pair apart by token types and the other has none."""
-    kinds = ["token_type_ids" in inspect.signature(m.network.base_model.forward).parameters for m in (source, target)]
+    kinds = ["token_type_ids" in accepted_inputs(m.network.base_model) for m in (source, target)]
     if examples.pairs is not None and kinds[0] != kinds[1]:
         raise ModelError(
             f"Of {source.name} and {target.name} only one reads token types, so pairs are not the same input."

@@ -58,9 +58,10 @@ def advise(
     """
     import layerscope as ls
 
-    check_save(save)
+    opened = ls.load(model, device=device, dtype=dtype)
+    check_save(save, opened)
     advice = ls.advise(
-        ls.load(model, device=device, dtype=dtype),
+        opened,
         columns.open(task),
         tolerance=tolerance,
         confidence=confidence,

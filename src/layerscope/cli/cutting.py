@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from layerscope.models import Model
 
 
-def check_save(folder: Path | None) -> None:
-    """Raise a sentence if a checkpoint cannot be saved there: before the work, not after it."""
+def check_save(folder: Path | None, model: Model) -> None:
+    """Raise a sentence if no checkpoint can be saved there, or none of this model: before the work, not after it."""
+    from layerscope.cutting.cutting import refuse_adapters
     from layerscope.models.lineage import RECORD
     from layerscope.store import check_free
 
     if folder is not None:
         check_free(folder, RECORD)
+        refuse_adapters(model)
 
 
 def checked_task(task: str | None, columns: Columns, save: Path | None) -> Task | None:
@@ -56,7 +58,7 @@ def cut_and_save(
     from layerscope.drawing.words import numbers
     from layerscope.results import Table
 
-    check_save(folder)
+    check_save(folder, model)
     smaller = ls.cut(model, plan)
     if task is None:
         assert folder is not None

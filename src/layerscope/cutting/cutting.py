@@ -177,13 +177,14 @@ def _told_the_same(before: nn.Module, after: nn.Module, moved: int) -> bool:
 
 def refuse_adapters(model: Model) -> None:
     """Raise the way out, if adapters are live in the model."""
-    if any(type(module).__module__.startswith("peft.") for module in model.network.modules()):
-        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
-    if any(type(module).__module__.startswith("layerscope.") for module in model.network.modules()):
+    written_by = {type(module).__module__.split(".")[0] for module in model.network.modules()}
+    if "layerscope" in written_by:
         raise ModelError(
             f"{model.name} has live adapters that no standard checkpoint can hold, so it cannot be cut or saved as "
             "one; tune with --method lora or finetune (method=) for a model that can."
         )
+    if "peft" in written_by:
+        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
 
 
 def _smaller_config(config: Any, anatomy: Anatomy, plan: LayerPlan) -> Any:
@@ -202,15 +203,16 @@ def _kept_weights(network: Any, anatomy: Anatomy, plan: LayerPlan) -> dict[str, 
     if anatomy.shared:
         return weights
     prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
-    pattern = re.compile(re.escape(f"{prefix}{anatomy.blocks}.") + r"(\d+)\.(.+)")
+    lists = "|".join(map(re.escape, (anatomy.blocks, *anatomy.beside)))
+    pattern = re.compile(re.escape(prefix) + rf"({lists})\.(\d+)\.(.+)")
     place = {block - 1: k for k, block in enumerate(plan.keep)}
     kept = {}
     for name, tensor in weights.items():
         match = pattern.fullmatch(name)
         if match is None:
             kept[name] = tensor
-        elif int(match[1]) in place:
-            kept[f"{prefix}{anatomy.blocks}.{place[int(match[1])]}.{match[2]}"] = tensor
+        elif int(match[2]) in place:
+            kept[f"{prefix}{match[1]}.{place[int(match[2])]}.{match[3]}"] = tensor
     return kept
 
 

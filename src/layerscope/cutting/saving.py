@@ -14,7 +14,7 @@ from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
-from layerscope.models.anatomy import evaluating
+from layerscope.models.anatomy import accepted_inputs, evaluating
 from layerscope.models.belongings import belongings, saved_weights
 from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
@@ -167,23 +167,17 @@ def _inputs(model: Model) -> list[dict[str, torch.Tensor]]:
         from layerscope.models.selfcheck import probe_inputs
 
         return [probe_inputs(model, rows=1)]
-    limit = min(model.positions or 64, 64)
+    limit, accepted = min(model.positions or 64, 64), accepted_inputs(model.network.base_model)
     batches = []
     for text, pair in _TEXTS:
         batch = model.tokenizer(text, pair, truncation=True, max_length=limit, return_tensors="pt")
         names = ("input_ids", "attention_mask", "token_type_ids")
-        inputs = {n: batch[n].to(model.device) for n in names if n in batch and _takes(model, n)}
+        inputs = {n: batch[n].to(model.device) for n in names if n in batch and n in accepted}
         types = inputs.get("token_type_ids")
         if types is not None and model.token_types is not None and int(types.max()) >= model.token_types:
             inputs.pop("token_type_ids")
         batches.append({n: v[None] for n, v in inputs.items()} if model.multiple_choice else inputs)
     return batches
-
-
-def _takes(model: Model, name: str) -> bool:
-    import inspect
-
-    return name in inspect.signature(model.network.base_model.forward).parameters
 
 
 def _answer(model: Model, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

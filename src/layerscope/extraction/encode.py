@@ -85,12 +85,8 @@ def texts_of(examples: Examples) -> np.ndarray:
 
 def _flatten(examples: Examples, reading: Reading) -> tuple[list[str], list[str] | None, list[Sequence[str]] | None]:
     if reading.pool == "words":
-        if examples.words is None:
-            raise InputError(
-                f"The pool 'words' needs text that is split into words, and {examples.task} is not; give a CoNLL-U "
-                "file, a text file with a sentence a line, or a column of word lists (pydocs has words too)."
-            )
-        return [" ".join(words) for words in examples.words], None, list(examples.words)
+        in_words = list(examples.in_words().words or ())
+        return [" ".join(words) for words in in_words], None, in_words
     if examples.choices is None:
         return list(examples.texts), None if examples.pairs is None else list(examples.pairs), None
     texts = [examples.texts[i] for i in texts_of(examples)]

@@ -127,9 +127,20 @@ class Loop:
     ) -> Iterator[tuple[np.ndarray, T]]:
         """The same for one window: the places of each batch's portions, and what came out."""
         costs, kinds = portions(window)
+        kinds = self._of_one_length(window, kinds)
         for places, result in self.batches.over(costs, lambda places: run(window, places), kinds):
             yield places, result
             advance(len(places) * len(window.examples) / len(costs))
+
+    def _of_one_length(self, window: Window, kinds: np.ndarray | None) -> np.ndarray | None:
+        """Kinds that tell lengths apart too, where a model's states change with padding."""
+        strict = [items for model, items in zip(self.models, window.items, strict=True) if model.anatomy.unpadded]
+        if not strict:
+            return kinds
+        lengths = np.asarray([[len(item) for item in items] for items in strict])
+        own = np.ones(lengths.shape[1], np.int64) if kinds is None else kinds
+        numbers = np.unique(np.vstack([own, lengths]), axis=1, return_inverse=True)[1].reshape(-1) + 1
+        return np.where(own > 0, numbers, 0)
 
     def items(self, examples: Examples) -> list[list[Item]]:
         """Each model's tokens of all examples at once, for what comes back to them in an order of its own."""

@@ -19,7 +19,7 @@ from layerscope.models.embedding import Embedding, is_embedding_folder, network_
 from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
-from layerscope.models.selfcheck import faults, find_anatomy
+from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
 from layerscope.models.sources import adapter_folder, fetch, parse
 
 __all__ = ["Model", "carry", "default_device", "load", "quiet"]
@@ -267,9 +267,11 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     for candidate in find_anatomy(network):
         model = Model(network, tokenizer, candidate, name)
         try:
+            if sees_padding(model):
+                model = replace(model, anatomy=replace(candidate, unpadded=True))
             fault = next(faults(model), None)
             if fault is None and is_causal(model):  # no later token reaches the first one
-                model = replace(model, anatomy=replace(candidate, summary="last"))
+                model = replace(model, anatomy=replace(model.anatomy, summary="last"))
         except Exception as error:  # whatever an unknown forward may raise, it is not sound
             fault = f"it could not be run on a few tokens ({type(error).__name__}: {error})"
         if fault is None:

@@ -75,6 +75,13 @@ class Replay:
                 f"{model.name} ({model.anatomy.family}) ran {len(calls)} blocks where "
                 f"{len(self._blocks)} were expected, or in another order, so its blocks cannot be replayed."
             )
+        if any(_is_cache(value) for call, _, _ in calls for value in (*call.args, *call.kwargs.values())):
+            raise ModelError(
+                f"The blocks of {model.name} are given keys and values that stand before every text (prefix tuning, or "
+                "a cache), and add those of the text to them, so no block can be run a second time; evaluate, extract "
+                "and compare run each block once, and a model that was tuned with --method lora or finetune (method=) "
+                "can be cut."
+            )
         self.calls = tuple(call for call, _, _ in calls)
         self.states = tuple(self._swap(s) for s in (calls[0][1], *(output for _, _, output in calls)))
         self.entered = tuple(self._swap(state) for _, state, _ in calls)
@@ -112,6 +119,13 @@ class Replay:
 
     def _swap(self, state: Tensor) -> Tensor:
         return state.transpose(0, 1) if self._time_first else state
+
+
+def _is_cache(value: Any) -> bool:
+    """Whether a block's argument is a cache of keys and values that holds any."""
+    from transformers import Cache
+
+    return isinstance(value, Cache) and value.get_seq_length() > 0
 
 
 def state_of(output: Any) -> Tensor:

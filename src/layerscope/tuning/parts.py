@@ -31,7 +31,7 @@ def parts(
         raise InputError(
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
-    known = None if model is None else known_rows([model], validation)
+    known = None if model is None else known_rows([model], validation, in_other_data=len(task.splits) == 1)
     if model is None or known is None or not known.any():
         return train, validation
     if known.all():

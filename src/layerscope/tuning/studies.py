@@ -218,11 +218,9 @@ def strategy_study(
 
 
 def _inference(trainings: Trainings) -> float:
-    """Seconds for the tuned model to answer the validation rows; NaN where it does not answer as a plain network."""
+    """Seconds for the tuned model to answer the validation rows."""
     first = trainings.trainings[0]
     job = first.job
-    if not job.method.comparable:
-        return float("nan")
     tuned = job.reopened(first.path)
     exam = Exam(tuned, job.lesson.task, job.lesson.validation, job.hyperparameters.max_length)
     start = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 
 from layerscope.data import Task, metrics
 from layerscope.models import Model
+from layerscope.models.anatomy import accepted_inputs
 from layerscope.models.checkpoints import quiet
 from layerscope.progress import progress
 from layerscope.team import Team
@@ -51,7 +51,7 @@ def train(
     """Train on the first rows and score on the second after every epoch; goes on from a checkpoint in the folder."""
     from transformers import EarlyStoppingCallback, Trainer
 
-    accepted = set(inspect.signature(tuned.network.forward).parameters)
+    accepted = accepted_inputs(tuned.network)
     with quiet():
         trainer = Trainer(
             model=wrapped,
