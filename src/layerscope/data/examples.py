@@ -85,7 +85,9 @@ class Examples:
         if self.labels is not None:
             parts += [self.labels.dtype.str.encode(), np.ascontiguousarray(self.labels).tobytes()]
         if self.tags is not None:
-            parts += [np.ascontiguousarray(tags).tobytes() for tags in self.tags]
+            parts += [b"tags", *(np.ascontiguousarray(tags).tobytes() for tags in self.tags)]
+        if self.prompts is not None:
+            parts += [b"prompts", *(prompt.encode("utf-8", "surrogatepass") for prompt in self.prompts)]
         return _hash((self.texts, self.pairs, self.choices, self.words), parts)
 
     @cached_property

@@ -52,12 +52,6 @@ class Exam(Sitting):
                 f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored; name the "
                 "column that holds them (label=, --label)."
             )
-        if self.model.multiple_choice and self.model.anatomy.unpadded:
-            raise ModelError(
-                f"The states of {self.model.name} ({self.model.anatomy.family}) change with padding, and the choices "
-                "of one text are padded to one length; give a classifier or a bare encoder of this family, or another "
-                "family."
-            )
         self.outputs = outputs_of(self.model, self.task)
         self._padding = head_padding(self.model)
         self.padding_left = self._padding == "left"  # type: ignore[misc]

@@ -21,6 +21,7 @@ from layerscope.extraction.encode import Item
 from layerscope.extraction.loop import Window
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
+from layerscope.models.load import quiet
 
 
 class Likelihood(TokenSitting):
@@ -57,8 +58,10 @@ class Likelihood(TokenSitting):
             prompt = examples.texts[k] if examples.prompts is None else f"{examples.texts[k]} {examples.prompts[k]}"
             starts += [prompt.rstrip()] * len(choices)  # white space at its end goes to the choice
             whole += [f"{prompt} {choice}" for choice in choices]
-        before = [len(ids) for ids in tokenizer(starts)["input_ids"]] if starts else []
-        for first, ids in zip(before, tokenizer(whole)["input_ids"], strict=True):
+        with quiet():  # about texts that are too long for the model: they lose their beginning below
+            before = [len(ids) for ids in tokenizer(starts)["input_ids"]]
+            after = tokenizer(whole)["input_ids"]
+        for first, ids in zip(before, after, strict=True):
             items.append(_item(np.asarray(ids, dtype=np.int64), first, reading.max_length))
         return items
 

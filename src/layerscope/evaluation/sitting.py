@@ -52,6 +52,12 @@ class Sitting(ABC):
                 f"{self.metric_name} is no metric of {self.model.name} on {self.task.name}, whose answers are scored "
                 f"by {', '.join(self.allowed)}."
             )
+        if self.model.anatomy.unpadded and self.examples.choices is not None:
+            raise ModelError(
+                f"The states of {self.model.name} ({self.model.anatomy.family}) change with padding, and the choices "
+                "of one text are padded to one length; give a classifier or a bare encoder of this family, or another "
+                "family."
+            )
         self.reading = self._reading(self._longest())
         self._runner = Runner(self.subject, [0], self.reading)
         self._loop = Loop.over_tokens([self.subject], self.reading, self.batch_tokens, self._most, self._encoded)

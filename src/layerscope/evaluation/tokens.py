@@ -101,16 +101,16 @@ class TokenSitting(Sitting):
         return of_base(self.model)
 
     def _reader(self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor]) -> Read:
-        longest, device = max(map(len, items)), self.model.device
-        counts = [len(item.take) for item in items]
-        at = torch.from_numpy(np.concatenate([i * longest + item.take for i, item in enumerate(items)])).to(device)
+        device, counts = self.model.device, [len(item.take) for item in items]
+        at = torch.from_numpy(np.concatenate([item.take for item in items])).to(device)
         wanted = torch.from_numpy(np.concatenate([item.targets for item in items])).to(device)
         owner = torch.from_numpy(np.repeat(np.arange(len(items)), counts)).to(device)
 
         def read(output: Any) -> Tensor:
-            states = output.last_hidden_state.flatten(0, 1)
+            states = output.last_hidden_state
+            chosen = states[owner.to(states.device), at.to(states.device)]
             sums = torch.zeros(len(items), 3, device=device)
-            for part, logits in self._head.portions(output, states[at.to(states.device)]):
+            for part, logits in self._head.portions(output, chosen):
                 counted = _counted(logits, wanted[part].to(logits.device))  # a spread network ends on another device
                 sums.index_add_(0, owner[part], counted.to(device))
             return sums

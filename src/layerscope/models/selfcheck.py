@@ -165,7 +165,7 @@ def summary_marks(model: Model, ids: Tensor) -> dict[str, Tensor]:
     `ids` (texts, time): the marks are what the bare encoder needs to be told so that it runs as it does in there.
     """
     name = model.anatomy.marks_summary
-    if name is None or not model.has_head or model.multiple_choice:
+    if name is None or model.head != "classes":
         return {}
     marks = torch.zeros_like(ids)
     marks[:, 0] = 1
