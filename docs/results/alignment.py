@@ -112,7 +112,7 @@ def attention(frame: pandas.DataFrame) -> list[str]:
     closer = [str(layer) for layer in means if means.loc["attention", layer] < means.loc["states", layer]]
     others = [str(layer) for layer in means if str(layer) not in closer]
     if closer and others:
-        said = f"not uniformly: at layer {', '.join(closer)} it is, at layer {', '.join(others)} it is not"
+        said = f"not uniformly: at layer {' and '.join(closer)} it is, at layer {' and '.join(others)} it is not"
     else:
         said = "yes, at all of these layers" if closer else "no, at none of these layers"
     return [*lines, f"- Is attention more alike than states, relative to its spread? {said[0].upper()}{said[1:]}."]
@@ -149,7 +149,8 @@ def _sentences(mean: pandas.Series) -> list[str]:
     sentences = []
     networks = ("inn", PLAIN)
     for truth in ("inn", "rotated inn"):
-        errors = mean[truth, 0.0].drop(["identity", "mean"], errors="ignore").sort_values()
+        errors = mean[truth, 0.0].drop(["identity", "mean"], errors="ignore").round(4).sort_index()
+        errors = errors.sort_values(kind="stable")
         best, second = errors.index[:2]
         linear = mean[truth, 0.0, "linear"]
         sentences.append(

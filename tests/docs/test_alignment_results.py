@@ -15,7 +15,7 @@ SEEDS, ATTENTION, KNOWN = PAGE.split("\n## ")[1:]
 
 def tables(section):
     """The tables of a section, as lists of rows of cells."""
-    blocks = re.findall(r"(?:^\|.*\n)+", section, re.MULTILINE)
+    blocks = re.findall(r"(?:^\| .*\n)+", section, re.MULTILINE)
     return [[[cell.strip() for cell in line.strip("|").split("|")] for line in b.splitlines()] for b in blocks]
 
 

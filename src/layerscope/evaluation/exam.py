@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from layerscope.data import Task, metrics, task
-from layerscope.errors import DataError, LayerscopeWarning, ModelError, choose
+from layerscope.errors import DataError, LayerscopeWarning, choose
 from layerscope.evaluation.kinds import meeting, refuse
 from layerscope.evaluation.outputs import has_default_names, head_names, note_order, outputs_of
 from layerscope.evaluation.score import Score
