@@ -141,6 +141,7 @@ class Inputs:
 
 def _put(file: Path, content: bytes) -> dict[str, Any]:
     """Write a damaged file; links to whole ones are cut first."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     file.write_bytes(content)
     return {"content": packed(content)}

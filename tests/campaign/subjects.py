@@ -125,7 +125,7 @@ def open_representations(folder: Path) -> None:
         finite("a label", reps.labels)
     reps.summary()
     list(reps.rows.keys())
-    finite("cka", ls.compare(reps).values)
+    check_reasons(ls.compare(reps))
 
 
 def open_aligners(folder: Path) -> None:
@@ -150,15 +150,20 @@ def open_moments(folder: Path) -> None:
         finite("a scatter", moments.scatter(0, i))
 
 
-def open_similarity(folder: Path) -> None:
+def check_reasons(similarity: Any) -> None:
+    """Raise where a value is undefined and nothing says why."""
     import numpy as np
 
-    import layerscope as ls
-
-    similarity = ls.Similarity.load(folder / "cka.parquet")
     for cell in np.argwhere(~np.isfinite(np.asarray(similarity.values, dtype=float))):
         if not similarity.reasons.get(tuple(map(int, cell))):
             raise Wrong("not finite: a similarity, and no reason for it")
+
+
+def open_similarity(folder: Path) -> None:
+    import layerscope as ls
+
+    similarity = ls.Similarity.load(folder / "cka.parquet")
+    check_reasons(similarity)
     similarity.figures()
     len(similarity.frame)
 
