@@ -69,3 +69,13 @@ def test_a_side_without_variation_or_rows_says_why():
     assert math.isnan(cross)  # NaN
     with pytest.raises(Undefined, match="unbiased HSIC needs at least 4 rows and there are 3"):
         few.require_hsic()
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_rows_whose_squares_overflow_have_no_value_and_a_reason(exact):
+    x, y = both()
+    huge = (x / x.abs().max() * 3e38).float() if not exact else x * 1e160
+    moments = Moments([x.shape[1], y.shape[1]], exact=exact)
+    moments.update([huge, y.to(huge.dtype)])
+    with pytest.raises(Undefined, match="so large"):
+        registry()["cka"].of_pair(side_from(moments, 0), side_from(moments, 1), moments.scatter(0, 1))

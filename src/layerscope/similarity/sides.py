@@ -14,6 +14,7 @@ from layerscope.similarity.moments import Moments
 from layerscope.similarity.registry import CONSTANT, SAME, Undefined
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest do not count
+LARGEST = 1e150  # sum of squares whose products with another are still numbers
 LEAST = 4  # rows below which unbiased HSIC has no value
 
 
@@ -32,7 +33,9 @@ class Side:
         return float(torch.trace(self.scatter))
 
     def require_variation(self) -> None:
-        """Raise if every row is the same."""
+        """Raise if every row is the same, or if the rows are too large to be multiplied."""
+        if not self._total < LARGEST:
+            raise Undefined("the values of a side are so large that their squares cannot be computed")
         if self._total <= max(CONSTANT * self.n * self._mean_square, 0.0):
             raise Undefined(SAME)
 
