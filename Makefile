@@ -18,7 +18,7 @@ test-full: $(INSTALLED)
 # Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. About an hour.
 SEED ?= 0
 campaign: $(INSTALLED)
-	$(BIN)/python -m tests.campaign --seed $(SEED) --fresh 100 --over 100 --inputs 10000 --crowds 70 --hostile 1100
+	$(BIN)/python -m tests.campaign --seed $(SEED) --fresh 100 --over 100 --inputs 10000 --crowds 70 --hostile 440
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

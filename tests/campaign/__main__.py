@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import harness, regressions
+from . import harness, regressions, traps
 from .crowds import Crowds
 from .harness import Tally, World
 from .hostile import Hostile
 from .inputs import Inputs
 from .kills import Kills
 from .scene import make_seeds
-from .subjects import make_wholes
+from .wholes import make_wholes
 
 PARTS = {"kills": Kills, "inputs": Inputs, "crowds": Crowds, "hostile": Hostile}
 # Cases of one minute on a laptop's core, over all parts, so that the same seed and minutes are the same cases anywhere.
@@ -32,7 +32,7 @@ def main() -> int:
     harness.prepare()
     root = Path(tempfile.mkdtemp(prefix="campaign-")).resolve()
     world = World(root)
-    in_memory = harness.mounted(root, 4 << 30)  # where it may be had, a quick disk; a kill takes nothing from it either
+    in_memory = traps.mounted(root, 4 << 30)  # where it may be had, a quick disk; a kill takes nothing from it either
     try:
         make_seeds(world)
         make_wholes(world)
@@ -41,7 +41,7 @@ def main() -> int:
         return _campaign(world, arguments)
     finally:
         if in_memory:
-            harness.unmounted(root)
+            traps.unmounted(root)
         shutil.rmtree(root, ignore_errors=True)
 
 

@@ -16,8 +16,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 from typing import Any
 
-from .harness import Child, Ended, Failure, Tally, Trap, World, command, ended, lift_file_limit, limit_files, mounted
+from .harness import Child, Ended, Failure, Tally, World, command, ended
 from .scene import COMMANDS, words_of
+from .traps import Trap, lift_file_limit, limit_files, mounted
 
 PART = "crowds"
 _WRITERS = [name for name in COMMANDS if "-o" in COMMANDS[name].split() and name != "report"]

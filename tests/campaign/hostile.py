@@ -16,7 +16,8 @@ from typing import Any
 
 from .harness import Ended, Failure, Tally, World, ended
 from .inputs import fault_of
-from .malice import TAG, Malice
+from .malice import Malice
+from .poison import TAG
 
 PART = "hostile"
 

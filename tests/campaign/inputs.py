@@ -16,10 +16,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from .harness import HANG, MEMORY, Failure, Peak, Tally, World, Wrong, ended
+from .harness import HANG, MEMORY, Failure, Tally, World, Wrong, ended
 from .mutations import bomb, mutator, plain_bytes
 from .regressions import packed, unpacked
 from .subjects import Subject, files_of, subjects, use
+from .traps import Peak
 
 PART = "inputs"
 _BATCH = 50  # cases of one child
@@ -141,6 +142,7 @@ class Inputs:
 
 def _put(file: Path, content: bytes) -> dict[str, Any]:
     """Write a damaged file; links to whole ones are cut first."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     file.write_bytes(content)
     return {"content": packed(content)}
@@ -172,7 +174,7 @@ def fault_of(act: Callable[[], None]) -> str:
     except LayerscopeError as error:
         said = str(error)
         if not said.strip() or "\n" in said.strip() or len(said) > _SENTENCE:
-            return f"not a sentence: {type(error).__name__} of {len(said)} characters at {_place(error)}"
+            return f"not a sentence: {type(error).__name__} at {_place(error)}"
     except Wrong as error:
         return str(error)
     except BaseException as error:

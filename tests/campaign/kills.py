@@ -16,8 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from .harness import Child, Ended, Failure, Tally, Trap, World, command, die, ended
+from .harness import Child, Ended, Failure, Tally, World, command, ended
 from .scene import COMMANDS, words_of
+from .traps import Trap, die
 
 PART = "kills"
 MODES = ("fresh", "over")

@@ -15,51 +15,7 @@ from typing import Any
 
 from .harness import World, Wrong, command
 from .inputs import fault_of
-
-TAG = "ls-canary"
-MARKUP = [
-    f"<{TAG}>",
-    f"</script><{TAG}>",
-    f"</style><{TAG}>",
-    f"</title><{TAG}>",
-    f'"><{TAG} onerror=alert(1)>',
-    f"'><{TAG} onload=alert(1)>",
-    f"<!--<script><{TAG}>",
-    f"]]><{TAG}>",
-    f"&lt;{TAG}&gt;<{TAG}>",
-    f"{{{{ 7*7 }}}}<{TAG}>",
-    f"<svg><{TAG}></svg>",
-    f"${{7*7}}<{TAG}>",
-]
-NAMES = [
-    "../../outside",
-    "/{world}/outside/x",
-    "..",
-    ".",
-    "a/b/c",
-    "-rf",
-    "x" * 300,
-    "a\nb",
-    "a\x00b",
-    "~",
-    "con",
-    "\u202egnp",
-    "",
-]
-PICKLES = "pytorch_model.bin model.bin model.pt model.pth model.ckpt adapter_model.bin training_args.bin optimizer.pt"
-PICKLES += " scheduler.pt rng_state.pth model.safetensors tokenizer.pkl w.bin vocab.pkl flax_model.msgpack tf_model.h5"
-PICKLES += " tokenizer.model spiece.model adapter_model.safetensors"
-_CODE = "import pathlib\npathlib.Path({canary!r}).write_text('run')\nclass Evil:\n    pass\n"
-
-
-class _Evil:
-    """A pickle that writes the canary when it is opened."""
-
-    def __init__(self, canary: str) -> None:
-        self.canary = canary
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"echo run > {self.canary}",)
+from .poison import CODE, MARKUP, NAMES, PICKLES, Evil, poisoned
 
 
 class Malice:
@@ -124,7 +80,7 @@ class Malice:
 
     def _record_markup(self, draw: Random, given: Path) -> Callable[[], None]:
         """Markup in every text of a record, or in one."""
-        card = _poisoned(self._record(given), draw)
+        card = poisoned(self._record(given), draw)
         (given / "record.json").write_text(json.dumps(card))
         return self._show(given)
 
@@ -206,20 +162,20 @@ class Malice:
         """A plain pickle, torch's archive of one, or one behind a safetensors header."""
         import torch
 
-        plain = pickle.dumps(_Evil(str(self.canary)), protocol=draw.choice([0, 2, 4]))
+        plain = pickle.dumps(Evil(str(self.canary)), protocol=draw.choice([0, 2, 4]))
         kind = draw.randrange(3)
         if kind == 0:
             return plain
         if kind == 1:
             return struct.pack("<Q", 2) + b"{}" + plain
         file = io.BytesIO()
-        torch.save(_Evil(str(self.canary)), file)
+        torch.save(Evil(str(self.canary)), file)
         return file.getvalue()
 
     def _remote_code(self, draw: Random, given: Path) -> Callable[[], None]:
         """Code beside a checkpoint or data, and every field that asks for it."""
         config = self._model(given)
-        code = _CODE.format(canary=str(self.canary))
+        code = CODE.format(canary=str(self.canary))
         for name in (
             "evil.py",
             "modeling_evil.py",
@@ -337,13 +293,3 @@ def _check(code: int) -> None:
     """A command is done, or says in a sentence why not."""
     if code not in (0, 2):
         raise Wrong(f"exit code {code}")
-
-
-def _poisoned(value: Any, draw: Random, depth: int = 0) -> Any:
-    """The same tree with markup in its texts, except where words are looked up."""
-    if isinstance(value, dict):
-        fixed = ("kind", "file", "tables", "created") if depth != 1 else ("kind", "file")
-        return {k: v if k in fixed and depth else _poisoned(v, draw, depth + 1) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_poisoned(part, draw, depth + 1) for part in value]
-    return draw.choice(MARKUP) if isinstance(value, str) and draw.random() < 0.7 else value

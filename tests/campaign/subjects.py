@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .harness import Trap, World, Wrong, command, die, ended
-from .scene import SMALL
+from .harness import World, Wrong, command
 
 TEXTS = ["the file is good", "a list of values", "not this file", "that string and the list"]
-_ALIGNERS = ("mean", "linear", "procrustes", "cca", "svcca", "inn", "mlp")
+ALIGNERS = ("mean", "linear", "procrustes", "cca", "svcca", "inn", "mlp")
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ def subjects() -> list[Subject]:
         Subject(
             "representations", "reps", ("representations.json", "shard-00000.safetensors"), open_representations, 2
         ),
-        Subject("aligners", "aligners", tuple(f"{name}.safetensors" for name in _ALIGNERS), open_aligners, 2),
+        Subject("aligners", "aligners", tuple(f"{name}.safetensors" for name in ALIGNERS), open_aligners, 2),
         Subject("moments", "moments", ("moments.json", "moments.safetensors"), open_moments, 2),
         Subject("similarity", "similarity", ("cka.parquet",), open_similarity),
         *(
@@ -64,7 +61,7 @@ def finite(name: str, values: Any) -> None:
 
 
 @cache
-def _model() -> Any:
+def model() -> Any:
     import layerscope as ls
 
     return ls.load(_SEEDS / "model")
@@ -104,7 +101,7 @@ def open_data(folder: Path) -> None:
         examples = task.split(split)
         if examples.labels is not None:
             finite("a label", examples.labels)
-        _read_states(_model(), task, split)
+        _read_states(model(), task, split)
 
 
 def open_checkpoint(folder: Path) -> None:
@@ -125,7 +122,7 @@ def open_representations(folder: Path) -> None:
         finite("a label", reps.labels)
     reps.summary()
     list(reps.rows.keys())
-    finite("cka", ls.compare(reps).values)
+    check_reasons(ls.compare(reps))
 
 
 def open_aligners(folder: Path) -> None:
@@ -150,15 +147,20 @@ def open_moments(folder: Path) -> None:
         finite("a scatter", moments.scatter(0, i))
 
 
-def open_similarity(folder: Path) -> None:
+def check_reasons(similarity: Any) -> None:
+    """Raise where a value is undefined and nothing says why."""
     import numpy as np
 
-    import layerscope as ls
-
-    similarity = ls.Similarity.load(folder / "cka.parquet")
     for cell in np.argwhere(~np.isfinite(np.asarray(similarity.values, dtype=float))):
         if not similarity.reasons.get(tuple(map(int, cell))):
             raise Wrong("not finite: a similarity, and no reason for it")
+
+
+def open_similarity(folder: Path) -> None:
+    import layerscope as ls
+
+    similarity = ls.Similarity.load(folder / "cka.parquet")
+    check_reasons(similarity)
     similarity.figures()
     len(similarity.frame)
 
@@ -184,7 +186,7 @@ def open_store(folder: Path) -> None:
 
     os.environ["LAYERSCOPE_HOME"] = str(folder)
     try:
-        reps, whole = _extract(), ls.Representations.load(_SEEDS / "reps")
+        reps, whole = extract(), ls.Representations.load(_SEEDS / "reps")
         if any(not torch.equal(reps[layer], whole[layer]) for layer in whole.layers):
             raise Wrong("another value from a damaged store")
         for words in ("ls", "verify"):
@@ -193,108 +195,10 @@ def open_store(folder: Path) -> None:
         os.environ["LAYERSCOPE_HOME"] = str(folder.parent / "home")
 
 
-def _extract() -> Any:
+def extract() -> Any:
     import layerscope as ls
 
-    return ls.extract(_model(), str(_SEEDS / "new-words"), pool="mean")
-
-
-def make_wholes(world: World) -> None:
-    """A whole one of everything, by children; the models and records are there already."""
-    world.clean()
-    for act in (_make_data, _make_objects, _make_trainings):
-        end = ended(lambda _, act=act: (use(world), act(world.seeds))[1], seconds=120)
-        assert end.code == 0, end.err
-    shutil.move(world.work / "home", world.seeds / "store")
-    world.clean()
-    calls = ended(lambda say: _stored(world, 0, say)).said[0]
-    world.clean()
-    assert ended(lambda say: _stored(world, calls - 4, say)).code == -9
-    shutil.move(world.work / "home", world.seeds / "unfinished")
-    world.clean()
-
-
-def _stored(world: World, call: int, say: Callable[[Any], None]) -> None:
-    use(world)
-    trap = Trap(call, die)
-    _extract()
-    say(trap.count)
-
-
-def _make_data(seeds: Path) -> None:
-    import json
-
-    import pandas
-
-    rows = [(text, ("file", "list")[i % 2]) for i, text in enumerate(TEXTS)]
-    table = pandas.DataFrame(rows, columns=["text", "label"])
-    tree = "".join(
-        f"# sent_id = {i}\n# text = {text}\n"
-        + "".join(f"{k}\t{w}{chr(9) * 8}_\n" for k, w in enumerate(text.split(), 1))
-        + "\n"
-        for i, text in enumerate(TEXTS)
-    )
-    texts = {
-        "csv": table.to_csv(index=False),
-        "tsv": table.to_csv(index=False, sep="\t"),
-        "jsonl": "".join(json.dumps({**row, "words": row["text"].split()}) + "\n" for row in table.to_dict("records")),
-        "conllu": tree,
-        "txt": "\n".join(TEXTS) + "\n",
-    }
-    for ending in (*texts, "parquet", "csv.gz", "jsonl.gz"):
-        (seeds / f"data-{ending}").mkdir()
-        file = seeds / f"data-{ending}" / f"rows.{ending}"
-        if ending == "parquet":
-            table.to_parquet(file)
-        elif ending.endswith(".gz"):
-            file.write_bytes(gzip.compress(texts[ending[:-3]].encode(), mtime=0))
-        else:
-            file.write_text(texts[ending], encoding="utf-8")
-
-
-def _make_objects(seeds: Path) -> None:
-    from dataclasses import replace
-
-    import gallery
-    import numpy as np
-    import zoo
-
-    import layerscope as ls
-
-    network = zoo.network("bert", labels=2, **SMALL)
-    network.save_pretrained(seeds / "sharded", max_shard_size="12KB")
-    zoo.tokenizer("bert").save_pretrained(seeds / "sharded")
-    reps = _extract()
-    reps.save(seeds / "reps")
-    ls.save(ls.truncate(_model(), 1), seeds / "cut")
-    x = np.random.default_rng(0).normal(size=(40, 4))
-    y = x @ np.random.default_rng(1).normal(size=(4, 4))
-    for method in _ALIGNERS:
-        steps = {"steps": 3} if method in ("inn", "mlp") else {}
-        ls.align(x, y, method=method, **steps).save(seeds / "aligners" / f"{method}.safetensors")
-    moments = ls.Moments([4, 4], debiased=True)
-    moments.update([_tensor(x), _tensor(y)])
-    moments.save(seeds / "moments")
-    (seeds / "similarity").mkdir()
-    ls.compare(reps).save(seeds / "similarity" / "cka.parquet")
-    record = gallery.every_kind("few")
-    ls.write_record(seeds / "few-record", replace(record, figures=[record.figures[0], *record.figures[2:]]))
-
-
-def _tensor(rows: Any) -> Any:
-    import torch
-
-    return torch.as_tensor(rows)
-
-
-def _make_trainings(seeds: Path) -> None:
-    import layerscope as ls
-
-    for method in ("lora", "adapter"):
-        options = {"max_steps": 1, "batch": 4, "max_length": 16, "out": seeds / f"training-{method}"}
-        ls.tune(_model(), str(seeds / "new-words"), method=method, **options)
-    shutil.rmtree(Path(os.environ["LAYERSCOPE_HOME"]))
-    _extract()
+    return ls.extract(model(), str(_SEEDS / "new-words"), pool="mean")
 
 
 def files_of(subject: Subject, folder: Path) -> Iterable[Path]:

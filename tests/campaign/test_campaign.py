@@ -11,9 +11,10 @@ import pytest
 from scripts import ROOT
 
 from . import regressions
-from .hostile import TAG, markup_in
+from .hostile import markup_in
 from .inputs import shrunk, shrunk_tree
 from .mutations import json_file, mutator
+from .poison import TAG
 from .scene import COMMANDS, READING, names_of_commands
 
 

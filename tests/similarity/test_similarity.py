@@ -42,6 +42,38 @@ def test_a_damaged_file_is_a_sentence(field, reps, tmp_path):
             ls.Similarity.load(tmp_path / "bad.parquet")
 
 
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("value", b"x", "value holds no numbers"),
+        ("value", float("nan"), "no reason is given"),
+        ("row_model", {"a": 1}, "row_model holds no texts"),
+        ("column_layer", 3, "column_layer holds no texts"),
+    ],
+)
+def test_a_column_of_something_else_is_a_sentence(column, value, reason, reps, tmp_path):
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(ls.compare(reps).save(tmp_path / "sim.parquet"))
+    others = pyarrow.array([value] * table.num_rows)
+    table = table.set_column(table.column_names.index(column), column, others)
+    pyarrow.parquet.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=reason):
+        ls.Similarity.load(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize("part", ["data", "settings"])
+def test_an_account_that_is_none_is_a_sentence(part, reps, tmp_path):
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(ls.compare(reps).save(tmp_path / "sim.parquet"))
+    card = json.loads(table.schema.metadata[b"layerscope"])
+    table = table.replace_schema_metadata({"layerscope": json.dumps({**card, "provenance": {part: "x"}})})
+    pyarrow.parquet.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="data and settings are objects"):
+        ls.Similarity.load(tmp_path / "bad.parquet")
+
+
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_heat_maps(ending, reps, tmp_path):
     constant = ls.Representations.from_arrays([np.ones((60, 2)), reps[1]])

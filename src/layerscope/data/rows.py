@@ -11,7 +11,7 @@ from layerscope.data.examples import Examples
 from layerscope.data.labels import Labels, as_number, hidden, pick, shown
 from layerscope.data.registry import Columns
 from layerscope.data.tables import BadRow, Table
-from layerscope.errors import DataError, log
+from layerscope.errors import DataError, log, some
 from layerscope.store import is_whole
 
 _TEXT_NAMES = ("text", "sentence", "content", "review", "document")
@@ -48,7 +48,7 @@ def _guess_label(table: Table) -> tuple[str, ...]:
     if "label" in candidates or len(candidates) < 2:
         return ("label",) if "label" in candidates else tuple(candidates)
     raise DataError(
-        f"Which column of {table.name} holds the label is not clear: {', '.join(map(repr, candidates))}. "
+        f"Which column of {table.name} holds the label is not clear: {some(map(repr, candidates))}. "
         "Name it: label='...', or --label on the command line."
     )
 
@@ -65,7 +65,7 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
     if len(named) == 1:
         return _texts_or_words(table, named[0])
     strings = [n for n in names if n not in used and _is_text(table.columns[n])]
-    names = ", ".join(map(repr, table.columns))
+    names = some(map(repr, table.columns))
     counted = list(table.columns) == [str(k) for k in range(len(table.columns))]  # as pandas names columns itself
     if len(strings) == 1 and not counted and any(as_number(name) is not None for name in table.columns):
         raise DataError(

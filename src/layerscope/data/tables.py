@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from layerscope.errors import DataError, InputError, first_line, near
+from layerscope.errors import DataError, InputError, first_line, near, some
 from layerscope.store import parse_json
 from layerscope.store.parquet import read_parquet
 
@@ -53,7 +53,7 @@ class Table:
         """The column `name`, or the error that lists what there is."""
         if name not in self.columns:
             raise DataError(
-                f"{self.name} has no column {name!r} for the {what}; it has {', '.join(map(repr, self.columns))}."
+                f"{self.name} has no column {name!r} for the {what}; it has {some(map(repr, self.columns))}."
                 + near(name, self.columns)
             )
         return self.columns[name]
@@ -66,12 +66,12 @@ def frame_table(frame: Any, name: str, place: str = "row") -> Table:
     """A pandas or pyarrow table; rows are counted from 1."""
     if hasattr(frame, "to_pydict"):
         if len(set(frame.column_names)) != len(frame.column_names):
-            raise DataError(f"{name} names a column twice: {', '.join(frame.column_names[:20])}.")
+            raise DataError(f"{name} names a column twice: {some(frame.column_names)}.")
         columns = frame.to_pydict()
     else:
         names = [str(column) for column in frame.columns]
         if len(set(names)) != len(names):
-            raise DataError(f"{name} names a column twice: {', '.join(names)}.")
+            raise DataError(f"{name} names a column twice: {some(names)}.")
         values = (frame.iloc[:, i] for i in range(len(names)))
         gaps = ((column.tolist(), column.isna().tolist()) for column in values)
         columns = {n: [_plain(v, m) for v, m in zip(*pair, strict=True)] for n, pair in zip(names, gaps, strict=True)}
@@ -192,7 +192,7 @@ def _read_delimited(delimiter: str) -> Callable[[Path, int], Table]:
             header = _header(path, reader, max_field)
             _check_separator(path, header, delimiter)
             if len(set(header)) != len(header):
-                raise DataError(f"{path} names a column twice in its header: {', '.join(header[:20])}.")
+                raise DataError(f"{path} names a column twice in its header: {some(header)}.")
             while True:
                 line, reason = reader.line_num + 1, ""
                 try:
@@ -238,8 +238,9 @@ def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
     )
     if other is not None:
         signs = {",": "commas (.csv)", ";": "semicolons", "\t": "tabs (.tsv)"}
+        column = some([repr(header[0])])
         raise DataError(
-            f"{path} has one column, {header[0]!r}: its fields seem to be separated by {signs[other]} and not by "
+            f"{path} has one column, {column}: its fields seem to be separated by {signs[other]} and not by "
             f"{signs[delimiter]}. Save it as its ending says, or rename the column if it is one."
         )
 

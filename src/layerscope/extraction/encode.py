@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.data import Examples
-from layerscope.errors import DataError, InputError
+from layerscope.errors import DataError, InputError, ModelError, first_line
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.checkpoints import quiet
@@ -50,15 +50,21 @@ def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
             f"The pool 'words' needs a fast tokenizer, which knows where in the text each token stands; "
             f"{model.name} has a {type(tokenizer).__name__}."
         )
-    batch = tokenizer(
-        texts,
-        pairs,
-        truncation=True,
-        max_length=limit,
-        padding=False,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-    )
+    try:
+        batch = tokenizer(
+            texts,
+            pairs,
+            truncation=True,
+            max_length=limit,
+            padding=False,
+            return_special_tokens_mask=True,
+            return_attention_mask=False,
+        )
+    except Exception as error:  # settings of a wrong type, say, which it opens with all the same
+        raise ModelError(
+            f"The tokenizer of {model.name} cannot read texts ({first_line(error)}); its files are damaged or not for "
+            "this transformers; save it again with save_pretrained."
+        ) from error
     full: dict[int, Any] = {}
     if not batch.encodings:  # a slow tokenizer does not say what it cut off
         for i in (i for i, ids in enumerate(batch["input_ids"]) if len(ids) >= limit):

@@ -198,7 +198,7 @@ def open_tokenizer(folder: Path, name: str) -> Any:
             return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except Exception as error:  # tokenizer files fail in as many ways as there are formats
             raise ModelError(
-                f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0].rstrip('.')}; its files are "
+                f"The tokenizer of {name} cannot be opened: {first_line(error)}; its files are "
                 "damaged or not for this transformers; save it again with save_pretrained."
             ) from error
 

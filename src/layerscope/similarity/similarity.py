@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from layerscope.drawing.figure import Side
 from layerscope.drawing.painting import draw, draw_panels
@@ -62,6 +62,29 @@ class SimilarityCard(Saved):
     extras: list[Literal["low", "high", "bias", "debiased", "baseline", "p_values", "calibrated"]]
     best: Best | None = None
     provenance: dict[str, Any]
+
+    @field_validator("provenance")
+    @classmethod
+    def _objects(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not all(isinstance(value.get(name, {}), dict) for name in ("data", "settings")):
+            raise ValueError("data and settings are objects")
+        return value
+
+
+def _matrix(frame: pandas.DataFrame, name: str, shape: tuple[int, int]) -> np.ndarray:
+    """A column of numbers as the matrix that it was."""
+    values = frame[name].to_numpy()
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{name} holds no numbers")
+    return values.astype(float).reshape(shape)
+
+
+def _texts(frame: pandas.DataFrame, name: str) -> tuple[str, ...]:
+    """A column of texts."""
+    values = tuple(frame[name])
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{name} holds no texts")
+    return values
 
 
 @dataclass(frozen=True)
@@ -225,19 +248,22 @@ class Similarity(Result):
         if [len(layers) for layers in card["layers"]] != [rows, columns]:
             raise ValueError("its layers are not those of its matrix")
         first, top = frame.iloc[::columns], frame.iloc[:columns]
-        reasons = {divmod(k, columns): reason for k, reason in enumerate(frame["reason"]) if reason}
+        reasons = {divmod(k, columns): str(reason) for k, reason in enumerate(frame["reason"]) if reason}
         heads = {divmod(k, columns): np.stack(list(cell)) for k, cell in enumerate(frame.get("heads", ()))}
+        values = _matrix(frame, "value", (rows, columns))
+        if any((int(i), int(j)) not in reasons for i, j in np.argwhere(~np.isfinite(values))):
+            raise ValueError("a value is undefined and no reason is given")
         return Similarity(
-            frame["value"].to_numpy().reshape(rows, columns),
-            Axis(tuple(first["row_model"]), tuple(card["layers"][0]), tuple(first["row_layer"])),
-            Axis(tuple(top["column_model"]), tuple(card["layers"][1]), tuple(top["column_layer"])),
+            values,
+            Axis(_texts(first, "row_model"), tuple(card["layers"][0]), _texts(first, "row_layer")),
+            Axis(_texts(top, "column_model"), tuple(card["layers"][1]), _texts(top, "column_layer")),
             card["measure"],
             card["options"],
             card["n"],
             reasons,
             tuple(card["bounds"]),
             card["provenance"],
-            **{name: frame[_EXTRAS[name]].to_numpy().reshape(rows, columns) for name in card["extras"]},
+            **{name: _matrix(frame, _EXTRAS[name], (rows, columns)) for name in card["extras"]},
             best=card["best"],
             heads=heads or None,
             left_out=np.stack(list(frame["left_out"]), axis=-1).reshape(-1, rows, columns)
