@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,9 @@ def advise(
     max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks."),
     evaluations: int = typer.Option(60, help="Most evaluations of the greedy search."),
     save: Path | None = Given.save,
+    print_as: str | None = typer.Option(
+        None, "--print-as", help="Print the chosen plan as another tool takes it: mergekit or llama.cpp."
+    ),
     out: Path | None = OUT,
     all: bool = typer.Option(False, "--all", help="Print every candidate, not only the Pareto front."),
     seed: int = typer.Option(0, help="Decides which rows pick, confirm and score."),
@@ -57,7 +61,11 @@ def advise(
     confidence holds after the choice.
     """
     import layerscope as ls
+    from layerscope.cutting.exports import PRINTERS, printed_as
+    from layerscope.errors import choose
 
+    if print_as is not None:
+        choose("tool", print_as, PRINTERS)
     opened = ls.load(model, device=device, dtype=dtype)
     check_save(save, opened)
     advice = ls.advise(
@@ -77,6 +85,10 @@ def advise(
     show(_table(advice, all, format).to_dict("records"), format, title)
     if format is Format.table:
         print(advice)
+    if print_as is not None:
+        print(
+            printed_as(print_as, advice.choice, model, opened.depth), file=sys.stderr if format is Format.json else None
+        )
     keep(out, "advise", title, {"advice": advice})
     if save is not None:
         ls.save(advice.model, save, scores=advice.score)
