@@ -23,7 +23,7 @@ from .wholes import make_wholes
 
 PARTS = {"kills": Kills, "inputs": Inputs, "crowds": Crowds, "hostile": Hostile}
 # Cases of one minute on a laptop's core, over all parts, so that the same seed and minutes are the same cases anywhere.
-PER_MINUTE = {"fresh": 2, "over": 2, "inputs": 200, "crowds": 1.5, "hostile": 20}
+PER_MINUTE = {"fresh": 4, "over": 4, "inputs": 400, "crowds": 2.8, "hostile": 11}
 
 
 def main() -> int:

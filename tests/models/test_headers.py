@@ -61,6 +61,24 @@ def test_weights_elsewhere_are_not_opened(name, tmp_path):
         load(tmp_path / "model")
 
 
+def test_a_file_whose_name_no_disk_has_room_for_is_missing(tmp_path):
+    zoo.save(tmp_path / "model", "bert")
+    shard(tmp_path / "model", "one.safetensors")
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("one.safetensors", f"{'x' * 3000}.safetensors"))
+    with pytest.raises(ModelError, match="is missing") as raised:
+        load(tmp_path / "model")
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("field", ["hidden_dropout_prob", "layer_norm_eps", "made_up"])
+def test_no_number_in_a_config_is_a_nan(field, tmp_path):
+    zoo.save(tmp_path, "bert")
+    reconfigure(tmp_path, **{field: float("nan")})
+    with pytest.raises(ModelError, match=f"{field} NaN"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"weight_map": []}', '{"weight_map": {}}', '{"weight_map": {"a": 1}}', "[" * 100_000]
 )

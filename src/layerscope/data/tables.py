@@ -31,7 +31,7 @@ class BadRow:
     reason: str
 
     def __str__(self) -> str:
-        column = f", column {self.column!r}" if self.column else ""
+        column = f", column {some([repr(self.column)])}" if self.column else ""
         return f"{self.file}, {self.place}{column}: {self.reason}"
 
 

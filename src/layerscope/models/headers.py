@@ -5,6 +5,7 @@ This is the one place that decides which files weights are read from: safetensor
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from layerscope.errors import DataError, ModelError
+from layerscope.errors import DataError, ModelError, some
 from layerscope.store import Saved, inside, open_tensors, read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -78,8 +79,8 @@ def _shard(folder: Path, file: str, name: str) -> Path:
         )
     if Path(file).name != file:
         inside(folder, file, ModelError)
-    if not (folder / file).is_file():
-        raise ModelError(f"The weights of {name} cannot be read ({file} is missing): {_AGAIN}.")
+    if not os.path.isfile(folder / file):  # False, too, for a name that no disk has room for
+        raise ModelError(f"The weights of {name} cannot be read ({some([file])} is missing): {_AGAIN}.")
     return folder / file
 
 
@@ -113,7 +114,11 @@ def check_config(folder: Path, name: str, is_random: bool = False) -> Room | Non
         )
     room = None if is_random else _room(weight_files(folder, name), name)
     most = 8 * _FEWEST if room is None else max(room.tensors, _FEWEST)
-    for field, value in _integers(raw.model_extra):
+    for field, value in _numbers(raw.model_extra):
+        if math.isnan(value):
+            raise ModelError(f"The config.json of {name} says {some([field])} NaN, which is no number.")
+        if isinstance(value, float):
+            continue
         if value < 0 and _POSITIVE.search(field):
             raise ModelError(f"The config.json of {name} says {field} {value}; it cannot be negative.")
         if _COUNTS.search(field) and value > most:
@@ -176,12 +181,12 @@ def _needed(config: Any, positions: bool) -> Iterator[tuple[str, int]]:
         yield "max_position_embeddings", longest * width
 
 
-def _integers(part: Any) -> Iterator[tuple[str, int]]:
-    """Every whole number in a config with its name, those of configs inside it too."""
+def _numbers(part: Any) -> Iterator[tuple[str, int | float]]:
+    """Every number in a config with its name, those of configs inside it too."""
     for field, value in (part or {}).items():
         if isinstance(value, dict):
-            yield from _integers(value)
-        elif isinstance(value, int) and not isinstance(value, bool):
+            yield from _numbers(value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
             yield str(field), value
 
 

@@ -222,7 +222,7 @@ def spell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", "\u2009")
     if isinstance(value, float):
-        return spell(int(value)) if abs(value) >= 1e5 else f"{value:.4g}"
+        return spell(int(value)) if 1e5 <= abs(value) < math.inf else f"{value:.4g}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
