@@ -14,6 +14,7 @@ _QUICK = "--max-steps 2 --batch 8 --max-length 16"
 COMMANDS = {
     "extract": "extract {model} --task {task} --pool mean -o {out}",
     "compare": "compare {model} {other} --task {task} --pool mean --measure cka -o {out}",
+    "localization": "localization {model} --task {task} -o {out}",
     "evaluate": "evaluate {model} --task {task} -o {out}",
     "truncate": "truncate {model} --task {task} --curve -o {out}",
     "truncate --save": "truncate {model} --task {task} --keep 1 --save {save}",

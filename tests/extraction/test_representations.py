@@ -233,6 +233,6 @@ def test_tensors_that_are_not_the_representations_are_a_sentence(change, reason,
 def test_what_is_not_finite_is_not_saved(tmp_path):
     array = np.zeros((5, 2))
     array[3, 1] = np.nan
-    with pytest.raises(InputError, match="Layer 1, row 3 holds"):
+    with pytest.raises(InputError, match="Layer 1 has a NaN in row 3"):
         ls.Representations.from_arrays([np.zeros((5, 2)), array]).save(tmp_path / "x")
     assert list(tmp_path.iterdir()) == []

@@ -80,8 +80,8 @@ def test_another_format_is_refused_with_a_sentence(tmp_path, version):
         (lambda f: changed(f, tables={"a": "x" * 300 + ".parquet"}), "only a Parquet file beside"),
         (lambda f: _write(f / "001-heatmap.parquet", {"value": ["a"] * 4}), "is damaged"),
         (
-            lambda f: _write(f / "001-heatmap.parquet", {"value": np.zeros(6_000_000, dtype=np.int8)}),
-            "holds 6,000,000 values",
+            lambda f: _write(f / "001-heatmap.parquet", {"value": np.zeros(21_000_000, dtype=np.int8)}),
+            "holds 21,000,000 values",
         ),
         (lambda f: _write(f / "001-heatmap.parquet", {"reason": _repeated("x" * 100_000, 10_000)}), "GB of text"),
         (lambda f: changed(f, figures=[{"kind": "heatmap"}]), "is damaged"),

@@ -33,6 +33,7 @@ def localization(
     limit: int | None = Given.limit,
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -42,7 +43,7 @@ def localization(
     from layerscope.team import Team
 
     data = columns.open(task)
-    opened = [ls.load(model, device=device) for model in models]
+    opened = [ls.load(model, device=device, dtype=dtype) for model in models]
     reading: dict[str, Any] = {"pool": pool, "limit": limit, "max_length": max_length}
     curve = ls.localization(opened, standardize=standardize, task=data, split=split, names=models, **reading)
     if not Team.current().is_main:

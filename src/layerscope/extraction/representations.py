@@ -19,7 +19,6 @@ from layerscope.store import (
     Saved,
     TensorFile,
     atomic_folder,
-    first_bad_row,
     inside,
     open_tensors,
     read_object,
@@ -184,11 +183,9 @@ class Representations:
 
     def write(self, folder: Path) -> None:
         """The files of `save`, into a folder that is there."""
-        for layer in self.layers:
-            if (row := first_bad_row(self[layer])) is not None:
-                raise InputError(
-                    f"Layer {layer}, row {row} holds a value that is not a finite number; nothing is saved."
-                )
+        from layerscope.extraction.finite import check_finite  # which knows representations
+
+        check_finite(self)
         write_shard(folder / "shard-00000.safetensors", self._states, self.rows, self.labels)
         write_card(folder, ["shard-00000.safetensors"], self._card())
 

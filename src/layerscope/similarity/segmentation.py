@@ -151,7 +151,7 @@ def blocks(
         >>> draw = np.random.default_rng(0).normal
         >>> early, late = draw(size=(100, 8)), draw(size=(100, 8))
         >>> layers = [(early if k < 4 else late) + 0.1 * draw(size=(100, 8)) for k in range(8)]
-        >>> split = ls.blocks(ls.compare(layers, ci=0.95))
+        >>> split = ls.blocks(ls.compare(layers, measure="cka_debiased", ci=0.95))
         >>> split.boundaries, split.low < split.strength < split.high, split.p_value < 0.05
         (['4'], True, True)
     """

@@ -97,6 +97,7 @@ def matrices_of(plan: Plan, arrival: Arrival) -> dict[str, Similarity]:
     for exact in (False, True):
         alike = [m for m in primal if plan.exact(m) == exact]
         if alike:
+            log.info("%s from the d x d side.", ", ".join(m.name for m in alike))
             sums = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
             from_moments([cells[m.name] for m in alike], (arrival.tile(pairs, **sums) for pairs in passes))
     for m in plan.of_rows:

@@ -8,7 +8,6 @@ from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
 from layerscope.store.reading import (
     Saved,
     TensorFile,
-    first_bad_row,
     inside,
     is_whole,
     open_tensors,
@@ -32,7 +31,6 @@ __all__ = [
     "clear",
     "digest",
     "discard",
-    "first_bad_row",
     "full_disk",
     "home",
     "inside",
