@@ -173,3 +173,11 @@ def test_representations_of_one_layer_tell_their_texts():
     other = target.select([1], rows=np.arange(89, -1, -1))
     with pytest.raises(InputError, match="The rows of X and Y are not the same"):
         ls.align(source.select([1]), other)
+
+
+def test_what_is_mapped_is_finite_or_a_sentence():
+    rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    aligner = ls.align(rows, 1e30 * rows)
+    assert np.isfinite(aligner(rows)).all()
+    with pytest.raises(InputError, match="does not map row 0 of X to finite numbers"):
+        aligner(1e20 * rows)

@@ -18,7 +18,7 @@ from layerscope.alignment.misses import error_of
 from layerscope.alignment.texts import Texts, texts_of
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError
-from layerscope.extraction.finite import check_finite
+from layerscope.extraction.finite import check_finite, first_not_finite
 from layerscope.extraction.representations import Representations
 from layerscope.store import write_bytes
 
@@ -212,6 +212,11 @@ class Aligner(ABC):
         with torch.no_grad():
             mapped = act(*self._padded(tensor))[:, : self.widths_[1 - side]]
         mapped = mapped.to(given.dtype if given.dtype.is_floating_point else torch.float32)
+        if (row := first_not_finite(mapped)) is not None:
+            raise InputError(
+                f"This aligner does not map row {row} of {'XY'[side]} to finite numbers: its values are too large for "
+                f"{mapped.dtype}, or the aligner is damaged. Scale the rows, or fit the aligner again."
+            )
         return mapped if isinstance(rows, Tensor | Representations) else mapped.cpu().numpy()
 
 
