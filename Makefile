@@ -15,7 +15,7 @@ test: $(INSTALLED) lint docs
 test-full: $(INSTALLED)
 	$(BIN)/pytest -n 2 -m slow
 
-# Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. About an hour.
+# Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. Twenty minutes and more.
 SEED ?= 0
 campaign: $(INSTALLED)
 	$(BIN)/python -m tests.campaign --seed $(SEED) --fresh 100 --over 100 --inputs 10000 --crowds 70 --hostile 440

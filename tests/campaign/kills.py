@@ -23,8 +23,9 @@ from .traps import Trap, die
 PART = "kills"
 MODES = ("fresh", "over")
 _TIMED = 0.25  # of the kills come at a random time, the others at a call
-# Never the same twice: clocks, what follows from them, and whether --overwrite was needed.
-_CLOCKS = {"created", "seconds", "seconds_per_epoch", "latency_1", "latency_32", "size", "checksum", "command"}
+# Not the same each time: clocks, what follows from them (sentences of findings too), whether --overwrite was needed.
+_CLOCKS = {"created", "seconds", "seconds_per_epoch", "latency_1", "latency_32", "size", "checksum", "findings"}
+_CLOCKS |= {"command"}
 
 
 @dataclass(frozen=True)
