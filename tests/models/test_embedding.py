@@ -124,3 +124,12 @@ def test_a_cut_of_a_real_model_is_opened_by_sentence_transformers(tmp_path):
     ours = embedded(ls.load(folder), texts, longest=256)
     np.testing.assert_allclose(ours, library.SentenceTransformer(str(folder), device="cpu").encode(texts), atol=1e-5)
     assert ours[0] @ ours[1] > ours[0] @ ours[2]
+
+
+@pytest.mark.parametrize("file", ["modules.json", "sentence_bert_config.json"])
+def test_files_that_are_nested_without_end_are_a_sentence(file, tmp_path):
+    zoo.save(tmp_path, "bert", "encoder")
+    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer", "path": ""}]')
+    (tmp_path / file).write_text("[" * 100_000)
+    with pytest.raises(ModelError, match="nested more than 64 deep"):
+        ls.load(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,16 +17,16 @@ from layerscope.cutting.saving import describe_folder
 from layerscope.errors import InputError, ModelError, log
 from layerscope.models import Model, load
 from layerscope.models.embedding import is_embedding_folder, network_folder, read_embedding
+from layerscope.models.headers import INDEX, weight_files
 from layerscope.models.lineage import ORIGIN, RECORD, remember
 from layerscope.models.load import load_shape
 from layerscope.models.sources import fetch, parse
 from layerscope.progress import progress
-from layerscope.store import atomic_folder, check_free, digest, write_json
+from layerscope.store import atomic_folder, check_free, digest, read_object, write_json
 from layerscope.store.shards import TensorPlace, index_of, shard_names, shards, tensor_places, write_shard
 
 MOST = 2_000_000_000  # bytes of a file of weights
 _ROOM = 0.5  # of the memory that is free, for reopening and comparing
-_INDEX = "model.safetensors.index.json"
 # What goes with the weights, beside the config: how texts become tokens, and how to generate.
 _ALONG = (
     *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model", "spiece.*"),
@@ -66,7 +65,7 @@ def cut_folder(folder: str | Path, plan: LayerPlan, path: str | Path) -> Path:
     model = load_shape(asked, inner)
     check_plan(model, plan)
     check_free(target, RECORD)
-    places = read_places(inner)
+    places = read_places(inner, asked.name)
     kept = renumbered(places, model, plan)
     _check_room(kept, target)
     with atomic_folder(target, RECORD) as staging:
@@ -91,21 +90,10 @@ def check_plan(model: Model, plan: LayerPlan) -> None:
         )
 
 
-def read_places(folder: Path) -> dict[str, TensorPlace]:
+def read_places(folder: Path, name: str) -> dict[str, TensorPlace]:
     """Every tensor of a checkpoint's files by its name."""
-    single, index = folder / "model.safetensors", folder / _INDEX
-    names = ["model.safetensors"]
-    if not single.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"{index} is damaged ({error}); fetch the checkpoint again.") from error
-    places: dict[str, TensorPlace] = {}
-    for name in names:
-        if Path(str(name)).name != name or not str(name).endswith(".safetensors"):
-            raise ModelError(f"{index} names the file {name!r}; weights are read from safetensors in the folder only.")
-        places |= tensor_places(folder / name, ModelError)
-    return places
+    files = [tensor_places(file, ModelError) for file in weight_files(folder, name)]
+    return {tensor: place for places in files for tensor, place in places.items()}
 
 
 def renumbered(places: Mapping[str, TensorPlace], model: Model, plan: LayerPlan) -> dict[str, TensorPlace]:
@@ -155,13 +143,13 @@ def _write_weights(kept: Mapping[str, TensorPlace], folder: Path) -> dict[str, s
             checksums |= copied
             advance(sum(place.size for place in part.values()))
     if len(parts) > 1:
-        write_json(folder / _INDEX, index_of(names, parts))
+        write_json(folder / INDEX, index_of(names, parts))
     return checksums
 
 
 def _smaller_config(path: Path, model: Model, plan: LayerPlan) -> dict[str, Any]:
     """The config as it stands in its file, with fewer blocks."""
-    config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    config = read_object(path, error=ModelError)
     for field in model.anatomy.layer_lists:
         values = config.get(field)
         if isinstance(values, list) and len(values) == model.depth:

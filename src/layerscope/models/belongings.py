@@ -18,6 +18,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from layerscope.models.embedding import Embedding
+from layerscope.models.headers import weight_files
 
 _CARRIED = "_layerscope_belongings"  # an attribute of networks
 _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
@@ -56,7 +57,7 @@ def hand_on(network: Any, smaller: Any) -> None:
 def float_type(folder: Path) -> torch.dtype | None:
     """The float type that most numbers of a folder's weights have on disk."""
     counts: dict[torch.dtype, int] = {}
-    for path in _weight_files(folder)[:1]:
+    for path in weight_files(folder, str(folder))[:1]:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (a file, not a mapping)
                 part = file.get_slice(name)
@@ -74,7 +75,7 @@ def left_over(folder: Path, network: Any, unexpected: list[str]) -> dict[str, Te
     patterns = [re.compile(p) for p in getattr(network, "_keys_to_ignore_on_load_unexpected", None) or ()]
     have = set(network.state_dict())
     tensors: dict[str, Tensor] = {}
-    for path in _weight_files(folder):
+    for path in weight_files(folder, str(folder)):
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (a file, not a mapping)
                 passed_over = name not in have and any(p.search(name) for p in patterns)
@@ -110,8 +111,3 @@ def _fits(weights: Mapping[str, Tensor], dtype: torch.dtype) -> bool:
     """Whether every number can be written in a smaller float type and read again as it was."""
     floats = (t for t in weights.values() if t.is_floating_point())
     return all(bool(torch.equal(t.to(dtype).to(t.dtype), t)) for t in floats)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    single = folder / "model.safetensors"
-    return [single] if single.is_file() else sorted(folder.glob("model-*-of-*.safetensors"))

@@ -140,11 +140,6 @@ def _refuse_quantised(config: Any, name: str) -> None:
     )
 
 
-def _check_json(path: Path, name: str) -> None:
-    """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
-    read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
-
-
 def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
     """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
     with_head = network.base_model is not network
@@ -210,8 +205,8 @@ def _needs_no_files(folder: Path, name: str) -> bool:
     path = folder / "tokenizer_config.json"
     if not path.is_file():
         return False
-    _check_json(path, name)
-    kind = getattr(transformers, str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")), None)
+    about = read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
+    kind = getattr(transformers, str(about.get("tokenizer_class")), None)
     return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
 
 

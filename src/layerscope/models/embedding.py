@@ -13,6 +13,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
 
 from layerscope.errors import ModelError
+from layerscope.store import parse_json
 
 MODULES = "modules.json"
 _SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")
@@ -156,7 +157,7 @@ def read_embedding(folder: Path, name: str) -> Embedding:
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
     try:
-        modules = json.loads((folder / MODULES).read_text(encoding="utf-8"))
+        modules = parse_json((folder / MODULES).read_bytes())
         if isinstance(modules, list) and modules and all(isinstance(module, dict) for module in modules):
             for module in modules:
                 path = Path(str(module.get("path") or ""))
@@ -188,7 +189,7 @@ def _files(folder: Path, place: str, name: str) -> dict[str, bytes]:
 
 def _json(content: bytes | None, name: str) -> dict[str, Any]:
     try:
-        value = json.loads(content) if content else {}
+        value = parse_json(content) if content else {}
     except ValueError as error:
         raise ModelError(f"A settings file of {name} is not JSON ({error}); fetch the model again.") from error
     return value if isinstance(value, dict) else {}

@@ -16,6 +16,7 @@ from pathlib import Path
 import xxhash
 
 from layerscope.errors import DataError, LayerscopeError
+from layerscope.store.reading import parse_json
 
 _CHUNK = 8 << 20  # bytes read together
 _LONGEST_HEADER = 100_000_000  # as the format itself has it
@@ -136,7 +137,7 @@ def _header(path: Path) -> tuple[dict[str, dict[str, object]], int]:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_LONGEST_HEADER, path.stat().st_size - 8):
             raise ValueError(f"its header is said to have {length} bytes")
-        header = json.loads(file.read(length))
+        header = parse_json(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")
     return header, 8 + length
