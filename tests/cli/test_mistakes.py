@@ -5,6 +5,9 @@ import errno
 import pytest
 from command import run, run_here
 
+from layerscope.store.places import remember
+from layerscope.store.staging import STAGING
+
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
@@ -76,6 +79,16 @@ def test_what_a_disk_refuses_is_a_sentence(error, sentence, monkeypatch):
     done = run_here("compare")
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {sentence}")
+
+
+def test_any_command_clears_what_a_killed_one_left_anywhere(tmp_path):
+    left = tmp_path / "out" / f"{STAGING}0"
+    left.mkdir(parents=True)
+    remember(left.parent)
+    assert run_here("measures", "--help").returncode == 0
+    assert left.exists()
+    assert run_here("measures").returncode == 0
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from layerscope.store import clear, discard, is_staging, settled, write_text
+from layerscope.store import clear, clear_everywhere, discard, is_staging, settled, write_text
+from layerscope.store.places import remembered
 from layerscope.store.staging import OLD, STAGING, lasting_folder, staging_file, staging_folder
 
 
@@ -52,6 +53,33 @@ def test_what_a_killed_process_left_is_cleared_by_the_next_one_that_writes_there
     assert len(names(tmp_path)) == 3
     write_text(tmp_path / "a.csv", "1")
     assert names(tmp_path) == ["a.csv", "mine"]
+
+
+def test_what_a_killed_process_left_is_cleared_by_the_next_run_of_anything(tmp_path):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+
+    def work():
+        held = staging_folder(here), staging_file(here)
+        return [*held, held[0].__enter__(), held[1].__enter__()]
+
+    killed(work)
+    assert len(names(here)) == 2
+    with staging_folder(elsewhere) as mine:
+        clear_everywhere()
+        assert names(here) == []
+        assert names(elsewhere) == [mine.name]  # its process is alive
+        assert list(remembered()) == [elsewhere]
+    assert list(remembered()) == []
+
+
+def test_the_place_is_noted_as_long_as_anybody_writes_there(tmp_path):
+    with staging_folder(tmp_path):
+        with staging_file(tmp_path):
+            assert list(remembered()) == [tmp_path]
+        assert list(remembered()) == [tmp_path]
+    assert list(remembered()) == []
 
 
 def test_names_cannot_be_guessed_and_links_are_not_followed(tmp_path, monkeypatch):

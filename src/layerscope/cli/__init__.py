@@ -58,6 +58,8 @@ def main() -> None:
     streams.prepare(verbose=debug or "--verbose" in sys.argv[1:])
     arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
     try:
+        if not {"-h", "--help", "--version"} & set(arguments):
+            _clear_what_was_killed()
         app(arguments)
     except LayerscopeError as error:
         if debug:
@@ -70,6 +72,12 @@ def main() -> None:
             raise
         print(f"error: {fault}", file=sys.stderr)
         sys.exit(2)
+
+
+def _clear_what_was_killed() -> None:
+    from layerscope.store import clear_everywhere
+
+    clear_everywhere()
 
 
 def _disk_fault(error: Exception) -> str | None:

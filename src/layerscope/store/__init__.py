@@ -1,9 +1,10 @@
 """Artifacts: keys, atomic writes, checksums, locks."""
 
-from layerscope.store.artifacts import Entry, Store, full_disk, home
+from layerscope.store.artifacts import Entry, Store, full_disk
 from layerscope.store.files import is_sealed, seal, sync, whole_file, write_bytes, write_json, write_text
 from layerscope.store.folders import atomic_folder, check_free
 from layerscope.store.keys import digest
+from layerscope.store.places import home
 from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
 from layerscope.store.reading import (
     Saved,
@@ -17,7 +18,7 @@ from layerscope.store.reading import (
     read_value,
     shaped,
 )
-from layerscope.store.staging import clear, discard, is_staging, settled
+from layerscope.store.staging import clear, clear_everywhere, discard, is_staging, settled
 
 __all__ = [
     "Artifact",
@@ -29,6 +30,7 @@ __all__ = [
     "atomic_folder",
     "check_free",
     "clear",
+    "clear_everywhere",
     "digest",
     "discard",
     "full_disk",

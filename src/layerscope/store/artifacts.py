@@ -19,21 +19,12 @@ from layerscope.errors import DataError, LayerscopeError, StoreError, log
 from layerscope.store.files import remove_seals, write_json
 from layerscope.store.folders import publish
 from layerscope.store.keys import checksum, key_of
+from layerscope.store.places import home
 from layerscope.store.reading import Saved, read_json
-from layerscope.store.staging import STAGING, clear, discard
+from layerscope.store.staging import STAGING, clear, clear_everywhere, discard
 from layerscope.team import Team
 
 CARD = "artifact.json"
-
-
-def home() -> Path:
-    """`LAYERSCOPE_HOME`, or the platform's cache folder."""
-    if chosen := os.environ.get("LAYERSCOPE_HOME"):
-        return Path(chosen).expanduser()
-
-    from platformdirs import user_cache_path
-
-    return user_cache_path("layerscope", appauthor=False)
 
 
 def _is_below(name: str) -> str:
@@ -123,6 +114,7 @@ class Store:
         done = Entry(kind, key, self.root / "done" / kind / key, "done")
         with sentences(self.root):
             clear(self.root)
+            clear_everywhere()
             if team.tell(team.is_main and done.path.is_dir() and done.fault() is None):
                 return done.path
             if not team.is_main:

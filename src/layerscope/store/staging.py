@@ -1,8 +1,8 @@
 """Unfinished work on the disk: named in one way, locked by the process that does it, cleared when that is gone.
 
 A kill can come at any moment, so nobody can promise to tidy up. What is unfinished is therefore called
-`.layerscope-<random>` and locked as long as its process lives; readers ignore such names, and whoever writes into the
-same folder next removes those that nobody holds, and puts back what a killed replacement had moved away.
+`.layerscope-<random>` and locked as long as its process lives; readers ignore such names, and the next command,
+wherever it writes, removes those that nobody holds, and puts back what a killed replacement had moved away.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from layerscope.store.places import forget, remember, remembered
 
 STAGING = ".layerscope-"  # how names of unfinished work begin, and no others
 OLD = "old"  # in a staging folder: the earlier folder, under its own name, while another takes its place
@@ -34,6 +36,7 @@ def staging_folder(parent: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(path, ignore_errors=True)
         os.close(descriptor)
+        _forget_if_empty(parent)
 
 
 @contextmanager
@@ -45,6 +48,7 @@ def staging_file(parent: Path) -> Iterator[Path]:
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+        _forget_if_empty(parent)
 
 
 def lasting_folder(parent: Path) -> Path:
@@ -60,13 +64,15 @@ def discard(path: Path, parent: Path | None = None) -> None:
 
 def clear(folder: Path) -> None:
     """Remove the unfinished work in a folder whose process is gone; first put back what it had moved away."""
-    try:
-        with os.scandir(folder) as entries:
-            left = [Path(entry.path) for entry in entries if entry.name.startswith(STAGING)]
-    except OSError:
-        return
-    for path in left:
+    for path in _unfinished(folder):
         _clear(path)
+
+
+def clear_everywhere() -> None:
+    """Clear every folder in which a process was writing that has not come to its end."""
+    for folder in remembered():
+        clear(folder)
+        _forget_if_empty(folder)
 
 
 def settled(path: Path) -> Path:
@@ -77,8 +83,24 @@ def settled(path: Path) -> Path:
     return path
 
 
+def _unfinished(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.name.startswith(STAGING)]
+    except OSError:
+        return []
+
+
+def _forget_if_empty(folder: Path) -> None:
+    """Forget first, look second: what another process begins meanwhile is then seen here, or noted by itself."""
+    forget(folder)
+    if _unfinished(folder):
+        remember(folder)
+
+
 def _owned(parent: Path, is_folder: bool) -> tuple[Path, int]:
     """A new name in a folder that no other process knows or takes away, and what holds its lock."""
+    remember(parent)  # before there is anything, as a kill may come at once
     while True:
         path = parent / f"{STAGING}{secrets.token_hex(8)}"
         if is_folder:
@@ -90,6 +112,7 @@ def _owned(parent: Path, is_folder: bool) -> tuple[Path, int]:
         else:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
         if _lock(descriptor) is not False and _is_same(path, descriptor):
+            remember(parent)  # and again, as another process may have looked in between and seen nothing
             return path, descriptor
         os.close(descriptor)
 
