@@ -66,6 +66,16 @@ def test_a_first_token_is_put_where_the_tokenizer_does_or_where_it_is_asked_for(
         first_token(lacks, asked)
 
 
+def test_a_model_that_needs_a_first_token_and_gets_none_is_warned_of(caplog):
+    usual = ls.task(language.frame(), kind="text").asking
+    first_token(language.model("gemma3_text", bos="adds"), usual)
+    first_token(language.model("llama", bos="has"), usual)
+    assert not caplog.records
+    first_token(language.model("gemma3_text", bos="has"), usual)
+    assert "trained with a first token (BOS)" in caplog.text
+    assert "--bos" in caplog.text
+
+
 def test_each_text_by_itself():
     opened, data = language.model(), language.frame(least=2)
     sitting = exam(opened, ls.task(data, kind="text", by_text=True), max_length=16)

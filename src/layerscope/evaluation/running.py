@@ -10,7 +10,7 @@ import numpy as np
 
 from layerscope.data import Examples
 from layerscope.data.asking import Asking
-from layerscope.errors import InputError
+from layerscope.errors import InputError, log
 from layerscope.evaluation.tokens import COUNT, LOSS, TokenSitting
 from layerscope.extraction.encode import Item
 from layerscope.extraction.reading import Reading
@@ -18,6 +18,7 @@ from layerscope.models import Model
 from layerscope.models.load import quiet
 
 BETWEEN = "\n\n"  # between texts that are joined
+_TRAINED_WITH_FIRST = "gemma"  # how the types of models begin that fall apart without a first token in front
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,15 @@ def first_token(model: Model, asking: Asking) -> int | None:
     own = tokenizer.bos_token_id
     if asking.bos is None:
         ids = tokenizer("a")["input_ids"]
-        return own if own is not None and len(ids) and ids[0] == own else None
+        adds = own is not None and len(ids) and ids[0] == own
+        if own is not None and not adds and model.network.config.model_type.startswith(_TRAINED_WITH_FIRST):
+            log.warning(
+                "%s is a %s, which was trained with a first token (BOS) before every text, and its tokenizer puts none "
+                "there: without it the perplexity says little. Give --bos (bos=True).",
+                model.name,
+                model.network.config.model_type,
+            )
+        return own if adds else None
     if asking.bos and own is None:
         raise InputError(
             f"The tokenizer of {model.name} has no first token (BOS), so none can stand before a window; leave "
