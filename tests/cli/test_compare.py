@@ -129,3 +129,6 @@ def test_compare_splits_into_blocks(model, tmp_path):
         "no p-value: 2 blocks need 5 known steps between neighbouring layers, and there are 4"
     }
     assert "interval" not in run_here(*given).stdout
+    printed = json.loads(run_here(*given, "--format", "json").stdout)
+    assert [(row["measure"], row["block"]) for row in printed["blocks"]] == [("cka", 1), ("cka", 2)]
+    assert len(printed["values"]) == 25

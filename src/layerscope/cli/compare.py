@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
-from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.output import FORMAT, Format, show, show_parts
 from layerscope.cli.record import OUT, keep
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError
@@ -88,7 +88,12 @@ def compare(
     level = 0.95 if ci is None else ci
     cuts = {name: ls.blocks(similarity, ci=level) for name, similarity in matrices.items()} if blocks else {}
     if format is Format.json:
-        show([row for similarity in matrices.values() for row in similarity.frame.to_dict("records")], format)
+        cells = [row for similarity in matrices.values() for row in similarity.frame.to_dict("records")]
+        split_up = [{"measure": name, **row} for name, cut in cuts.items() for row in cut.frame.to_dict("records")]
+        if blocks:
+            show_parts({"values": cells, "blocks": split_up})
+        else:
+            show(cells, format)
     else:
         for name, similarity in matrices.items():
             _show_tables(similarity, ci)

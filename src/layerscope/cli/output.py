@@ -26,8 +26,7 @@ FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or 
 def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> None:
     """Print records as a table, or as a JSON list."""
     if format is Format.json:
-        plain = [{k: _plain(v) for k, v in row.items()} for row in rows]
-        print(json.dumps(plain, indent=1, ensure_ascii="utf" not in (sys.stdout.encoding or "").lower()))
+        _print_json(_plain_rows(rows))
         return
 
     from rich import box
@@ -47,6 +46,11 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
         for cells in zip(*(column.cells for column in part), strict=True):
             table.add_row(*map(Text, cells))
         console.print(table)
+
+
+def show_parts(parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
+    """Print several tables as one JSON object."""
+    _print_json({name: _plain_rows(rows) for name, rows in parts.items()})
 
 
 _GAP = 3  # characters between two columns
@@ -100,6 +104,14 @@ def show_scores(frame: DataFrame, format: Format, title: str) -> None:
             title += f"; the whole model scores {frame['whole'].iloc[0]:.4f}"
         rows = frame.drop(columns=["task", "split", "metric", "n", "whole"], errors="ignore").to_dict("records")
     show(rows, format, title)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii="utf" not in (sys.stdout.encoding or "").lower()))
+
+
+def _plain_rows(rows: Sequence[Mapping[Any, Any]]) -> list[dict[Any, Any]]:
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 
 def _plain(value: Any) -> Any:
