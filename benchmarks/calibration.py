@@ -64,8 +64,13 @@ def section(name: str, rounds: int | None, seed: int) -> str:
     loaded = module(name)
     rounds = rounds or getattr(loaded, "ROUNDS", ROUNDS)
     command = f"python benchmarks/calibration.py --only {name} --rounds {rounds} --seed {seed} --write"
-    table = markdown(loaded.table(rounds, seed))
+    table = _named(name, markdown(loaded.table(rounds, seed)))
     return f"## {loaded.TITLE}\n\n{loaded.TEXT.strip()}\n\n{table}\n\nMade by `{command}`.\n"
+
+
+def _named(name: str, table: str) -> str:
+    """A table that other pages can show: `--8<-- "docs/calibration.md:NAME"`."""
+    return f"<!-- --8<-- [start:{name}] -->\n{table}\n<!-- --8<-- [end:{name}] -->"
 
 
 def markdown(frame: pandas.DataFrame) -> str:

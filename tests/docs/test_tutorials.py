@@ -8,7 +8,7 @@ import pytest
 from scripts import ROOT, script
 
 FOUND = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
-PAGES = ["index.md", "start.md", *(f"{page.parent.name}/{page.name}" for page in FOUND)]
+PAGES = ["index.md", "start.md", "choosing.md", *(f"{page.parent.name}/{page.name}" for page in FOUND)]
 
 rehearse = script("docs/rehearse.py")
 
