@@ -147,14 +147,11 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
     The bias is the jackknife's, (groups - 1) times the mean difference of what is left to the whole (Quenouille 1956).
     `debiased` is without it; where there is an `unbiased` form of the measure, that is better and stands there.
     """
-    from scipy.stats import t
-
     count = len(without)
-    width = float(t.ppf((1 + ci) / 2, count - 1))
     for name, similarity in matrices.items():
         similarity.left_out = values = np.stack([part[name].values for part in without])
         middle = values.mean(axis=0)
-        half = width * np.sqrt((count - 1) / count * ((values - middle) ** 2).sum(axis=0))
+        half = half_width(values, ci)
         similarity.low = np.maximum(similarity.values - half, similarity.bounds[0])
         similarity.high = np.minimum(similarity.values + half, similarity.bounds[1])
         similarity.bias = (count - 1) * (middle - similarity.values)
@@ -166,6 +163,15 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
             reason = next(part[name].reasons[cell] for part in without if cell in part[name].reasons)
             similarity.reasons[cell] = f"the interval is undefined: without one group of texts {reason}"
         _warn_of_bias(similarity, half)
+
+
+def half_width(left_out: np.ndarray, ci: float) -> np.ndarray:
+    """(..) half of the interval of values whose (groups, ..) values without each group of texts are given."""
+    from scipy.stats import t
+
+    count = len(left_out)
+    squares = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
+    return np.asarray(float(t.ppf((1 + ci) / 2, count - 1)) * np.sqrt((count - 1) / count * squares))
 
 
 def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
