@@ -19,13 +19,15 @@ _AT_ONCE = 1 << 22  # numbers held in memory: of the views' rows, or of the valu
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """(.., d) rows at length 1 in float64, and (..) whether they have a direction; a row of zeros has none, and stays.
 
-    Each row is brought near 1 by its own largest number first, so that rows of any scale keep their digits.
+    Rows in float64 are brought near 1 by their own largest number first, so that those of any scale keep their digits;
+    the squares of all others fit.
     """
     wide = rows.double()
-    largest = wide.abs().amax(dim=-1, keepdim=True)
-    defined = largest > 0
-    wide = wide / torch.where(defined, largest, 1.0)
+    if rows.dtype == torch.float64:
+        largest = wide.abs().amax(dim=-1, keepdim=True)
+        wide = wide / torch.where(largest > 0, largest, 1.0)
     length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    defined = length > 0
     return wide / torch.where(defined, length, 1.0), defined.squeeze(-1)
 
 
