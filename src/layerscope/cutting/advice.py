@@ -133,7 +133,9 @@ def consult(
     if evaluations < 0:
         raise InputError(f"evaluations is {evaluations}; it must be 0 (no greedy search) or more.")
     if target.latency is not None and not timed:
-        raise InputError("A latency was asked for, and timed=False measures none; leave one of them out.")
+        raise InputError(
+            "A latency was asked for, and without timing (timed=False, --no-timed) none is measured; leave one out."
+        )
     if blocks is not None and remove is not None:
         raise InputError("blocks says how many stay and remove how many go; give one of them.")
     check_seed(seed)
