@@ -142,9 +142,10 @@ def consult(
     chosen_rules(rules, 0)
     sitting = exam(model, task, split=split, limit=limit, max_length=max_length, all_rows=all_rows)
     if len(sitting.examples) < _LEAST_ROWS:
+        shorter = " (running text: more text, or shorter windows by max_length)" * (sitting.rows_are == "windows")
         raise InputError(
             f"{sitting.examples.task} ({sitting.examples.split}) has {len(sitting.examples)} rows; advice needs at "
-            f"least {_LEAST_ROWS}, half to choose on and half to score on."
+            f"least {_LEAST_ROWS}, half to choose on and half to score on{shorter}."
         )
     costs, depth = Costs(sitting.model), sitting.model.depth
     contiguous(depth, max_span)
