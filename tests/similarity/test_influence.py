@@ -13,8 +13,11 @@ from layerscope.similarity.influence import least_first
 
 
 @torch.inference_mode()
-def by_hand(opened, texts, special=False, chosen=None):
-    """1 - mean cosine of neighbouring raw layers over tokens, text by text; layers by hooks on the network's blocks."""
+def by_hand(opened, texts, special=False, parts=None):
+    """1 - mean cosine of neighbouring raw layers over tokens, text by text; layers by hooks on the network's blocks.
+
+    With `parts` the same for each of several lists of texts.
+    """
     inputs, outputs = [[] for _ in range(opened.depth)], [[] for _ in range(opened.depth)]
     base = opened.network.base_model
     blocks = base.layers if hasattr(base, "layers") else base.encoder.layer
@@ -35,12 +38,15 @@ def by_hand(opened, texts, special=False, chosen=None):
         opened.network(**encoded)
     for hook in hooks:
         hook.remove()
-    chosen = range(len(texts)) if chosen is None else chosen
 
-    def joined(states):
+    def joined(states, chosen):
         return torch.cat([states[i].reshape(-1, states[i].shape[-1])[counted[i]] for i in chosen]).double().numpy()
 
-    return [1 - reference.cosine(joined(a), joined(b)) for a, b in zip(inputs, outputs, strict=True)]
+    def influences(chosen):
+        sides = zip(inputs, outputs, strict=True)
+        return [1 - reference.cosine(joined(a, chosen), joined(b, chosen)) for a, b in sides]
+
+    return influences(range(len(texts))) if parts is None else [influences(part) for part in parts]
 
 
 @pytest.mark.parametrize("special", [False, True])
@@ -77,7 +83,7 @@ def test_intervals_leave_out_whole_texts():
     opened, frame = model("bert"), rows(44, 1)
     curve = ls.block_influence(opened, ls.task(frame), ci=0.9, seed=3)
     group = Grouping(np.arange(44), 3).groups_of(np.arange(44))
-    left = np.array([by_hand(opened, frame["text"], chosen=np.flatnonzero(group != g)) for g in range(20)])
+    left = np.array(by_hand(opened, frame["text"], parts=[np.flatnonzero(group != g) for g in range(20)]))
     half = t.ppf(0.95, 19) * np.sqrt(19 / 20 * ((left - left.mean(axis=0)) ** 2).sum(axis=0))
     np.testing.assert_allclose(curve.low, curve.values - half, atol=1e-6)
     np.testing.assert_allclose(curve.high, curve.values + half, atol=1e-6)

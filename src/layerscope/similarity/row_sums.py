@@ -13,19 +13,22 @@ from layerscope.similarity.planning import Views
 from layerscope.similarity.registry import Measure, Undefined
 from layerscope.team import Team
 
-_AT_ONCE = 1 << 22  # numbers held in memory: of the views' rows, or of the values of their pairs
+_AT_ONCE = 1 << 20  # numbers that a CPU's cache holds: of the views' rows, or of the values of their pairs
+_LARGER = 32  # times as many on a GPU, which would wait for small portions
 
 
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     """(.., d) rows at length 1 in float64, and (..) whether they have a direction; a row of zeros has none, and stays.
 
-    Each row is brought near 1 by its own largest number first, so that rows of any scale keep their digits.
+    Rows in float64 are brought near 1 by their own largest number first, so that those of any scale keep their digits;
+    the squares of all others fit.
     """
     wide = rows.double()
-    largest = wide.abs().amax(dim=-1, keepdim=True)
-    defined = largest > 0
-    wide = wide / torch.where(defined, largest, 1.0)
+    if rows.dtype == torch.float64:
+        largest = wide.abs().amax(dim=-1, keepdim=True)
+        wide = wide / torch.where(largest > 0, largest, 1.0)
     length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    defined = length > 0
     return wide / torch.where(defined, length, 1.0), defined.squeeze(-1)
 
 
@@ -73,7 +76,8 @@ class RowSums:
             across = [place for place, view in enumerate(self.columns) if self.widths[view] == width]
             if not across:
                 continue
-            step = 1 + _AT_ONCE // max((len(down) + len(across)) * width, len(down) * len(across))
+            room = _AT_ONCE * (1 if self.device.type == "cpu" else _LARGER)
+            step = 1 + room // max((len(down) + len(across)) * width, len(down) * len(across))
             for start in range(0, count, step):
                 self._add(rows, down, across, slice(start, start + step))
 
