@@ -68,13 +68,13 @@ class FolderCut:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.name, asked = str(folder), parse(str(folder))
-        if asked.random:
+        self.name, self.asked = str(folder), parse(str(folder))
+        if self.asked.random:
             raise InputError(f"{folder} has no weights on disk; cut it in memory: ls.cut(model, plan), then ls.save.")
-        self.outer = fetch(asked)
+        self.outer = fetch(self.asked)
         self.inner = network_folder(self.outer)
-        self.model = load_shape(asked, self.inner)
-        self.places = read_places(self.inner, asked.name)
+        self.model = load_shape(self.asked, self.inner)
+        self.places = read_places(self.inner, self.asked.name)
 
     def kept(self, plan: LayerPlan) -> dict[str, TensorPlace]:
         """The tensors that a plan keeps, under their new names; raises the reason why there is no such checkpoint."""
@@ -93,7 +93,7 @@ class FolderCut:
             write_json(staging / "config.json", _smaller_config(self.inner / "config.json", self.model, plan))
             _copy_along(self.inner, staging)
             if is_embedding_folder(self.outer):
-                read_embedding(self.outer, self.model.name).write(staging)
+                read_embedding(self.outer, self.asked.name).write(staging)
             _describe(self.model, plan, kept, checksums, self.outer, staging)
             return _compare(self.name, staging, plan, self.places)
 
