@@ -89,7 +89,7 @@ def continuation(
             metric=name,
             value=float(values.mean()),
             rows_are="prompts",
-            **dict(zip(("low", "high"), _interval(values), strict=True)),
+            **dict(zip(("low", "high"), _interval(name, values), strict=True)),
             **about,
         )
         for name, values in measured(written, follow).items()
@@ -191,15 +191,15 @@ def _greedily(network: Any, count: int) -> Iterator[Callable[[torch.Tensor], tor
         network.generation_config = own
 
 
-def _interval(values: np.ndarray) -> tuple[float, float]:
-    """A 95% interval of the mean, by the bootstrap over prompts; Wilson's where all that is known is yes or no."""
-    if len(values) < 2:
-        return UNKNOWN
-    if np.isin(values, (0, 1)).all():
+def _interval(name: str, values: np.ndarray) -> tuple[float, float]:
+    """A 95% interval of the mean, by the bootstrap over prompts; Wilson's of a share of prompts."""
+    if name == "continuation_exact":
         from scipy.stats import binomtest
 
         low, high = binomtest(int(values.sum()), len(values)).proportion_ci(method="wilson")
         return float(low), float(high)
+    if np.ptp(values) == 0:  # prompts that are all alike say nothing of their spread
+        return UNKNOWN
     rows = np.arange(len(values))
     draws = [float(values[resampled(rows, seed=seed)].mean()) for seed in range(_ROUNDS)]
     low, high = np.quantile(draws, [0.025, 0.975])

@@ -83,6 +83,10 @@ class HarnessScore(Score):
     def numbers(self) -> list[Number]:
         return [_number(row) for row in self.rows]
 
+    @property
+    def asked_for(self) -> list[Number]:
+        return self.numbers
+
     def findings(self) -> list[str]:
         kinds = {row["kind"] for row in self.rows}
         hidden = "Choices by likelihood hide damage that generation shows, and none of these tasks generates."

@@ -130,6 +130,11 @@ class Score(float, Result):
         own[0] = replace(own[0], value=float(self), low=self.interval[0], high=self.interval[1])
         return [*own, *self.more, *(self.harness.numbers if self.harness is not None else ())]
 
+    @property
+    def asked_for(self) -> list[Number]:
+        """The numbers that were asked for, without the metrics that fit as well: what goes on a model's card."""
+        return [self.numbers[0], *self.more, *(self.harness.asked_for if self.harness is not None else ())]
+
     def findings(self) -> list[str]:
         values = {number.metric: number for number in self.more if number.kind == GENERATION}
         if not values:
