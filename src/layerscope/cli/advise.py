@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from layerscope.cli.cutting import check_save, saved
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, with_columns
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.publishing import check_publishing, publish
 from layerscope.cli.record import OUT, keep
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def advise(
     max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks."),
     evaluations: int = typer.Option(60, help="Most evaluations of the greedy search."),
     save: Path | None = Given.save,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     print_as: str | None = typer.Option(
         None, "--print-as", help="Print the chosen plan as another tool takes it: mergekit or llama.cpp."
     ),
@@ -66,6 +69,7 @@ def advise(
 
     if print_as is not None:
         choose("tool", print_as, PRINTERS)
+    check_publishing(push_to_hub, public, save)
     opened = ls.load(model, device=device, dtype=dtype)
     check_save(save, opened)
     advice = ls.advise(
@@ -93,6 +97,7 @@ def advise(
     if save is not None:
         ls.save(advice.model, save, scores=advice.score)
         saved(save, format)
+        publish(save, push_to_hub, public, format)
 
 
 def _table(advice: Advice, all: bool, format: Format) -> DataFrame:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.cli.output import Format, show
+from layerscope.cli.publishing import publish
 from layerscope.cli.record import keep
 from layerscope.errors import InputError
 
@@ -47,17 +48,21 @@ def cut_and_save(
     plan: LayerPlan,
     task: Task | None,
     options: dict[str, Any],
-    folder: Path | None,
+    place: tuple[Path | None, str | None, bool],
     out: Path | None,
     format: Format,
 ) -> None:
-    """Cut a model, print what is left of it beside the whole, and save it if a folder is given."""
+    """Cut a model, print what is left of it beside the whole, and save it if a folder is given.
+
+    `place` is that folder, a repository on the hub to put it in too, and whether that is public.
+    """
     import pandas
 
     import layerscope as ls
     from layerscope.drawing.words import numbers
     from layerscope.results import Table
 
+    folder, repo, public = place
     check_save(folder, model)
     smaller = ls.cut(model, plan)
     if task is None:
@@ -68,6 +73,7 @@ def cut_and_save(
             )
         ls.save(smaller, folder)
         saved(folder, format)
+        publish(folder, repo, public, format)
         return
     scores = [ls.evaluate(each, task, **options) for each in (model, smaller)]
     sizes = [sum(p.numel() for p in network.parameters()) for network in (model.network, smaller)]
@@ -82,3 +88,4 @@ def cut_and_save(
     if folder is not None:
         ls.save(smaller, folder, scores=scores[1])
         saved(folder, format)
+        publish(folder, repo, public, format)

@@ -8,8 +8,9 @@ from typing import Any
 import typer
 
 from layerscope.cli.cutting import checked_task, cut_and_save
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
+from layerscope.cli.publishing import check_publishing
 from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError
 
@@ -31,6 +32,8 @@ def skip(
     map: bool = typer.Option(False, "--map", help="Leave out every contiguous span in turn."),
     max_span: int | None = typer.Option(None, help="With --map: spans of at most so many blocks."),
     save: Path | None = Given.save,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     out: Path | None = OUT,
     split: str | None = Data.split,
     limit: int | None = Given.limit,
@@ -47,6 +50,7 @@ def skip(
     """
     import layerscope as ls
 
+    check_publishing(push_to_hub, public, save)
     if (blocks is None) != map:
         raise InputError("Give either --blocks 3-5, to leave those out, or --map, to see what every span costs.")
     if save is not None and map:
@@ -67,7 +71,7 @@ def skip(
         if wrong:
             raise InputError(f"Block {wrong[0]} was to be left out; {model} has blocks 1..{opened.depth}.")
         plan = ls.LayerPlan([b for b in range(1, opened.depth + 1) if b not in gone])
-        cut_and_save(opened, plan, data, options, save, out, format)
+        cut_and_save(opened, plan, data, options, (save, push_to_hub, public), out, format)
         return
     assert data is not None
     skips = ls.skip_map(opened, data, max_span=max_span, **options)

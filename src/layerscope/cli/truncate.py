@@ -8,8 +8,9 @@ from typing import Any
 import typer
 
 from layerscope.cli.cutting import checked_task, cut_and_save
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
+from layerscope.cli.publishing import check_publishing
 from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError, choose
 
@@ -48,6 +49,8 @@ def truncate(
     batch: int | None = typer.Option(None, help="Where heads are trained: texts per step; 32 if not given."),
     seed: int | None = typer.Option(None, help="Where heads are trained: decides new heads and the order of rows."),
     save: Path | None = Given.save,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     out: Path | None = OUT,
     split: str | None = Data.split,
     limit: int | None = Given.limit,
@@ -64,6 +67,7 @@ def truncate(
     """
     import layerscope as ls
 
+    check_publishing(push_to_hub, public, save)
     if (keep_ is None) != curve:
         raise InputError("Give either --keep K, to cut there, or --curve, to see what every cut costs.")
     if save is not None and curve:
@@ -80,7 +84,9 @@ def truncate(
         "all_rows": all_rows,
     }
     if keep_ is not None:
-        cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep_), data, options, save, out, format)
+        cut_and_save(
+            opened, ls.LayerPlan.truncated(opened.depth, keep_), data, options, (save, push_to_hub, public), out, format
+        )
         return
     assert data is not None
     untuned = None if base is None else ls.load(base, device=device, dtype=dtype)

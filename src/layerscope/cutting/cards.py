@@ -178,7 +178,8 @@ def _trained(entry: Mapping[str, Any]) -> str:
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in entry.items() if name not in skipped]
     strategy = f", strategy {entry['strategy']}" if entry.get("strategy") else ""
     told = f": {', '.join(settings)}" if settings else ""
-    return f"- Trained by `{entry['method']}`{strategy}, on {entry['n']} rows of `{entry['task']}` ({entry['split']}){told}."
+    rows = f"{entry['n']} rows of `{entry['task']}` ({entry['split']})"
+    return f"- Trained by `{entry['method']}`{strategy}, on {rows}{told}."
 
 
 def _scores(record: Mapping[str, Any]) -> list[str]:
@@ -205,7 +206,8 @@ def _code(model: Model, reads_texts: bool) -> list[str]:
         ]
     opener = _opener(model)
     names = [opener] if not reads_texts else ["AutoTokenizer", opener]
-    lines = [f"from transformers import {', '.join(sorted(names))}", "", f'model = {opener}.from_pretrained("{PLACE}")']
+    lines = [f"from transformers import {', '.join(sorted(names))}", ""]
+    lines.append(f'model = {opener}.from_pretrained("{PLACE}")')
     return lines if not reads_texts else [*lines, f'tokenizer = AutoTokenizer.from_pretrained("{PLACE}")']
 
 

@@ -12,6 +12,9 @@ from layerscope.models.origin import CARD
 from layerscope.models.sources import ADAPTER, TUNED
 from layerscope.store import read_json
 
+# Weights of an earlier model would be opened in place of these, or beside them.
+_WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", "adapter_config.json")
+
 
 class PublishError(LayerscopeError):
     """The hub would not take what was to be put there."""
@@ -47,15 +50,15 @@ def push(
     place = _checkpoint(Path(folder))
     check_push(repo, private=private, token=token)
 
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi(token=token)
-    files = sorted(path for path in place.rglob("*") if path.is_file())
-    parts: list[Any] = []
+    files = {path.relative_to(place).as_posix(): path for path in sorted(place.rglob("*")) if path.is_file()}
     try:
         made = api.create_repo(repo, private=private, exist_ok=True)
-        for path in files:
-            name = path.relative_to(place).as_posix()
+        stale = [name for name in api.list_repo_files(made.repo_id) if name.endswith(_WEIGHTS) and name not in files]
+        parts: list[Any] = [CommitOperationDelete(path_in_repo=name) for name in stale]
+        for name, path in files.items():
             content = _opened_from(path, made.repo_id) if name == CARD else str(path)
             parts.append(CommitOperationAdd(path_in_repo=name, path_or_fileobj=content))
         api.create_commit(made.repo_id, parts, commit_message=message or "Upload a checkpoint of layerscope")
@@ -78,12 +81,11 @@ def check_push(repo: str, *, private: bool = True, token: str | None = None) -> 
         raise PublishError(f"{repo} cannot be written to: HF_HUB_OFFLINE is set; unset it to put something on the hub.")
     if not (token or get_token()):
         raise PublishError(
-            f"To put something on the hub as {repo}, log in with a token that may write: hf auth login, or set HF_TOKEN."
+            f"To put a model on the hub as {repo}, log in with a token that may write (hf auth login), or set HF_TOKEN."
         )
     api = HfApi(token=token)
     try:
-        you = api.whoami()["name"]
-        known = api.repo_info(repo if "/" in repo else f"{you}/{repo}")
+        known = api.repo_info(repo if "/" in repo else f"{api.whoami()['name']}/{repo}")
     except RepositoryNotFoundError:
         return
     except Exception as error:
@@ -101,8 +103,8 @@ def _checkpoint(folder: Path) -> Path:
     if not (place / RECORD).is_file():
         if (folder / ADAPTER).is_dir():
             raise ModelError(
-                f"{folder} holds an adapter and no whole checkpoint, so there is nothing that opens by itself; tune with "
-                "a method that gives one (finetune, lora)."
+                f"{folder} holds an adapter and no whole checkpoint, so there is nothing that opens by itself; tune "
+                "with a method that gives one (finetune, lora)."
             )
         raise ModelError(f"{folder} is no checkpoint that layerscope saved (it has no {RECORD}); save it with ls.save.")
     read_json(place / RECORD, Lineage, error=ModelError, way_out="save the model again")
