@@ -84,16 +84,12 @@ def continuation(
     given = [prompt.given if bos is None else np.concatenate([[bos], prompt.given]) for prompt in prompts]
     written = continued(model, given, settings.new_tokens, f"{model.name} continues {examples.task}")
     about: dict[str, Any] = {"task": examples.task, "split": examples.split, "n": len(prompts), "kind": GENERATION}
-    return tuple(
-        Number(
-            metric=name,
-            value=float(values.mean()),
-            rows_are="prompts",
-            **dict(zip(("low", "high"), _interval(name, values), strict=True)),
-            **about,
-        )
-        for name, values in measured(written, follow).items()
-    )
+    numbers = []
+    for name, values in measured(written, follow).items():
+        low, high = _interval(name, values)
+        mean = float(values.mean())
+        numbers.append(Number(metric=name, value=mean, low=low, high=high, rows_are="prompts", **about))
+    return tuple(numbers)
 
 
 def measured(written: np.ndarray, follow: np.ndarray) -> dict[str, np.ndarray]:

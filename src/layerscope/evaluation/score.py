@@ -124,7 +124,7 @@ class Score(float, Result):
     def numbers(self) -> list[Number]:
         """Every number: the main metric first, then the others that fit, the generation check and the harness."""
         row, asked = self.row, {number.metric for number in self.more}
-        about = {"task": str(row["task"]), "split": str(row["split"]), "n": self.n, "kind": self.kind}
+        about: dict[str, Any] = {"task": str(row["task"]), "split": str(row["split"]), "n": self.n, "kind": self.kind}
         names = [self.metric, *(name for name in self.metrics if name not in (self.metric, *asked))]
         own = [Number(metric=name, value=float(self.metrics[name]), rows_are=self.rows_are, **about) for name in names]
         own[0] = replace(own[0], value=float(self), low=self.interval[0], high=self.interval[1])

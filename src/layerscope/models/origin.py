@@ -13,6 +13,7 @@ from layerscope.store import Saved
 CARD = "README.md"
 _LONGEST_CARD = 1 << 20  # bytes
 _IN_CACHE = re.compile(r"models--([^/\\]+)[/\\]snapshots[/\\]([0-9a-f]{40})")  # as the hub's cache keeps a revision
+_HEAD = re.compile(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)  # of a card: its data
 _LICENCE = ("license", "license_name", "license_link")  # as cards spell it
 
 
@@ -49,11 +50,14 @@ def licence(folder: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
-    from huggingface_hub import ModelCard
+    import yaml
 
+    head = _HEAD.match(text)
     try:
-        stated = ModelCard(text, ignore_metadata_errors=True).data.to_dict()
-    except Exception:  # a card is written by hand, and a broken one states nothing
+        stated = yaml.safe_load(head[1]) if head else {}
+    except yaml.YAMLError:  # a card is written by hand, and a broken one states nothing
+        return {}
+    if not isinstance(stated, dict):
         return {}
     kept = {name: stated[name] for name in _LICENCE if isinstance(stated.get(name), str)}
     several = stated.get("license")
