@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from layerscope.cutting.cutting import cut, skip, truncate
     from layerscope.cutting.folders import cut_folder
     from layerscope.cutting.plan import LayerPlan
+    from layerscope.cutting.publishing import push
     from layerscope.cutting.saving import save
     from layerscope.data import Task, task, tasks
     from layerscope.evaluation.exam import evaluate
@@ -108,6 +109,7 @@ _HOMES = {
     "numerical_rank": "probing.label_measures",
     "panels": "similarity.similarity",
     "probe": "probing.probes",
+    "push": "cutting.publishing",
     "read_record": "results",
     "report": "reporting.page",
     "save": "cutting.saving",
@@ -185,6 +187,7 @@ __all__ = [
     "numerical_rank",
     "panels",
     "probe",
+    "push",
     "read_record",
     "report",
     "save",

@@ -1,6 +1,7 @@
 """`layerscope models`"""
 
 import json
+from pathlib import Path
 
 import pytest
 import zoo
@@ -27,3 +28,18 @@ def test_models_checks_a_classifier_without_a_padding_token(family, tmp_path):
     result = run_here("models", tmp_path)
     assert result.returncode == 0
     assert "replay is sound" in result.stdout
+
+
+def test_what_layerscope_saved_says_what_it_was_made_from(classifier, words, tmp_path):
+    folder = tmp_path / "small"
+    run_here("skip", classifier, "--blocks", "2-3", "--task", words, "--save", folder)
+    shown = run_here("models", folder).stdout
+    name = Path(classifier).name
+    assert f"keep 1, 4, head on layer 4 of the 4 of {name}" in shown
+    assert "licence" in shown
+    assert "accuracy" in shown
+    record = json.loads(run_here("models", folder, "--format", "json").stdout)[0]["made_from"]
+    assert record["base"]["name"] == name
+    assert record["steps"][0]["keep"] == [1, 4]
+    assert record["scores"][0]["metric"] == "accuracy"
+    assert "made_from" not in json.loads(run_here("models", classifier, "--format", "json").stdout)[0]

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 import layerscope as ls
+from layerscope.evaluation.score import Number
 from layerscope.results import Result, read_table
 
 PROVENANCE = {
@@ -68,3 +69,18 @@ def test_a_copy_is_whole(again):
 def test_arithmetic_gives_plain_numbers():
     assert type(score() - score(0.5)) is float
     assert type(round(score(0.123456), 2)) is float
+
+
+def test_every_number_has_its_rows_its_interval_and_its_kind():
+    written = Number("sst2", "validation", "repetition", 0.4, 8, "generation", 0.3, 0.5, "prompts")
+    whole = score(interval=(0.85, 0.95), kind="classes", more=[written])
+    first, other, last = whole.numbers
+    assert (first.metric, first.value, first.low, first.high, first.n) == ("accuracy", 0.9, 0.85, 0.95, 50)
+    assert (other.metric, other.kind) == ("f1", "classes")
+    assert math.isnan(other.low)
+    assert last == written
+    assert whole.metrics["repetition"] == 0.4
+    assert whole.asked_for == [first, written]
+    for again in (copy.copy(whole), pickle.loads(pickle.dumps(whole))):
+        assert (again.interval, again.kind, again.more) == (whole.interval, "classes", (written,))
+    assert math.isnan(score().interval[0])

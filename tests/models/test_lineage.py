@@ -182,3 +182,14 @@ def test_a_list_of_rows_that_would_fill_the_memory_is_a_sentence():
     bomb = base64.b64encode(zlib.compress(bytes(70 << 20), 9)).decode()
     with pytest.raises(ValueError, match="more than 536,870,912 rows"):
         unpacked(bomb)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"base": {"hub": True}}, {"scores": [{"metric": 3}]}, {"training": [{"task": "x"}]}]
+)
+def test_damaged_provenance_is_a_sentence(damage, tmp_path):
+    folder = ls.save(ls.truncate(encoder(), 1), tmp_path / "small")
+    record = json.loads((folder / "layerscope.json").read_text())
+    (folder / "layerscope.json").write_text(json.dumps({**record, **damage}))
+    with pytest.raises(ModelError, match=r"layerscope\.json is damaged"):
+        ls.load(folder)

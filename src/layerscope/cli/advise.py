@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from layerscope.cli.cutting import PRINT_AS, check_save, print_plan, saved
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.publishing import check_publishing, publish
 from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError
 from layerscope.registry import Registry
@@ -57,6 +58,8 @@ def advise(
     evaluations: int = typer.Option(256, help="Most plans that the greedy search evaluates on texts that choose."),
     timed: bool = typer.Option(True, "--timed/--no-timed", help="Measure the latency of every candidate."),
     save: Path | None = Given.save,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
     all: bool = typer.Option(False, "--all", help="Print every candidate, not only the Pareto front."),
@@ -81,6 +84,7 @@ def advise(
     from layerscope.cutting.exports import check_tool
 
     check_tool(print_as)
+    check_publishing(push_to_hub, public, save)
     if tolerance is not None and (blocks, parameters, latency) != (None, None, None):
         raise InputError(
             "--blocks, --parameters and --latency ask for the best plan of a size, whatever it loses, and --tolerance "
@@ -122,6 +126,7 @@ def advise(
     if save is not None:
         ls.save(advice.model, save, scores=advice.score)
         saved(save, format)
+        publish(save, push_to_hub, public, format)
 
 
 def _table(advice: Advice, all: bool, format: Format) -> DataFrame:

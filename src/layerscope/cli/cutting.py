@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from layerscope.cli.output import Format, show
+from layerscope.cli.publishing import publish
 from layerscope.cli.record import keep
 from layerscope.errors import InputError, LayerscopeError, first_line
 
@@ -70,16 +71,20 @@ def cut_without_task(
     *,
     device: str | None,
     dtype: str | None,
-    save: Path | None,
+    place: tuple[Path | None, str | None, bool],
     out: Path | None,
     print_as: str | None,
     format: Format,
 ) -> None:
-    """Print and save the plan for a model of its depth: on disk where that can be, else opened in memory."""
+    """Print and save the plan for a model of its depth: on disk where that can be, else opened in memory.
+
+    `place` is the folder, a repository on the hub to put it in too, and whether that is public.
+    """
     import layerscope as ls
 
     if out is not None:
         raise InputError("--out keeps what was measured, and without --task nothing is; name a task, or leave it out.")
+    save, repo, public = place
     folder, reason = _on_disk(model, dtype)
     opened = ls.load(model, device=device, dtype=dtype or FLOAT) if folder is None else folder.model
     plan = plan_of(opened.depth)
@@ -92,10 +97,11 @@ def cut_without_task(
     if folder is not None:
         compared = folder.write(plan, save)
         saved(save, format, f"cut on disk, every tensor compared by its hash{', reopened and compared' * compared}")
-        return
-    check_save(save, opened)
-    ls.save(ls.cut(opened, plan), save)
-    saved(save, format, f"cut in memory ({reason}), reopened and compared")
+    else:
+        check_save(save, opened)
+        ls.save(ls.cut(opened, plan), save)
+        saved(save, format, f"cut in memory ({reason}), reopened and compared")
+    publish(save, repo, public, format)
 
 
 def _on_disk(model: str, dtype: str | None) -> tuple[FolderCut | None, str]:
@@ -124,19 +130,23 @@ def cut_and_save(
     plan: LayerPlan,
     task: Task,
     options: dict[str, Any],
-    folder: Path | None,
+    place: tuple[Path | None, str | None, bool],
     out: Path | None,
     format: Format,
     name: str,
     print_as: str | None = None,
 ) -> None:
-    """Cut a model, print what is left of it beside the whole, and save it if a folder is given."""
+    """Cut a model, print what is left of it beside the whole, and save it if a folder is given.
+
+    `place` is that folder, a repository on the hub to put it in too, and whether that is public.
+    """
     import pandas
 
     import layerscope as ls
     from layerscope.drawing.words import numbers
     from layerscope.results import Table
 
+    folder, repo, public = place
     check_save(folder, model)
     smaller = ls.cut(model, plan)
     scores = [ls.evaluate(each, task, **options) for each in (model, smaller)]
@@ -154,3 +164,4 @@ def cut_and_save(
     if folder is not None:
         ls.save(smaller, folder, scores=scores[1])
         saved(folder, format)
+        publish(folder, repo, public, format)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.errors import InputError
+
+if TYPE_CHECKING:
+    from layerscope.models.lineage import Lineage, ScoreEntry
+
+_MARKS: Any = {"learned": {"__all__": {"rows", "marks"}}}  # which rows they were, for programs that leave them out
 
 PLACE = 130  # in the help text
 
@@ -24,7 +29,10 @@ def models(
     dtype: str = Given.dtype,
     format: Format = FORMAT,
 ) -> None:
-    """The families of models that are known; or what one model is, and whether replay is sound on it."""
+    """The families of models that are known; or what one model is, and whether replay is sound on it.
+
+    Of a model that layerscope saved also what it was made from: base and licence, plan, trainings and scores.
+    """
     import layerscope as ls
 
     if garden:
@@ -53,6 +61,7 @@ def models(
         return
 
     from layerscope.models.heads import WORDS
+    from layerscope.models.lineage import recorded
     from layerscope.models.selfcheck import faults
 
     opened = ls.load(model, device=device, dtype=dtype)
@@ -67,10 +76,41 @@ def models(
         "tokenizer": type(opened.tokenizer).__name__ if opened.tokenizer else "none",
         "self_check": next(faults(opened), None) or "replay is sound",
     }
+    lineage = recorded(opened.network)
     if format is Format.json:
-        show([record], format)
+        made = {} if lineage is None else {"made_from": lineage.model_dump(mode="json", by_alias=True, exclude=_MARKS)}
+        show([{**record, **made}], format)
     else:
+        record |= {} if lineage is None else _made_from(lineage)
         show([{"what": k.replace("_", " "), "is": str(v)} for k, v in record.items()], format)
+
+
+def _made_from(lineage: Lineage) -> dict[str, str]:
+    """What `layerscope.json` beside the weights says, in the words of a table."""
+    from layerscope.cutting.plan import LayerPlan
+
+    base, told = lineage.base, dict[str, list[str]]()
+    if base is not None:
+        told["base"] = [base.name]
+        told["revision"] = [base.revision] if base.revision else []
+        licences = [base.license] if isinstance(base.license, str) else base.license
+        told["licence"] = [", ".join(licences) if licences else "none is stated"]
+    told["plan"] = [
+        f"{LayerPlan.from_spec(step.model_dump())} of the {step.depth} of {step.origin}" for step in lineage.steps
+    ]
+    told["trained"] = [
+        f"{' '.join(filter(None, (entry.method, entry.strategy)))} on {entry.n} rows of {entry.task} ({entry.split})"
+        for entry in lineage.training
+    ]
+    told["learned_from"] = [f"{entry.n} rows of {entry.task} ({entry.split})" for entry in lineage.learned]
+    told["scores"] = [_score(entry) for entry in lineage.scores]
+    return {name: "; ".join(values) for name, values in told.items() if values}
+
+
+def _score(entry: ScoreEntry) -> str:
+    value = "undefined" if entry.score is None else f"{entry.score:.4f}"
+    sure = "" if entry.interval is None else " ({:.4f} to {:.4f})".format(*entry.interval)
+    return f"{entry.metric} {value}{sure} on {entry.n} of {entry.task} ({entry.split})"
 
 
 def _garden() -> list[dict[str, Any]]:

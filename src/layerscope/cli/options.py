@@ -169,6 +169,15 @@ class Given:
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
 
 
+class Publishing:
+    """Where what is saved is put on the hub; `cli/publishing.py` acts on it."""
+
+    push_to_hub = typer.Option(
+        None, "--push-to-hub", help="Put what is saved on the hub, as this repository (org/name); private."
+    )
+    public = typer.Option(False, "--public", help="With --push-to-hub: everyone may read it.")
+
+
 def names(text: str, kind: str) -> list[str]:
     """`a,b, c`: names with commas between them, at least one."""
     parts = [part.strip() for part in text.split(",") if part.strip()]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from layerscope.cli.cutting import DTYPE, FLOAT, PRINT_AS, checked_task, cut_and_save, cut_without_task
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
+from layerscope.cli.publishing import check_publishing
 from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError
 
@@ -35,6 +36,8 @@ def skip(
     map: bool = typer.Option(False, "--map", help="Leave out every contiguous span in turn."),
     max_span: int | None = typer.Option(None, help="With --map: spans of at most so many blocks."),
     save: Path | None = Given.save,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
     split: str | None = Data.split,
@@ -52,6 +55,7 @@ def skip(
     """
     import layerscope as ls
 
+    check_publishing(push_to_hub, public, save)
     if (blocks is None) != map:
         raise InputError("Give either --blocks 3-5, to leave those out, or --map, to see what every span costs.")
     if save is not None and map:
@@ -60,7 +64,7 @@ def skip(
         raise InputError("--print-as needs --blocks: which of the map's plans is to be printed?")
     if max_span is not None and not map:
         raise InputError("--max-span bounds the spans of --map; leave it out, or give --map instead of --blocks.")
-    data = checked_task(task, columns, save, print_as)
+    data, place = checked_task(task, columns, save, print_as), (save, push_to_hub, public)
 
     def plan_of(depth: int) -> LayerPlan:
         gone = integers(blocks or "")
@@ -70,7 +74,7 @@ def skip(
         return ls.LayerPlan([b for b in range(1, depth + 1) if b not in gone])
 
     if data is None and blocks is not None:
-        about: dict[str, Any] = {"save": save, "out": out, "print_as": print_as, "format": format}
+        about: dict[str, Any] = {"place": place, "out": out, "print_as": print_as, "format": format}
         cut_without_task(model, plan_of, device=device, dtype=dtype, **about)
         return
     opened = ls.load(model, device=device, dtype=dtype or FLOAT)
@@ -81,7 +85,7 @@ def skip(
         "all_rows": all_rows,
     }
     if data is not None and blocks is not None:
-        cut_and_save(opened, plan_of(opened.depth), data, options, save, out, format, model, print_as)
+        cut_and_save(opened, plan_of(opened.depth), data, options, place, out, format, model, print_as)
         return
     assert data is not None
     skips = ls.skip_map(opened, data, max_span=max_span, **options)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from layerscope.cli.cutting import DTYPE, FLOAT, PRINT_AS, checked_task, cut_and_save, cut_without_task
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
+from layerscope.cli.publishing import check_publishing
 from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError, choose
 
@@ -51,6 +52,8 @@ def truncate(
     batch: int | None = typer.Option(None, help="Where heads are trained: texts per step; 32 if not given."),
     seed: int | None = typer.Option(None, help="Where heads are trained: decides new heads and the order of rows."),
     save: Path | None = Given.save,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
     split: str | None = Data.split,
@@ -69,6 +72,7 @@ def truncate(
     """
     import layerscope as ls
 
+    check_publishing(push_to_hub, public, save)
     if (keep_ is None) != curve:
         raise InputError("Give either --keep K, to cut there, or --curve, to see what every cut costs.")
     if save is not None and curve:
@@ -78,13 +82,13 @@ def truncate(
     given = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed, "train_limit": train_limit}
     training: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _check(mode, base, training, curve)
-    data = checked_task(task, columns, save, print_as)
+    data, place = checked_task(task, columns, save, print_as), (save, push_to_hub, public)
 
     def plan_of(depth: int) -> LayerPlan:
         return ls.LayerPlan.truncated(depth, keep_ or 0)
 
     if data is None and keep_ is not None:
-        about: dict[str, Any] = {"save": save, "out": out, "print_as": print_as, "format": format}
+        about: dict[str, Any] = {"place": place, "out": out, "print_as": print_as, "format": format}
         cut_without_task(model, plan_of, device=device, dtype=dtype, **about)
         return
     opened = ls.load(model, device=device, dtype=dtype or FLOAT)
@@ -95,7 +99,7 @@ def truncate(
         "all_rows": all_rows,
     }
     if data is not None and keep_ is not None:
-        cut_and_save(opened, plan_of(opened.depth), data, options, save, out, format, model, print_as)
+        cut_and_save(opened, plan_of(opened.depth), data, options, place, out, format, model, print_as)
         return
     assert data is not None
     untuned = None if base is None else ls.load(base, device=device, dtype=dtype or FLOAT)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli.publishing import check_publishing, publish
 from layerscope.cli.record import OUT, keep, writable
 from layerscope.errors import InputError, check_seed
 from layerscope.tuning.registry import METHODS
@@ -65,6 +66,8 @@ def tune(
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = _OUT,
+    push_to_hub: str | None = Publishing.push_to_hub,
+    public: bool = Publishing.public,
     format: Format = FORMAT,
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
@@ -75,6 +78,11 @@ def tune(
     from layerscope.tuning.tuning import folders_for, plan_tuning
 
     _check(strategy, method, size, seed, seeds, study)
+    if push_to_hub is not None and (study or (seeds or 1) > 1):
+        raise InputError(
+            "--push-to-hub puts one training on the hub, and several were asked for; push one with ls.push."
+        )
+    check_publishing(push_to_hub, public, out, "-o")
     options: dict[str, Any] = {
         "learning_rate": None if learning_rate is None else [_number(part) for part in learning_rate.split(",")],
         "epochs": epochs,
@@ -121,6 +129,8 @@ def tune(
     if format is Format.table:
         kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
         print(kept if out is None else f"Saved in {out}.")
+    if out is not None:
+        publish(out, push_to_hub, public, format)
 
 
 @with_columns

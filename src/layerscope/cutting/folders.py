@@ -20,7 +20,8 @@ from layerscope.models.embedding import is_embedding_folder, network_folder, rea
 from layerscope.models.headers import INDEX, weight_files
 from layerscope.models.lineage import ORIGIN, RECORD, remember
 from layerscope.models.load import load_shape
-from layerscope.models.sources import fetch, parse
+from layerscope.models.origin import base_of
+from layerscope.models.sources import Source, fetch, parse
 from layerscope.progress import progress
 from layerscope.store import atomic_folder, check_free, digest, read_object, write_json
 from layerscope.store.shards import TensorPlace, index_of, shard_names, shards, tensor_places, write_shard
@@ -94,7 +95,7 @@ class FolderCut:
             _copy_along(self.inner, staging)
             if is_embedding_folder(self.outer):
                 read_embedding(self.outer, self.asked.name).write(staging)
-            _describe(self.model, plan, kept, checksums, self.outer, staging)
+            _describe(self.model, plan, kept, checksums, (self.asked, self.outer), staging)
             return _compare(self.name, staging, plan, self.places)
 
 
@@ -191,12 +192,12 @@ def _describe(
     plan: LayerPlan,
     kept: Mapping[str, TensorPlace],
     checksums: Mapping[str, str],
-    source: Path,
+    source: tuple[Source, Path],
     folder: Path,
 ) -> None:
     """Record and card. Weights that are never in memory have the hash of their files in place of the network's."""
     network = model.network
-    remember(network, source)
+    remember(network, source[1], base_of(*source))
     step = {"from": model.name, "weights": "", "depth": model.depth, **plan.spec()}
     setattr(network, ORIGIN, [*getattr(network, ORIGIN, []), step])
     parameters = sum(torch.Size(place.shape).numel() for place in kept.values())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from layerscope.cutting.cards import card, score_entries
 from layerscope.cutting.cutting import cache_fault, refuse_adapters
-from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
@@ -18,10 +18,10 @@ from layerscope.models.anatomy import accepted_inputs, evaluating
 from layerscope.models.belongings import belongings, saved_weights
 from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
-from layerscope.models.lineage import ORIGIN, RECORD, learned
+from layerscope.models.lineage import BASE, ORIGIN, RECORD, TRAINED, learned, trained
+from layerscope.models.origin import short
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
-from layerscope.models.sources import TUNED
 from layerscope.store import atomic_folder, check_free, write_json, write_text
 from layerscope.version import __version__
 
@@ -99,20 +99,23 @@ def _refuse_lost_heads(model: Model) -> None:
         )
 
 
-def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:
-    """Write the record and the card of a checkpoint in its folder."""
+def describe(
+    model: Model, folder: Path, scores: Sequence[Score] = (), training: Mapping[str, Any] | None = None
+) -> None:
+    """Write the record and the card of a checkpoint in its folder; `training` is what it went through last."""
+    if training is not None:
+        setattr(model.network, TRAINED, [*trained(model.network), dict(training)])
     record = _record(model, scores)
     write_json(folder / RECORD, record)
-    write_text(folder / "README.md", card(model, record))
+    write_text(folder / "README.md", card(model, record, model.tokenizer is not None))
 
 
 def describe_folder(model: Model, folder: Path, *, depth: int, parameters: int, files: str) -> None:
     """The same for a checkpoint whose weights are not in memory: `files` is the hash of what was written."""
     about = {"layerscope": __version__, "weights": "", "files": files, "family": model.anatomy.family}
-    lineage = {"steps": list(getattr(model.network, ORIGIN, [])), "learned": learned(model.network), "scores": []}
-    record = {**about, "depth": depth, "parameters": parameters, **lineage}
+    record = {**about, "depth": depth, "parameters": parameters, **_lineage(model.network), "scores": []}
     write_json(folder / RECORD, record)
-    write_text(folder / "README.md", card(model, record))
+    write_text(folder / "README.md", card(model, record, any(folder.glob("tokenizer*"))))
 
 
 def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
@@ -130,16 +133,17 @@ def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
         "family": model.anatomy.family,
         "depth": model.depth,
         "parameters": sum(p.numel() for p in model.network.parameters()),
-        "steps": list(getattr(model.network, ORIGIN, [])),
-        "learned": learned(model.network),
-        "scores": [_entry(score) for score in scores],
+        **_lineage(model.network),
+        "scores": [entry for score in scores for entry in score_entries(score)],
     }
 
 
-def _entry(score: Score) -> dict[str, Any]:
-    row = score.row
-    about = {name: row[name] for name in ("task", "split", "metric", "score", "n")}
-    return {**about, "weights": score.weights, "note": score.note}
+def _lineage(network: Any) -> dict[str, Any]:
+    """Where a network comes from; folders are called by their names, not by where they lie on this machine."""
+    base = getattr(network, BASE, None)
+    steps = [{**step, "from": short(str(step["from"]))} for step in getattr(network, ORIGIN, [])]
+    about = {"base": None if base is None else base.model_dump(exclude_none=True), "steps": steps}
+    return {**about, "learned": learned(network), "training": trained(network)}
 
 
 def _compare(model: Model, folder: Path) -> None:
@@ -200,48 +204,3 @@ def _inputs(model: Model) -> list[dict[str, torch.Tensor]]:
 def _answer(model: Model, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     with torch.inference_mode(), evaluating(model.network), caches_off(model.network):
         return primary(model.network(**inputs))
-
-
-def card(model: Model, record: dict[str, Any]) -> str:
-    """The model card: what was cut from what, and the measured scores."""
-    path = Path(model.network.name_or_path or model.anatomy.family)
-    title = path.parent.name if path.name == TUNED and path.parent.name else path.name
-    lines = [
-        "---",
-        "library_name: transformers",
-        "tags: [layerscope]",
-        "---",
-        "",
-        f"# {title}, saved by layerscope",
-        "",
-    ]
-    lines += [
-        f"A {type(model.network).__name__} with {record['depth']} blocks, width {model.width}, "
-        f"{record['parameters']:,} parameters. It opens with plain transformers.",
-        "",
-    ]
-    for step in record["steps"]:
-        plan = LayerPlan.from_spec(step)
-        gone = spans(plan.removed(step["depth"]))
-        lines.append(
-            f"- From `{step['from']}` ({step['depth']} blocks) blocks {gone} were removed and nothing was trained; the "
-            f"head reads what was layer {plan.head}."
-        )
-    if record["steps"] and model.anatomy.shared:
-        lines.append("- All blocks share their weights, so the file is as large as before; only the compute shrank.")
-    for entry in record["learned"]:
-        lines.append(f"- Learned from {entry['n']} rows of `{entry['task']}` ({entry['split']}).")
-    if record["scores"]:
-        lines += ["", "| task | split | metric | score | n | rows |", "| --- | --- | --- | --- | --- | --- |"]
-        lines += [
-            f"| {_cell(s['task'])} | {_cell(s['split'])} | {s['metric']} | {s['score']:.4f} | {s['n']} | "
-            f"{_cell(s['note'] or 'all that were asked for')} |"
-            for s in record["scores"]
-        ]
-    else:
-        lines += ["", "No score of these weights was given when they were saved."]
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return str(text).replace("|", "\\|").replace("\n", " ")

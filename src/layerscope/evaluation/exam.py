@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from layerscope.data import Task, metrics, task
-from layerscope.errors import DataError, LayerscopeWarning, choose
+from layerscope.errors import DataError, InputError, LayerscopeWarning, choose
+from layerscope.evaluation.generation import Generating, continuation
+from layerscope.evaluation.harness import LIKELIHOOD, Harness
 from layerscope.evaluation.kinds import meeting, refuse
 from layerscope.evaluation.outputs import has_default_names, head_names, note_order, outputs_of
 from layerscope.evaluation.score import Score
@@ -37,6 +41,16 @@ __all__ = [
     "outputs_of",
     "portions_of_texts",
 ]
+
+# What kind of number a score is, by the exam that gave it.
+KINDS = {
+    "Exam": "classes",
+    "RunningText": "perplexity",
+    "Masked": "masked tokens",
+    "Likelihood": LIKELIHOOD,
+    "Tags": "tags",
+    "Embeddings": "similarity of embeddings",
+}
 
 
 class Exam(Sitting):
@@ -169,7 +183,7 @@ def _own_metric(kind: type[Sitting], task: Task) -> str | None:
 
 def evaluate(
     model: Any,
-    task: Any,
+    task: Any = None,
     *,
     split: str | None = None,
     limit: int | None = None,
@@ -177,8 +191,10 @@ def evaluate(
     batch_tokens: int | None = None,
     metric: str | None = None,
     all_rows: bool = False,
+    generate: bool | int | Mapping[str, int] | None = None,
+    lm_eval: str | Path | Mapping[str, Any] | Sequence[str | Path | Mapping[str, Any]] | None = None,
 ) -> Score:
-    """Score a model on a task.
+    """Score a model on a task, or on tasks of lm-evaluation-harness.
 
     What is asked follows from the task and the model's head: classes, numbers and choices of a head of that kind; the
     next token of running text, or the likelihood of each choice, of a causal language model; masked tokens of a masked
@@ -190,7 +206,7 @@ def evaluate(
 
     Args:
         model: A model argument.
-        task: A task that goes with its head.
+        task: A task that goes with its head; None where only `lm_eval` is asked for.
         split: The split; `validation` where there is one.
         limit: Only the first so many examples.
         max_length: The longest text in tokens: as the model allows, at most 512; windows of running text, and choices
@@ -200,9 +216,16 @@ def evaluate(
             perplexity, nll or bits_per_byte; acc or acc_norm; spearman or pearson.
         all_rows: Score also the rows that the model learned from; otherwise they are left out, as far as
             `layerscope.json` beside its weights tells.
+        generate: Of a causal language model on running text: continue prompts that are cut out of the text, greedily,
+            and compare with what follows there. True, a number of prompts (64 if True), or any of `prompts`,
+            `prompt_tokens` (64), `new_tokens` (32) and `seed` (0) by name.
+        lm_eval: Tasks of lm-evaluation-harness for a causal language model: names such as `hellaswag`, files of your
+            own (`my.yaml`), or what would stand in one. Needs the extra `lm-eval`.
 
     Returns:
         The `Score`: a number, with its metric, whether higher is better, the others that fit, and the number of texts.
+        With `lm_eval` and no task it is the first metric of the task that was named (NaN where several were), and its
+        `frame` has a row for every task and metric; with both, `.harness` has that.
 
     Example:
         >>> import pandas, layerscope as ls
@@ -214,8 +237,12 @@ def evaluate(
         >>> score.metric, score.n, score.majority
         ('accuracy', 20, 0.5)
     """
+    asked = Generating.asked(generate)
+    if task is None:
+        return _without_task(load(model), limit, max_length, lm_eval, _refused(split, metric, asked, batch_tokens))
+    opened = load(model)
     sitting = exam(
-        model,
+        opened,
         task,
         split=split,
         limit=limit,
@@ -224,11 +251,58 @@ def evaluate(
         metric=metric,
         all_rows=all_rows,
     )
-    score = sitting.score(sitting.logits())
+    check_generation(sitting, asked)
+    judge = None if lm_eval is None else Harness(opened, lm_eval)  # what is wrong with it is said before the work
+    answers = sitting.logits()
+    score = sitting.score(answers)
     if np.isnan(score):
         warnings.warn(
             f"{score.metric} is undefined: every prediction or every label is the same.",
             LayerscopeWarning,
             stacklevel=2,
         )
+    elif len(np.unique(sitting.texts)) > 1:
+        score.interval = sitting.interval(answers)
+    score.kind = KINDS[type(sitting).__name__]
+    if asked is not None:
+        source, asking, bos = sitting.source  # type: ignore[attr-defined]
+        score.more = continuation(opened, source, asking, bos, asked)
+        score.metrics = {**score.metrics, **{number.metric: number.value for number in score.more}}
+        settings = {**score.provenance["settings"], "generate": dataclasses.asdict(asked)}
+        score.provenance = {**score.provenance, "settings": settings}
+    if judge is not None:
+        score.harness = judge.score(limit, max_length)
     return score
+
+
+def _without_task(
+    model: Model, limit: int | None, max_length: int | None, lm_eval: Any, refused: Sequence[str]
+) -> Score:
+    """The scores of lm-evaluation-harness alone."""
+    if lm_eval is None:
+        raise InputError(
+            "Name a task to evaluate the model on (task, --task), or tasks of lm-eval (lm_eval=, --lm-eval)."
+        )
+    if refused:
+        raise InputError(
+            f"{refused[0]} is about a task of layerscope, and only lm-eval's were named, which say it themselves; "
+            "leave it out, or name a task too."
+        )
+    check_limit(limit)
+    return Harness(model, lm_eval).score(limit, max_length)
+
+
+def _refused(split: str | None, metric: str | None, asked: Generating | None, tokens: int | None) -> list[str]:
+    """What was given and has no meaning for lm-evaluation-harness."""
+    given = {"split": split, "metric": metric, "generate": asked, "batch_tokens": tokens}
+    return [name for name, value in given.items() if value is not None]
+
+
+def check_generation(sitting: Sitting, asked: Generating | None) -> None:
+    """Raise a sentence where a generation check was asked for and there is nothing to continue."""
+    if asked is not None and type(sitting).__name__ != "RunningText":
+        raise InputError(
+            f"generate (--generate) continues running text with a causal language model; {sitting.task.name} is scored "
+            f"by {', '.join(sitting.allowed)} here. Give a causal language model running text (kind='text', --kind "
+            "text), or leave it out."
+        )

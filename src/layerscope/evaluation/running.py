@@ -52,6 +52,11 @@ class RunningText(TokenSitting):
         super().__post_init__()
 
     @property
+    def source(self) -> tuple[Examples, Asking, int | None]:
+        """The texts that the windows are of, how they are read, and the token in front of each window."""
+        return self._source, self.task.asking, self._bos
+
+    @property
     def texts(self) -> np.ndarray:
         return np.asarray([piece.text for piece in self._pieces])
 
@@ -131,13 +136,13 @@ def pieces(model: Model, examples: Examples, asking: Asking, longest: int, bos: 
     texts = list(examples.texts) if asking.by_text else [BETWEEN.join(examples.texts)]
     found: list[Piece] = []
     for number, text in enumerate(texts):
-        ids, ends = _tokens(model, text)
+        ids, ends = tokens_of(model, text)
         for piece in _windows(ids, ends, room, stride, bos):
             found.append(replace(piece, text=number if asking.by_text else len(found)))
     return found
 
 
-def _tokens(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
+def tokens_of(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
     """The tokens of a text without special ones, and how many bytes of it stand before the end of each."""
     tokenizer = model.require_tokenizer()
     fast = bool(getattr(tokenizer, "is_fast", False))

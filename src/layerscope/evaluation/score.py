@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from layerscope.data import metrics
 from layerscope.drawing.figures.bars import BarsFigure
@@ -15,6 +16,24 @@ if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figure import Figure
+
+UNKNOWN = (math.nan, math.nan)
+GENERATION = "generation"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a score: what it measures, of which rows, how sure it is, and what kind of number it is."""
+
+    task: str
+    split: str
+    metric: str
+    value: float
+    n: int
+    kind: str  # of asking: multiple choice hides damage that generation shows
+    low: float = math.nan  # a 95% interval
+    high: float = math.nan
+    rows_are: str = "texts"
 
 
 class Score(float, Result):
@@ -27,6 +46,10 @@ class Score(float, Result):
         majority: The score of always giving the most frequent class.
         note: Which rows these are, where they are not all of the split's.
         provenance: The model, the data and the settings.
+        interval: A 95% interval of the main metric, by the bootstrap over texts; NaN where none was made.
+        kind: What kind of number it is: classes, perplexity, multiple choice by likelihood, ..
+        numbers: Every number with its rows, its interval and its kind, those of a generation check among them.
+        harness: The scores of lm-evaluation-harness, where those were asked for beside the task's; else None.
 
     Example:
         >>> import layerscope as ls
@@ -43,6 +66,10 @@ class Score(float, Result):
     majority: float
     note: str
     rows_are: str
+    interval: tuple[float, float]
+    kind: str
+    more: tuple[Number, ...]
+    harness: Score | None
 
     def __new__(
         cls,
@@ -55,10 +82,16 @@ class Score(float, Result):
         provenance: Mapping[str, Any],
         note: str = "",
         rows_are: str = "texts",
-    ) -> Score:
+        interval: tuple[float, float] = UNKNOWN,
+        kind: str = "",
+        more: Sequence[Number] = (),
+        harness: Score | None = None,
+    ) -> Self:
         score = super().__new__(cls, value)
-        score.metric, score.metrics, score.n, score.majority = metric, dict(metrics), n, majority
+        score.metric, score.n, score.majority = metric, n, majority
+        score.metrics = {**metrics, **{number.metric: number.value for number in more}}
         score.provenance, score.note, score.rows_are = provenance, note, rows_are
+        score.interval, score.kind, score.more, score.harness = interval, kind, tuple(more), harness
         return score
 
     @property
@@ -87,6 +120,32 @@ class Score(float, Result):
         others = {name: value for name, value in self.metrics.items() if name != self.metric}
         return {**about, "metric": self.metric, "score": float(self), "majority": self.majority, **others}
 
+    @property
+    def numbers(self) -> list[Number]:
+        """Every number: the main metric first, then the others that fit, the generation check and the harness."""
+        row, asked = self.row, {number.metric for number in self.more}
+        about: dict[str, Any] = {"task": str(row["task"]), "split": str(row["split"]), "n": self.n, "kind": self.kind}
+        names = [self.metric, *(name for name in self.metrics if name not in (self.metric, *asked))]
+        own = [Number(metric=name, value=float(self.metrics[name]), rows_are=self.rows_are, **about) for name in names]
+        own[0] = replace(own[0], value=float(self), low=self.interval[0], high=self.interval[1])
+        return [*own, *self.more, *(self.harness.numbers if self.harness is not None else ())]
+
+    @property
+    def asked_for(self) -> list[Number]:
+        """The numbers that were asked for, without the metrics that fit as well: what goes on a model's card."""
+        return [self.numbers[0], *self.more, *(self.harness.asked_for if self.harness is not None else ())]
+
+    def findings(self) -> list[str]:
+        values = {number.metric: number for number in self.more if number.kind == GENERATION}
+        if not values:
+            return []
+        first = values["continuation"]
+        return [
+            f"Continuing {first.n} {first.rows_are} greedily, {100 * first.value:.1f}% of the tokens are those of the "
+            f"text, and {100 * values['repetition'].value:.1f}% of the 4-grams are repeats "
+            f"({100 * values['repetition_text'].value:.1f}% in the text itself)."
+        ]
+
     def figures(self) -> list[Figure]:
         row = self.row
         guess = not math.isnan(self.majority)
@@ -113,5 +172,6 @@ class Score(float, Result):
 
     def __getnewargs_ex__(self) -> Any:
         """What makes a copy of it."""
-        names = ("metric", "metrics", "n", "majority", "provenance", "note", "rows_are")
+        names: tuple[str, ...] = ("metric", "metrics", "n", "majority", "provenance", "note", "rows_are", "interval")
+        names += ("kind", "more", "harness")
         return (float(self),), {name: getattr(self, name) for name in names}

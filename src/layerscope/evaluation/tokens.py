@@ -25,6 +25,7 @@ from layerscope.models.selfcheck import close, of_base, probe_inputs
 
 _NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # logits that are made at once
 _ROUNDS = 1000  # of the bootstrap
+_DRAWN = 1 << 23  # counts that are drawn at once
 LOSS, RIGHT, COUNT = range(3)  # what is kept of a row: summed loss in nats, right answers, places
 
 
@@ -122,11 +123,15 @@ class TokenSitting(Sitting):
         texts, place = np.unique(self.texts[at], return_inverse=True)
         sums = np.zeros((len(texts), answers.shape[-1]))
         np.add.at(sums, place.reshape(-1), answers[at].astype(float))
-        drawn = np.random.default_rng(0).multinomial(len(texts), np.full(len(texts), 1 / len(texts)), _ROUNDS)
         more = np.zeros(len(texts))
         np.add.at(more, place.reshape(-1), self._bytes(at))
-        totals = zip(drawn @ sums, drawn @ more, strict=True)
-        draws = [self._of_sums(total, size)[self.metric] for total, size in totals]
+        generator, draws = np.random.default_rng(0), list[float]()
+        at_once = max(1, _DRAWN // len(texts))
+        for start in range(0, _ROUNDS, at_once):  # in portions, so that memory does not grow with the rounds
+            rounds = min(at_once, _ROUNDS - start)
+            drawn = generator.multinomial(len(texts), np.full(len(texts), 1 / len(texts)), rounds)
+            totals = zip(drawn @ sums, drawn @ more, strict=True)
+            draws += [self._of_sums(total, size)[self.metric] for total, size in totals]
         low, high = np.nanquantile(np.asarray(draws), [0.025, 0.975])
         return float(low), float(high)
 

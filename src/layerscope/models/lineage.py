@@ -19,6 +19,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, ModelError, log
+from layerscope.models.origin import Base
 from layerscope.store import Saved, read_json
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 RECORD = "layerscope.json"
 ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
 LEARNED = "_layerscope_learned"  # and one entry per data set
+BASE = "_layerscope_base"  # the model that it began as
+TRAINED = "_layerscope_trained"  # one entry per training
+_RECORDED = "_layerscope_recorded"  # what stood beside its weights, which is of no network that is made of it
 _MARK = 5  # bytes of a row's mark: of a million rows that were not learned from, at most one looks as if it were
 _MOST = 1 << 18  # marks that are kept of one data set: 1.3 MB, or 1.7 MB as text
 _MOST_BYTES = 64 << 20  # of a list of rows, a bit per row
@@ -69,11 +73,39 @@ class Learned(Saved):
     marks: Annotated[str, AfterValidator(_are_marks)] = ""
 
 
-class Lineage(Saved):
-    """`layerscope.json`."""
+class TrainingEntry(Saved):
+    """One training that a model went through: how, and on what."""
 
+    model_config = ConfigDict(extra="allow")
+    method: str
+    strategy: str = ""
+    task: str
+    split: str
+    n: int = Field(ge=0)
+
+
+class ScoreEntry(Saved):
+    """One number that was measured of these very weights: of which rows, how sure, and of what kind."""
+
+    model_config = ConfigDict(extra="allow")
+    task: str | None
+    split: str | None
+    metric: str
+    score: float | None
+    n: int = Field(ge=0)
+    interval: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    kind: str = ""
+    note: str = ""
+
+
+class Lineage(Saved):
+    """`layerscope.json`: what a checkpoint was made from, by which steps, and what was measured of it."""
+
+    base: Base | None = None
     steps: list[Step] = Field(default_factory=list)
     learned: list[Learned] = Field(default_factory=list)
+    training: list[TrainingEntry] = Field(default_factory=list)
+    scores: list[ScoreEntry] = Field(default_factory=list)
 
 
 def learned(network: Any) -> list[dict[str, Any]]:
@@ -82,8 +114,12 @@ def learned(network: Any) -> list[dict[str, Any]]:
 
 
 def inherit(network: Any, *sources: Any) -> None:
-    """Let a network that was made of others have learned what they have."""
+    """Let a network that was made of others have learned what they have, and come from where the first one comes."""
     _carry(network, [entry for source in sources for entry in learned(source)])
+    for name in (BASE, ORIGIN, TRAINED):
+        known = next((getattr(source, name) for source in sources if getattr(source, name, None)), None)
+        if known is not None and not getattr(network, name, None):
+            setattr(network, name, known)
 
 
 def learn(network: Any, examples: Examples) -> None:
@@ -98,8 +134,20 @@ def learn(network: Any, examples: Examples) -> None:
     )
 
 
-def remember(network: Any, folder: Path) -> None:
-    """Read what `layerscope.json` beside the weights says, where there is one."""
+def trained(network: Any) -> list[dict[str, Any]]:
+    """The trainings that a network went through, as far as layerscope knows."""
+    return list(getattr(network, TRAINED, ()))
+
+
+def recorded(network: Any) -> Lineage | None:
+    """What stood in `layerscope.json` beside the weights of a network that was opened; None where there was none."""
+    record: Lineage | None = getattr(network, _RECORDED, None)
+    return record
+
+
+def remember(network: Any, folder: Path, base: Base | None = None) -> None:
+    """Read what `layerscope.json` beside the weights says, where there is one; else the base is what was opened."""
+    setattr(network, BASE, base)
     path = folder / RECORD
     if not path.is_file():
         return
@@ -110,6 +158,9 @@ def remember(network: Any, folder: Path) -> None:
         way_out="it says what the model was cut from and which rows it learned from, so save the model again, or "
         "remove the file to open the model without that",
     )
+    setattr(network, _RECORDED, record)
+    setattr(network, BASE, record.base or base)
+    setattr(network, TRAINED, [entry.model_dump() for entry in record.training])
     setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
     _carry(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
 

@@ -18,7 +18,8 @@ from layerscope.models.checkpoints import network_without_weights, open_network,
 from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
 from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
-from layerscope.models.lineage import remember
+from layerscope.models.lineage import BASE, remember
+from layerscope.models.origin import base_of
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
 from layerscope.models.sources import Source, adapter_folder, fetch, parse
 
@@ -182,8 +183,11 @@ def load(
     network.eval()
     if not spread:
         network.to(default_device() if device == "auto" else _device(device))
-    if not asked.random:
-        remember(network, outer)
+    base = base_of(asked, outer)
+    if asked.random:
+        setattr(network, BASE, base)
+    else:
+        remember(network, outer, base)
         if is_embedding_folder(outer):
             give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))
     return _examined(network, tokenizer, str(source))

@@ -28,6 +28,7 @@ _WANTED = [
     "*.model",
     "generation_config.json",
     "chat_template*",
+    "README.md",  # the model's card, which states its licence
     # of sentence-transformers
     "modules.json",
     "config_sentence_transformers.json",

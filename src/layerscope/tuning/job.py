@@ -18,9 +18,9 @@ from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.saving import describe
 from layerscope.data import Examples, Task, metrics
 from layerscope.errors import ModelError
-from layerscope.evaluation.exam import Exam
+from layerscope.evaluation.exam import KINDS, Exam
 from layerscope.evaluation.heads import classifier_of
-from layerscope.evaluation.score import Score
+from layerscope.evaluation.score import UNKNOWN, Score
 from layerscope.models import Model, load
 from layerscope.models.lineage import Learned, inherit, learn, learned
 from layerscope.models.selfcheck import close
@@ -191,7 +191,16 @@ class TrainingJob(Artifact):
                 "count."
             )
         if self.method.standard:
-            describe(opened, folder / CHECKPOINT, self._scores(opened, outcome))
+            describe(opened, folder / CHECKPOINT, self._scores(opened, outcome), self._told(outcome))
+
+    def _told(self, outcome: Outcome) -> dict[str, Any]:
+        """The training, for the checkpoint's card: how, on what, and with which settings."""
+        h, train = self.hyperparameters, self.lesson.train
+        about = {"method": self.method.name, "strategy": str(self.strategy), "size": self.method.size}
+        rows = {"task": train.task, "split": train.split, "n": len(train), "data": train.fingerprint}
+        settings = {"learning_rate": h.rates[0], "batch": h.batch, "steps": outcome.steps, "max_length": h.max_length}
+        told = {**about, **rows, **settings, "best_epoch": outcome.best["epoch"], "seed": self.seed}
+        return {name: value for name, value in told.items() if value is not None}
 
     def _scores(self, opened: Model, outcome: Outcome) -> list[Score]:
         """The score that was measured of the epoch that is kept, for the checkpoint's card."""
@@ -207,9 +216,17 @@ class TrainingJob(Artifact):
             n=len(rows),
             majority=majority,
             provenance=provenance_of([opened], rows, settings),
+            interval=self._interval(outcome),
+            kind=KINDS["Exam"],
             note=f"not learned from; of {len(outcome.epochs)} epochs the best on these rows was kept",
         )
         return [score]
+
+    def _interval(self, outcome: Outcome) -> tuple[float, float]:
+        """Of the score, by the bootstrap over the rows that were scored."""
+        task, labels = self.lesson.task, self.lesson.labels
+        predictions = outcome.logits[..., 0] if task.regression else outcome.logits.argmax(axis=-1)
+        return metrics.bootstrap(task.metric, labels, predictions) if len(labels) > 1 else UNKNOWN
 
     @property
     def _is_exact(self) -> bool:

@@ -1,0 +1,202 @@
+"""Held-out text continued by a causal language model: how much of it comes back, and how much is repeated.
+
+Choices by likelihood, and even perplexity, hide damage that shows as soon as a model goes on from its own words.
+Prompts are cut out of the running text. What is generated is greedy, whatever the model's own settings say.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from layerscope.data import Examples
+from layerscope.data.asking import Asking
+from layerscope.data.resampling import resampled, shuffled
+from layerscope.errors import InputError, ModelError, check_seed, choose, first_line
+from layerscope.evaluation.running import BETWEEN, tokens_of
+from layerscope.evaluation.score import GENERATION, UNKNOWN, Number
+from layerscope.models import Model
+from layerscope.models.anatomy import evaluating
+from layerscope.models.load import quiet
+from layerscope.progress import progress
+
+NGRAM = 4
+_PROMPT = 64  # tokens of a prompt, where nothing else is asked for
+_STEP = 8  # prompts of short texts have a multiple of this many tokens, so that several go together
+_AT_ONCE = 32  # prompts
+_ROUNDS = 1000  # of the bootstrap
+
+
+@dataclass(frozen=True)
+class Generating:
+    """How many prompts are continued, how long they are, and by how many tokens."""
+
+    prompts: int = 64
+    prompt_tokens: int | None = None  # 64, or what the model has room for
+    new_tokens: int = 32
+    seed: int = 0  # decides which stretches of the text are prompts
+
+    def __post_init__(self) -> None:
+        for name, least in (("prompts", 1), ("prompt_tokens", 1), ("new_tokens", NGRAM)):
+            value = getattr(self, name)
+            if name == "prompt_tokens" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(f"{name} is {value!r}; a generation check needs a whole number, at least {least}.")
+        check_seed(self.seed)
+
+    @classmethod
+    def asked(cls, generate: Any) -> Generating | None:
+        """What `generate=` stands for: nothing, the usual, a number of prompts, or settings by name."""
+        if generate is None or generate is False:
+            return None
+        if isinstance(generate, cls):
+            return generate
+        if generate is True:
+            return cls()
+        if isinstance(generate, Mapping):
+            for name in generate:
+                choose("setting of the generation check", str(name), [field.name for field in fields(cls)])
+            return cls(**generate)
+        return cls(prompts=generate)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens that are given, and those that follow them in the text."""
+
+    given: np.ndarray
+    follow: np.ndarray
+
+
+def continuation(
+    model: Model, examples: Examples, asking: Asking, bos: int | None, settings: Generating
+) -> tuple[Number, ...]:
+    """The numbers of a generation check on running text."""
+    prompts = prompts_of(model, examples, asking, bos, settings)
+    follow = np.stack([prompt.follow for prompt in prompts])
+    given = [prompt.given if bos is None else np.concatenate([[bos], prompt.given]) for prompt in prompts]
+    written = continued(model, given, settings.new_tokens, f"{model.name} continues {examples.task}")
+    about: dict[str, Any] = {"task": examples.task, "split": examples.split, "n": len(prompts), "kind": GENERATION}
+    numbers = []
+    for name, values in measured(written, follow).items():
+        low, high = _interval(name, values)
+        mean = float(values.mean())
+        numbers.append(Number(metric=name, value=mean, low=low, high=high, rows_are="prompts", **about))
+    return tuple(numbers)
+
+
+def measured(written: np.ndarray, follow: np.ndarray) -> dict[str, np.ndarray]:
+    """(n, k) tokens that were written and those of the text -> (n,) values of each number."""
+    same = written == follow
+    return {
+        "continuation": same.mean(axis=1),
+        "continuation_start": np.cumprod(same, axis=1).sum(axis=1).astype(float),
+        "continuation_exact": same.all(axis=1).astype(float),
+        "repetition": repetition(written),
+        "repetition_text": repetition(follow),
+    }
+
+
+def repetition(tokens: np.ndarray, size: int = NGRAM) -> np.ndarray:
+    """(n, k) tokens -> (n,) the share of n-grams that stood in their row before (seq-rep-n, Welleck et al. 2020)."""
+    grams = np.lib.stride_tricks.sliding_window_view(tokens, size, axis=1)
+    return np.asarray([1 - len(np.unique(row, axis=0)) / len(row) for row in grams])
+
+
+def prompts_of(model: Model, examples: Examples, asking: Asking, bos: int | None, settings: Generating) -> list[Prompt]:
+    """Stretches of the running text that do not overlap, at random and in the order of the text."""
+    room = (model.positions or sys.maxsize) - (bos is not None)
+    given = settings.prompt_tokens or max(1, min(_PROMPT, room - settings.new_tokens))
+    if given + settings.new_tokens > room:
+        raise InputError(
+            f"A prompt of {given} tokens and {settings.new_tokens} new ones do not fit into the "
+            f"{room} that {model.name} reads; ask for fewer (prompt_tokens, new_tokens)."
+        )
+    texts = list(examples.texts) if asking.by_text else [BETWEEN.join(examples.texts)]
+    stretches = [
+        prompt for text in texts for prompt in _stretches(tokens_of(model, text)[0], given, settings.new_tokens)
+    ]
+    if not stretches:
+        raise InputError(
+            f"{examples.task} ({examples.split}) has no text of {_STEP + settings.new_tokens} tokens to cut a prompt "
+            "and its continuation from; give more text, or ask for fewer new tokens (new_tokens)."
+        )
+    chosen = np.sort(shuffled(np.arange(len(stretches)), seed=settings.seed)[: settings.prompts])
+    return [stretches[k] for k in chosen]
+
+
+def _stretches(ids: np.ndarray, given: int, new: int) -> Iterator[Prompt]:
+    """The prompts of a text, one after another; of a short text one that is shorter, where it has a few tokens."""
+    size = given + new
+    for start in range(0, len(ids) - size + 1, size):
+        yield Prompt(ids[start : start + given], ids[start + given : start + size])
+    left = min((len(ids) - new) // _STEP * _STEP, given)
+    if len(ids) < size and left > 0:
+        yield Prompt(ids[-left - new : -new], ids[-new:])
+
+
+def continued(model: Model, prompts: Sequence[np.ndarray], count: int, title: str = "") -> np.ndarray:
+    """(n, count) the tokens that a model goes on with, greedily and with its cache on.
+
+    Prompts of one length go together, so that none is padded: padding changes the states of some families.
+    """
+    network = model.network
+    if not getattr(network, "can_generate", lambda: False)():
+        raise ModelError(f"{model.name} ({type(network).__name__}) cannot generate text in transformers.")
+    written = np.empty((len(prompts), count), np.int64)
+    lengths = np.asarray([len(prompt) for prompt in prompts])
+    with progress(title, len(prompts), "prompts") as advance, _greedily(network, count) as generate:
+        for length in np.unique(lengths):
+            places = np.flatnonzero(lengths == length)
+            for start in range(0, len(places), _AT_ONCE):
+                part = places[start : start + _AT_ONCE]
+                ids = torch.as_tensor(np.stack([prompts[k] for k in part]), device=model.device)
+                try:
+                    written[part] = generate(ids)[:, length:].cpu().numpy()
+                except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+                    raise ModelError(
+                        f"{model.name} ({type(network).__name__}) could not go on from a prompt: {first_line(error)}."
+                    ) from error
+                advance(len(part))
+    return written
+
+
+@contextmanager
+def _greedily(network: Any, count: int) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """The network's `generate`, greedy and for so many tokens, whatever its own settings are."""
+    from transformers import GenerationConfig
+
+    own = getattr(network, "generation_config", None)
+    settings = GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, use_cache=True)
+
+    def generate(ids: torch.Tensor) -> torch.Tensor:
+        return network.generate(input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+
+    network.generation_config = GenerationConfig()  # else what it says of repetition and lengths would be mixed in
+    try:
+        with torch.inference_mode(), evaluating(network), quiet():
+            yield generate
+    finally:
+        network.generation_config = own
+
+
+def _interval(name: str, values: np.ndarray) -> tuple[float, float]:
+    """A 95% interval of the mean, by the bootstrap over prompts; Wilson's of a share of prompts."""
+    if name == "continuation_exact":
+        from scipy.stats import binomtest
+
+        low, high = binomtest(int(values.sum()), len(values)).proportion_ci(method="wilson")
+        return float(low), float(high)
+    if np.ptp(values) == 0:  # prompts that are all alike say nothing of their spread
+        return UNKNOWN
+    rows = np.arange(len(values))
+    draws = [float(values[resampled(rows, seed=seed)].mean()) for seed in range(_ROUNDS)]
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return float(low), float(high)

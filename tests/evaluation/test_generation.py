@@ -1,0 +1,128 @@
+"""The generation check: against a plain loop without a cache, and what it says of damage."""
+
+import language
+import numpy as np
+import pandas
+import pytest
+import torch
+
+import layerscope as ls
+from layerscope.evaluation.exam import exam
+from layerscope.evaluation.generation import Generating, continued, measured, prompts_of, repetition
+
+FEW = {"prompts": 5, "prompt_tokens": 16, "new_tokens": 8}
+
+
+def text(count=40, **options):
+    return ls.task(language.frame(count), kind="text", **options)
+
+
+@torch.inference_mode()
+def plainly(opened, ids, count):
+    """Greedy, one prompt at a time, the whole text read anew for every token."""
+    ids = list(ids)
+    for _ in range(count):
+        ids.append(int(opened.network(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
+    return ids[-count:]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bloom"])
+@pytest.mark.parametrize("bos", [None, "adds"])
+def test_what_is_generated_is_that_of_a_plain_loop(family, bos):
+    opened = language.model(family, bos=bos)
+    opened.network.generation_config.repetition_penalty = 5.0  # settings of its own must not matter
+    opened.network.generation_config.eos_token_id = 7
+    kept = opened.network.generation_config
+    score = ls.evaluate(opened, text(), generate=FEW)
+    assert opened.network.generation_config is kept
+    source, asking, first = exam(opened, text()).source
+    prompts = prompts_of(opened, source, asking, first, Generating(**FEW))
+    front = [] if first is None else [first]
+    written = np.asarray([plainly(opened, [*front, *prompt.given], 8) for prompt in prompts])
+    values = {name: value.mean() for name, value in measured(written, np.stack([p.follow for p in prompts])).items()}
+    assert {name: score.metrics[name] for name in values} == pytest.approx(values)
+    assert {number.kind for number in score.more} == {"generation"}
+    assert {number.n for number in score.more} == {5}
+
+
+def test_prompts_of_any_length_are_continued_as_each_is_alone():
+    opened = language.model("llama")
+    generator = np.random.default_rng(0)
+    prompts = [generator.integers(5, 60, size=length) for length in (3, 9, 3, 17, 9)]
+    together = continued(opened, prompts, 6)
+    assert together.tolist() == [plainly(opened, prompt, 6) for prompt in prompts]
+
+
+def test_repetition_is_the_share_of_ngrams_that_were_there_before():
+    rows = np.asarray([[1, 2, 3, 4, 5, 6, 7, 8], [1, 1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 1, 2, 3, 4]])
+    assert repetition(rows).tolist() == pytest.approx([0, 0.8, 0.2])
+    assert repetition(rows, size=2).tolist() == pytest.approx([0, 6 / 7, 3 / 7])
+    grams = [tuple(rows[2, k : k + 2]) for k in range(7)]
+    assert repetition(rows, size=2)[2] == pytest.approx(sum(g in grams[:k] for k, g in enumerate(grams)) / 7)
+
+
+def test_a_model_that_knows_the_text_continues_it():
+    follow = np.arange(12).reshape(1, 12)
+    all_right = measured(follow, follow)
+    assert [all_right[name][0] for name in ("continuation", "continuation_start", "continuation_exact")] == [1, 12, 1]
+    other = follow.copy()
+    other[0, 3] = 99
+    values = measured(other, follow)
+    assert values["continuation"][0] == pytest.approx(11 / 12)
+    assert (values["continuation_start"][0], values["continuation_exact"][0]) == (3, 0)
+
+
+def test_the_seed_decides_the_prompts_and_they_do_not_overlap():
+    opened = language.model("gpt2")
+    source, asking, first = exam(opened, text()).source
+    chosen = [prompts_of(opened, source, asking, first, Generating(**FEW, seed=seed)) for seed in (0, 0, 1)]
+    given = [[tuple(prompt.given) for prompt in prompts] for prompts in chosen]
+    assert given[0] == given[1] != given[2]
+    every = prompts_of(opened, source, asking, first, Generating(10**6, 16, 8))
+    ids = opened.tokenizer("\n\n".join(source.texts), add_special_tokens=False)["input_ids"]
+    joined = np.concatenate([np.concatenate([prompt.given, prompt.follow]) for prompt in every])
+    assert joined.tolist() == ids[: len(joined)]
+
+
+def test_short_texts_by_themselves_have_shorter_prompts():
+    opened = language.model("gpt2")
+    source, asking, first = exam(opened, text(by_text=True)).source
+    prompts = prompts_of(opened, source, asking, first, Generating(100, 40, 8))
+    assert {len(prompt.given) for prompt in prompts} <= {8, 16, 24, 32, 40}
+    assert all(len(prompt.follow) == 8 for prompt in prompts)
+
+
+def test_the_score_says_which_kind_each_number_is_and_how_sure_it_is():
+    score = ls.evaluate(language.model("gpt2"), text(), generate=8, max_length=40)
+    kinds = {number.metric: number.kind for number in score.numbers}
+    assert kinds["perplexity"] == "perplexity"
+    assert kinds["repetition"] == "generation"
+    assert score.interval[0] < float(score) < score.interval[1]
+    exact = next(number for number in score.more if number.metric == "continuation_exact")
+    assert exact.low == 0 < exact.high < 1  # none of a few is not none at all
+    assert score.provenance["settings"]["generate"]["prompts"] == 8
+    assert "of the 4-grams are repeats" in score.findings()[0]
+
+
+@pytest.mark.parametrize(
+    ("generate", "said"),
+    [
+        (0, "prompts is 0"),
+        ({"new_tokens": 3}, "at least 4"),
+        ({"prompt": 3}, "no setting of the generation check 'prompt'"),
+        ({"prompt_tokens": 79}, "79 tokens and 32 new ones do not fit into the 80"),
+        ("many", "prompts is 'many'"),
+    ],
+)
+def test_what_cannot_be_generated(generate, said):
+    with pytest.raises(ls.LayerscopeError, match=said):
+        ls.evaluate(language.model("gpt2"), text(), generate=generate)
+
+
+def test_too_little_text_and_other_heads():
+    with pytest.raises(ls.LayerscopeError, match="no text of 40 tokens"):
+        ls.evaluate(
+            language.model("gpt2"), ls.task(pandas.DataFrame({"text": ["a file and"]}), kind="text"), generate=1
+        )
+    with pytest.raises(ls.LayerscopeError, match="continues running text"):
+        ls.evaluate(language.model("bert", "masked"), text(), generate=True)
