@@ -20,8 +20,9 @@ from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
 from layerscope.similarity.arriving import Stored
 from layerscope.similarity.measures.kernels import double_centred
-from layerscope.similarity.planning import GIB, Groups, Plan
+from layerscope.similarity.planning import Groups, Plan
 from layerscope.similarity.registry import Measure, Undefined, finite
+from layerscope.similarity.routes import GIB
 from layerscope.similarity.similarity import Best, Similarity
 from layerscope.similarity.values import Cells, Prepared, from_moments, from_rows, gram_matrices, size_in_bytes
 
@@ -189,6 +190,7 @@ class _OfRows:
             from_rows(cells, arrival, self._plan.memory)
         else:
             sums = {"exact": self._plan.exact(self._measure), "debiased": self._measure.cross == "hsic"}
+            sums["room"] = self._plan.memory * GIB
             parts = (arrival.tile(pairs, **sums) for pairs in self._plan.passes(arrival))
             if not self._even:
                 self._prepared.forget(arrival.column_views)

@@ -214,9 +214,13 @@ class Moments:
         crossed += -float(sy @ self._cubic[first, second]) + quartic
         return trace + ones[0] * ones[1] / ((n - 1) * (n - 2)) - 2 * crossed / (n - 2)
 
-    def _need_rows(self) -> None:
+    def settle(self) -> None:
+        """Add the rows that wait, and give the memory back in which they did; more may come."""
         self._flush()
-        self._buffer = None  # the rows are in; more may come and make another
+        self._buffer = self._weights = None
+
+    def _need_rows(self) -> None:
+        self.settle()
         if not self._n or not self.weight:
             raise InputError("There are no rows yet, so there are no moments.")
 
@@ -253,15 +257,15 @@ class Moments:
         return self
 
     def reduce(self, team: Team) -> Moments:
-        """The moments of the rows of every process in the team, in every process (the main one needs some rows)."""
+        """The moments of the rows of every process in the team, in every process; some may have no rows."""
         if team.size == 1:
             return self
         self._flush()
-        shift = team.tell(None if self.shift is None else [s.cpu() for s in self.shift])
-        if shift is None:
-            raise InputError("There are no rows yet, so there are no moments.")
+        own = self._zeros(sum(self.widths)) if self.shift is None else torch.cat(self.shift)
+        count = team.add(torch.tensor(float(self.shift is not None), dtype=torch.float64, device=self.device))
+        shift = (team.add(own) / count.clamp_min(1)).float().double()  # near the mean is all that it needs to be
         whole = self._empty()
-        whole.shift = [s.to(self.device) for s in shift]
+        whole.shift = list(shift.split(self.widths))
         whole.merge(self)
         counts = team.add(torch.tensor([whole._n, whole.weight], dtype=torch.float64, device=self.device))
         whole._n, whole.weight = int(counts[0]), float(counts[1])

@@ -16,8 +16,9 @@ from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Stored, Tile
 from layerscope.similarity.planning import Plan
 from layerscope.similarity.registry import measure
+from layerscope.similarity.routes import GIB
 from layerscope.similarity.similarity import Similarity
-from layerscope.similarity.values import Cells, from_moments, matrices_of
+from layerscope.similarity.values import Cells, Prepared, from_moments, matrices_of
 
 GROUPS = 20
 _ROUNDING = 1e-9  # a bias below this is none
@@ -50,9 +51,9 @@ class Grouping:
 
 
 def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matrices:
-    """Values and intervals, from the moments of each group of texts where those fit, else from rows."""
-    groups = Grouping(arrival.texts, seed)
-    summed = plan.of(plan.of_moments(arrival, arrival.stored) if plan.fits_groups(arrival, GROUPS) else ())
+    """Values and intervals, from the moments of each group of texts, or from rows."""
+    groups = Grouping(arrival.all_texts, seed)
+    summed = plan.of(plan.of_moments(arrival, arrival.stored))
     others = plan.of([m for m in plan.measures if m not in summed.measures])
     matrices: Matrices = {}
     if summed.measures:
@@ -62,21 +63,32 @@ def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matric
     return {m.name: matrices[m.name] for m in plan.measures}
 
 
-def needs_rows(plan: Plan, arrival: Arrival) -> bool:
-    """Whether an interval is made of rows, which must then be kept."""
-    return bool(plan.of_rows) or not plan.fits_groups(arrival, GROUPS)
-
-
 def _from_sums(plan: Plan, arrival: Arrival, groups: Grouping, ci: float) -> Matrices:
+    """Tile by tile of pairs of layers: the moments of all groups, of the whole, and of what is left without each."""
     log.info("Intervals from the moments of %d groups of texts.", groups.count)
     beside = _unbiased(plan)
     debiased = any(m.cross == "hsic" for m in (*plan.measures, *beside.measures))
-    parts = arrival.by_group(groups, exact=True, debiased=debiased)
-    total = _whole(parts)
-    matrices = _of_tile(plan, arrival, total)
-    without = [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)]
-    add_intervals(matrices, without, ci, _of_tile(beside, arrival, total))
+    whole, better = _cells(plan, arrival), _cells(beside, arrival)
+    without = [_cells(plan, arrival) for _ in range(groups.count)]
+    for pairs in plan.passes(arrival, groups.count + 2):
+        parts = arrival.by_group(groups, pairs, plan.memory * GIB, exact=True, debiased=debiased)
+        total = _whole(parts)
+        prepared = Prepared()
+        from_moments(whole, [total], prepared)
+        from_moments(better, [total], prepared)
+        for cells, tile in zip(without, _left_out(parts, total), strict=True):
+            from_moments(cells, [tile])
+    matrices = _matrices(whole)
+    add_intervals(matrices, [_matrices(cells) for cells in without], ci, _matrices(better))
     return matrices
+
+
+def _cells(plan: Plan, arrival: Arrival) -> list[Cells]:
+    return [Cells(m, arrival, plan.options) for m in plan.measures]
+
+
+def _matrices(cells: list[Cells]) -> Matrices:
+    return {cell.measure.name: cell.similarity() for cell in cells}
 
 
 def _unbiased(plan: Plan) -> Plan:
@@ -93,13 +105,6 @@ def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrice
     ]
     add_intervals(matrices, without, ci, matrices_of(_unbiased(plan), rows))
     return matrices
-
-
-def _of_tile(plan: Plan, arrival: Arrival, tile: Tile) -> Matrices:
-    """The measures from given moments."""
-    cells = [Cells(m, arrival, plan.options) for m in plan.measures]
-    from_moments(cells, [tile])
-    return {cell.measure.name: cell.similarity() for cell in cells}
 
 
 def _whole(parts: list[Tile]) -> Tile:
