@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.cli.output import Format, show
 from layerscope.cli.record import keep
 from layerscope.errors import InputError
+from layerscope.team import Team
 
 if TYPE_CHECKING:
     from layerscope.cli.options import Columns
@@ -42,6 +43,15 @@ def saved(folder: Path, format: Format) -> None:
         print(f"Saved in {folder}, reopened and compared.")
 
 
+def _save(network: Any, folder: Path, format: Format, **about: Any) -> None:
+    """Save a checkpoint, once where several processes work together."""
+    import layerscope as ls
+
+    if not Team.is_helper():
+        ls.save(network, folder, **about)
+        saved(folder, format)
+
+
 def cut_and_save(
     model: Model,
     plan: LayerPlan,
@@ -66,8 +76,7 @@ def cut_and_save(
             raise InputError(
                 "--out keeps what was measured, and without --task nothing is; name a task, or leave it out."
             )
-        ls.save(smaller, folder)
-        saved(folder, format)
+        _save(smaller, folder, format)
         return
     scores = [ls.evaluate(each, task, **options) for each in (model, smaller)]
     sizes = [sum(p.numel() for p in network.parameters()) for network in (model.network, smaller)]
@@ -80,5 +89,4 @@ def cut_and_save(
     result = Table(table, [drawn], scores[0].provenance, "cut")
     keep(out, "cut", f"{model.name} on {task.name}: {plan}", {"cut": result}, tables="")
     if folder is not None:
-        ls.save(smaller, folder, scores=scores[1])
-        saved(folder, format)
+        _save(smaller, folder, format, scores=scores[1])

@@ -224,7 +224,9 @@ def evaluate(
         metric=metric,
         all_rows=all_rows,
     )
-    score = sitting.score(sitting.logits())
+    answers, cut = sitting.answers_together(sitting.examples)
+    sitting.note_cut(cut)
+    score = sitting.score(answers)
     if np.isnan(score):
         warnings.warn(
             f"{score.metric} is undefined: every prediction or every label is the same.",

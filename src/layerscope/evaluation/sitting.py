@@ -23,6 +23,7 @@ from layerscope.extraction.loop import Loop, Portions, Window, note_cut
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.results import provenance_of
+from layerscope.team import Team
 
 Read = Callable[[Any], Tensor]  # what the subject gives for a batch -> (texts, numbers)
 Act = Callable[[dict[str, Tensor], Read], Tensor]  # inputs of a batch, and how to read -> (.., texts, numbers)
@@ -154,6 +155,21 @@ class Sitting(ABC):
         """Say how many of the texts are cut off, where any is."""
         limit = min(self.reading.max_length, self.model.positions or self.reading.max_length)
         note_cut(count, len(self.examples), self.examples.task, limit)
+
+    def answers_together(self, examples: Examples, act: Act | None = None, title: str = "") -> tuple[np.ndarray, int]:
+        """As `answers`, for processes that come here together: they share the texts, and each gets all numbers."""
+        team = Team.current()
+        if team.size == 1:
+            return self.answers(examples, act, title)
+        own = examples.take(slice(team.rank, None, team.size))
+        parts = team.gather(self.answers(own, act, title) if len(own) else None)
+        there = [(rank, *part) for rank, part in enumerate(parts) if part is not None]
+        width = max(numbers.shape[-1] for _, numbers, _ in there)
+        first = there[0][1]
+        whole = np.full((*first.shape[:-2], len(examples), width), -np.inf, dtype=first.dtype)
+        for rank, numbers, _ in there:
+            whole[..., rank :: team.size, : numbers.shape[-1]] = numbers
+        return whole, sum(cut for _, _, cut in there)
 
     def answers(self, examples: Examples, act: Act | None = None, title: str = "") -> tuple[np.ndarray, int]:
         """The numbers of some examples, and how many of them are cut off."""
