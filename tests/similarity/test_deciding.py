@@ -117,6 +117,24 @@ def test_every_route_gives_what_float64_gives(dtype, texts_used, texts, monkeypa
             np.testing.assert_allclose(found.values[1:, 1:], expected[name], rtol=1e-5, err_msg=f"{name} {route}")
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU is needed")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_route_on_a_gpu_gives_what_float64_gives(dtype, texts, monkeypatch):
+    one = model("bert", num_hidden_layers=2)
+    one.network.to("cuda", dtype)
+    for used in (20, 60):
+        reading = {"pool": "last", "limit": used}
+        rows = ls.extract(one, texts, store=False, **reading)
+        for keep, where, room in ROUTES.values():
+            route = Route(keep, where, 0, room, 1, False, 0.0, 0.0)
+            monkeypatch.setattr(deciding, "choose_route", lambda *_, route=route: route)
+            for name in ("cka", "cka_debiased", "procrustes"):
+                for ci in (None, 0.9) if used == 60 else (None,):
+                    found = ls.compare(one, task=texts, measure=name, ci=ci, **reading).values[1, 2]
+                    expected = ls.measure(name)(rows[1].double(), rows[2].double())
+                    assert found == pytest.approx(expected, rel=1e-5), (name, route, ci)
+
+
 def test_rows_of_bfloat16_models_are_kept_as_they_are(texts):
     one = model("bert")
     one.network.bfloat16()

@@ -83,6 +83,10 @@ class Arrival(Views, ABC):
         """(n, width) the rows of a view."""
 
     @abstractmethod
+    def part_as_it_is(self, view: int, start: int, stop: int) -> Tensor:
+        """Some rows of a view, finite or not."""
+
+    @abstractmethod
     def kept(self, where: Place = "store") -> Stored:
         """The same with its rows in the store, or in memory on the device or the host."""
 
@@ -147,9 +151,13 @@ class Stored(Arrival):
         tile.moments.settle()
         return tile
 
+    def part_as_it_is(self, view: int, start: int, stop: int) -> Tensor:
+        source, layer = self.views[view]
+        return self.reps[source].part(layer, start, stop)
+
     def _part(self, view: int, start: int) -> Tensor:
         source, layer = self.views[view]
-        states = self.reps[source].part(layer, start, start + BLOCK)
+        states = self.part_as_it_is(view, start, start + BLOCK)
         check_part(self.reps[source], layer, start, states)
         return states
 
@@ -170,8 +178,7 @@ class Kept(Stored):
         return replace(tile, moments=tile.moments.reduce(self._team))
 
     def _part(self, view: int, start: int) -> Tensor:  # looked at as they came
-        source, layer = self.views[view]
-        return self.reps[source].part(layer, start, start + BLOCK)
+        return self.part_as_it_is(view, start, start + BLOCK)
 
     def rows(self, view: int) -> Tensor:
         source, layer = self.views[view]
@@ -269,6 +276,9 @@ class Streamed(Arrival):
 
     def rows(self, view: int) -> Tensor:
         return self.kept().rows(view)
+
+    def part_as_it_is(self, view: int, start: int, stop: int) -> Tensor:
+        return self.kept().part_as_it_is(view, start, stop)
 
 
 class _Feed:

@@ -199,7 +199,11 @@ def gram_matrices(arrival: Arrival, exact: bool) -> Tensor:
 
 
 def from_rows(cell: Cells, arrival: Arrival, memory: float) -> None:
-    """Fill the cells from rows: every layer is factored once, as long as the factors fit."""
+    """Fill the cells from rows: of all layers at once, or every layer is factored once, as long as the factors fit."""
+    together = cell.measure.of_all(arrival.part_as_it_is, len(arrival.views), arrival.n, **cell.options)
+    if together is not None:
+        cell.fill(arrival.pairs, together)
+        return
     held: dict[int, Any] = {}
 
     def factor(view: int) -> Any:
