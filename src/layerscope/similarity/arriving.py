@@ -257,7 +257,7 @@ class Streamed(Arrival):
     def _in_store(self) -> Stored:
         reps = Representations.common(*extract_all(self.models, self.examples, **self.reading))
         self.passes += 1
-        return Stored(self.groups.with_sources(reps), self.labels)
+        return Stored(self.groups.with_sources(reps), self.labels, self.device)
 
     def _in_memory(self, where: Place) -> Stored:
         reading = Reading(**self.reading)

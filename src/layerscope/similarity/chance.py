@@ -189,8 +189,8 @@ class _OfRows:
         if self._measure.needs == "rows":
             from_rows(cells, arrival, self._plan.memory)
         else:
-            sums = {"exact": self._plan.exact(self._measure), "debiased": self._measure.cross == "hsic"}
-            sums["room"] = self._plan.memory * GIB
+            sums: dict[str, Any] = {"exact": self._plan.exact(self._measure), "room": self._plan.memory * GIB}
+            sums["debiased"] = self._measure.cross == "hsic"
             parts = (arrival.tile(pairs, **sums) for pairs in self._plan.passes(arrival))
             if not self._even:
                 self._prepared.forget(arrival.column_views)

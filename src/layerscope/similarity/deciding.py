@@ -17,6 +17,7 @@ from layerscope.models import Model
 from layerscope.models.anatomy import block_modules
 from layerscope.similarity.arriving import Arrival, Streamed
 from layerscope.similarity.keeping import own_type
+from layerscope.similarity.moments import float64_is_free
 from layerscope.similarity.planning import Plan
 from layerscope.similarity.resources import peak_of, resources_for
 from layerscope.similarity.routes import GIB, Facts, Route, choose_route, counted, spelled
@@ -38,7 +39,10 @@ def decide(plan: Plan, arrival: Arrival, *, groups: int, shuffled: bool, memory:
     route = choose_route(facts, team.tell(resources_for(arrival.device, memory, processes=team.size, dtype=dtype)))
     _announce(route)
     plan = replace(plan, memory=route.room / GIB)
-    return plan, arrival if route.keep == "moments" else arrival.kept(route.where)
+    if route.keep == "moments":
+        return plan, arrival
+    slow = arrival.device.type == "cuda" and not float64_is_free(arrival.device)
+    return replace(plan, single=slow and not groups), arrival.kept(route.where)
 
 
 def facts_of(plan: Plan, arrival: Streamed, *, groups: int, shuffled: bool, processes: int = 1) -> Facts:

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from layerscope.similarity.moments import float64_is_free
 from layerscope.similarity.routes import GIB, Resources
 from layerscope.store import home
 
@@ -16,8 +17,6 @@ _SHARE = 0.5  # of the memory that is free: batches, the tokenizer and other pro
 _DISK_SHARE = 0.8
 _CGROUP = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 60  # control groups of the first version write a number near 2**63 where there is no limit
-# GPUs whose float64 units are half as fast as their float32 units; elsewhere they are 1/32 or less.
-_FULL_FLOAT64 = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
 _FORWARD = {"cpu": 3e10, "cuda": 3e13, "mps": 3e12}  # operations per second in float32; a CPU's per core
 _HALF = 5  # times as fast in 16 bits, where the device has units for them
 _FLOAT64 = {"cpu": 2e10, "cuda": 3e13, "mps": 2e10}
@@ -40,11 +39,6 @@ def resources_for(
         forward=_FORWARD.get(device.type, 3e12) * cores * half,
         products=(_FLOAT64.get(device.type, 2e10) if fast else _SLOW_FLOAT64) * cores,
     )
-
-
-def float64_is_free(device: torch.device) -> bool:
-    """Whether products in float64 cost next to nothing on a device: on GPUs made for computing."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) in _FULL_FLOAT64
 
 
 def free_host_memory(cgroup: Path = _CGROUP) -> int:

@@ -99,7 +99,7 @@ def matrices_of(plan: Plan, arrival: Arrival) -> dict[str, Similarity]:
         alike = [m for m in primal if plan.exact(m) == exact]
         if alike:
             log.info("%s from the d x d side.", ", ".join(m.name for m in alike))
-            sums = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
+            sums: dict[str, Any] = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
             sums["room"] = plan.memory * GIB
             from_moments([cells[m.name] for m in alike], (arrival.tile(pairs, **sums) for pairs in passes))
     for m in plan.of_rows:
