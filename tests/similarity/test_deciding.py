@@ -150,8 +150,8 @@ def test_rows_of_bfloat16_models_are_kept_as_they_are(texts):
 def test_rows_and_tokens_are_judged_before_anything_runs(pool, rows, texts):
     one = model("bert")
     streamed = Streamed(Groups(one, None), None, texts, None, None, {"pool": pool})
-    plan = Plan((ls.measure("cka"), ls.measure("svcca")), {})
-    facts = deciding.facts_of(plan, streamed, groups=20, shuffled=False)
+    plan = Plan((ls.measure("cka"), ls.measure("svcca")), {}, groups=20)
+    facts = deciding.facts_of(plan, streamed, shuffled=False)
     exact = ls.extract(one, texts, pool=pool, store=False)
     assert len(exact) <= facts.rows <= 1.2 * len(exact)
     assert rows is None or facts.rows == rows
@@ -165,9 +165,9 @@ def test_rows_and_tokens_are_judged_before_anything_runs(pool, rows, texts):
 def test_measures_of_rows_and_shuffles_ask_for_rows(texts):
     streamed = Streamed(Groups(model("bert"), None), None, texts, None, None, {"pool": "cls"})
     rows = Plan((ls.measure("mutual_knn"),), {})
-    assert deciding.facts_of(rows, streamed, groups=0, shuffled=False).row_measures
-    assert not deciding.facts_of(rows, streamed, groups=0, shuffled=False).pairs
-    assert deciding.facts_of(Plan((ls.measure("cka"),), {}), streamed, groups=0, shuffled=True).row_measures
+    assert deciding.facts_of(rows, streamed, shuffled=False).row_measures
+    assert not deciding.facts_of(rows, streamed, shuffled=False).pairs
+    assert deciding.facts_of(Plan((ls.measure("cka"),), {}), streamed, shuffled=True).row_measures
 
 
 def test_the_command_says_the_plan_and_what_it_took(texts, tmp_path, capsys, monkeypatch):

@@ -107,7 +107,8 @@ def compare(
     if wanted:
         reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
         arrival = _arrival(groups, names, task, split, limit, reading)
-        plan = Plan(tuple(wanted), options, single=arrival.stored and ci is None)
+        groups_of_texts = 0 if ci is None else GROUPS
+        plan = Plan(tuple(wanted), options, groups=groups_of_texts, single=arrival.stored and ci is None)
         with reported(arrival):
             matrices |= _compare_states(plan, arrival, seed, ci, shuffles, memory)
     return matrices[many[0]] if isinstance(measure, str) else {name: matrices[name] for name in many}
@@ -158,8 +159,7 @@ def _compare_states(
     plan: Plan, arrival: Arrival, seed: int, ci: float | None, shuffles: int, memory: float | None
 ) -> dict[str, Similarity]:
     """Measures of hidden states."""
-    groups = 0 if ci is None else GROUPS
-    plan, arrival = decide(plan, arrival, groups=groups, shuffled=bool(shuffles), memory=memory)
+    plan, arrival = decide(plan, arrival, shuffled=bool(shuffles), memory=memory)
     matrices = matrices_of(plan, arrival) if ci is None else with_intervals(plan, arrival, ci, seed)
     say_warnings(matrices)
     if shuffles:

@@ -26,7 +26,7 @@ from layerscope.team import Team
 _SAMPLE = 64  # texts that are tokenised to see how long they are
 
 
-def decide(plan: Plan, arrival: Arrival, *, groups: int, shuffled: bool, memory: float | None) -> tuple[Plan, Arrival]:
+def decide(plan: Plan, arrival: Arrival, *, shuffled: bool, memory: float | None) -> tuple[Plan, Arrival]:
     """The plan with the memory that it may use, and where its rows or moments come from.
 
     Where rows are kept, the pass over the texts is made here.
@@ -34,7 +34,7 @@ def decide(plan: Plan, arrival: Arrival, *, groups: int, shuffled: bool, memory:
     team = Team.current()
     if not isinstance(arrival, Streamed):
         return replace(plan, memory=resources_for(arrival.device, memory).host / GIB), arrival
-    facts = facts_of(plan, arrival, groups=groups, shuffled=shuffled, processes=team.size)
+    facts = facts_of(plan, arrival, shuffled=shuffled, processes=team.size)
     dtype = arrival.models[0].network.dtype
     route = choose_route(facts, team.tell(resources_for(arrival.device, memory, processes=team.size, dtype=dtype)))
     _announce(route)
@@ -42,10 +42,10 @@ def decide(plan: Plan, arrival: Arrival, *, groups: int, shuffled: bool, memory:
     if route.keep == "moments":
         return plan, arrival
     slow = arrival.device.type == "cuda" and not float64_is_free(arrival.device)
-    return replace(plan, single=slow and not groups), arrival.kept(route.where)
+    return replace(plan, single=slow and not plan.groups), arrival.kept(route.where)
 
 
-def facts_of(plan: Plan, arrival: Streamed, *, groups: int, shuffled: bool, processes: int = 1) -> Facts:
+def facts_of(plan: Plan, arrival: Streamed, *, shuffled: bool, processes: int = 1) -> Facts:
     """The shape of the work of models over a task."""
     reading = Reading(**arrival.reading)
     rows, tokens = _counted(arrival, reading)
@@ -58,7 +58,7 @@ def facts_of(plan: Plan, arrival: Streamed, *, groups: int, shuffled: bool, proc
         number=max(own_type(model, reading).itemsize for model in arrival.models),
         parameters=sum(map(_block_parameters, arrival.models)),
         tokens=tokens,
-        groups=groups if crossed else 0,
+        groups=plan.groups if crossed else 0,
         primal=len(dual) < len(crossed),
         dual=bool(dual),
         row_measures=bool(plan.of_rows) or shuffled,

@@ -100,6 +100,7 @@ class Plan:
     measures: tuple[Measure, ...]
     options: dict[str, Any]
     memory: float = MEMORY
+    groups: int = 0  # of texts, for intervals: Gram matrices are then made without each of them in turn
     single: bool = False  # float32 products for measures that bear them: where the rows, and nothing else, cost time
 
     @property
@@ -114,7 +115,7 @@ class Plan:
     def of_grams(self, views: Views, stored: bool) -> list[Measure]:
         """Measures from n x n Gram matrices, where those are the cheaper side."""
         able = self.dual
-        return able if able and stored and grams_are_cheaper(views, self.memory * GIB) else []
+        return able if able and stored and grams_are_cheaper(views, self.memory * GIB, self.groups + 1) else []
 
     def of_moments(self, views: Views, stored: bool) -> list[Measure]:
         """The other measures of moments."""
@@ -147,9 +148,12 @@ class Plan:
         return parts
 
 
-def grams_are_cheaper(views: Views, room: float) -> bool:
-    """Compare multiply-adds: n^2 d per view and n^2 per pair, against n d^2 per pair; and Gram matrices must fit."""
+def grams_are_cheaper(views: Views, room: float, times: int = 1) -> bool:
+    """Compare multiply-adds: n^2 d per view and n^2 per pair, against n d^2 per pair; and Gram matrices must fit.
+
+    They are made so many `times`, where products are made once.
+    """
     products = views.n * sum(views.widths[i] * views.widths[j] for i, j in views.pairs)
     fit = 8 * len(views.widths) * views.n**2 <= room
     dual = gram_operations(views.n, views.widths, len(views.pairs))
-    return views.n >= LEAST_FOR_GRAMS and fit and dual < products
+    return views.n >= LEAST_FOR_GRAMS and fit and times * dual < products
