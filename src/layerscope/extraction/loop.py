@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, islice, repeat
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -25,9 +27,12 @@ from layerscope.models import Model
 from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
 
-WINDOW = 4096  # texts that are tokenised and sorted together: the first of a pass, on a CPU all of them
-LARGEST = 65536  # texts of a window where batches are large, as they are on a GPU: fewer are left to end in a small one
-_CHARACTERS = 1 << 24  # of such a window
+WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
+FIRST, LARGEST = (
+    1024,
+    32768,
+)  # the same on a GPU, whose batches are large: nothing can run before the first is tokenised
+_CHARACTERS = 1 << 23  # of a window
 _WAITING = 2  # windows that are tokenised and not yet run
 _BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on a CPU small batches stay in its caches
 
@@ -122,13 +127,19 @@ class Loop:
                 yield window, advance
 
     def parts(self, examples: Examples) -> Iterator[Examples]:
-        """The examples a window at a time: of one size on a CPU, of growing ones where batches are large.
+        """The examples a window at a time."""
+        return in_parts(examples, self._sizes())
 
-        The first window is small, as nothing can run before it is tokenised.
-        """
+    def parts_of_stream(self, texts: Iterable[str]) -> Iterator[Examples]:
+        """The same of texts that come one after the other, however many there are."""
+        return stream_in_parts(texts, self._sizes())
+
+    def _sizes(self) -> Iterator[int]:
+        """How many texts the windows have: always as many on a CPU, more and more where batches are large."""
         if all(model.device.type == "cpu" for model in self.models):
-            return parts_of(examples)
-        return growing_parts(examples, LARGEST if self.largest is None else self.largest)
+            return repeat(WINDOW)
+        most = LARGEST if self.largest is None else self.largest
+        return chain((size for size in (FIRST, 4 * FIRST, 16 * FIRST) if size < most), repeat(most))
 
     def windows(self, parts: Iterable[Examples]) -> Iterator[Window]:
         """The parts as windows; while one goes through the models, further ones are tokenised in another thread."""
@@ -197,20 +208,38 @@ class Loop:
 
 
 def parts_of(examples: Examples) -> Iterator[Examples]:
-    """The examples a window at a time."""
+    """The examples in parts of one size."""
     return (examples.take(slice(start, start + WINDOW)) for start in range(0, len(examples), WINDOW))
 
 
-def growing_parts(examples: Examples, largest: int) -> Iterator[Examples]:
-    """The examples in parts of WINDOW, four times as many and so on, up to the largest or to so many characters."""
-    start, size = 0, WINDOW
+def in_parts(examples: Examples, sizes: Iterator[int]) -> Iterator[Examples]:
+    """The examples in parts of these sizes, or of fewer where the texts are long."""
+    start = 0
     while start < len(examples):
-        part = examples.take(slice(start, start + size))
-        ends = np.cumsum([len(text) for text in part.texts])
-        if ends[-1] > _CHARACTERS:
-            part = part.take(slice(max(1, int(np.searchsorted(ends, _CHARACTERS)))))
+        part = examples.take(slice(start, start + next(sizes)))
+        if (count := _within(part.texts)) < len(part):
+            part = part.take(slice(count))
         yield part
-        start, size = start + len(part), min(4 * size, max(WINDOW, largest))
+        start += len(part)
+
+
+def stream_in_parts(texts: Iterable[str], sizes: Iterator[int]) -> Iterator[Examples]:
+    """Texts as examples without labels, numbered from 0, in parts of these sizes; only the part is in memory."""
+    coming, start, waiting = iter(texts), 0, []
+    name = f"stream {uuid4().hex}"  # what it holds is not known before its end
+    while waiting := [*waiting, *islice(coming, next(sizes) - len(waiting))]:
+        count = _within(waiting)
+        part, waiting = waiting[:count], waiting[count:]
+        examples = Examples("texts", "stream", part, np.arange(start, start + count))
+        object.__setattr__(examples, "_whole", (name, name))
+        yield examples
+        start += count
+
+
+def _within(texts: Sequence[str]) -> int:
+    """How many of the texts, from the first on, a window has room for."""
+    ends = np.cumsum([len(text) for text in texts])
+    return max(1, int(np.searchsorted(ends, _CHARACTERS, side="right")))
 
 
 def agree(window: Window, reading: Reading) -> None:

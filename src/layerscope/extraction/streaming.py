@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError
 from layerscope.extraction.finite import first_not_finite
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
@@ -67,12 +67,15 @@ class Streamer:
 
     def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:
         """All examples, window by window, with a progress bar."""
-        return self.feed_parts(self.loop.parts(examples), consumers, title, len(examples))
+        return self._feed(self.loop.parts(examples), consumers, title, len(examples))
 
-    def feed_parts(self, parts: Iterable[Examples], consumers: Sequence[Consumer], title: str, total: int) -> Tally:
-        """The same for examples that come in parts, as many as go into one window; `total` is how many there are."""
+    def feed_texts(self, texts: Iterable[str], consumers: Sequence[Consumer], title: str) -> Tally:
+        """The same for texts that come one after the other, however many there are."""
+        return self._feed(self.loop.parts_of_stream(texts), consumers, title, None)
+
+    def _feed(self, parts: Iterable[Examples], consumers: Sequence[Consumer], title: str, texts: int | None) -> Tally:
         tally = Tally()
-        with progress(title, total) as advance, self.prepared():
+        with progress(title, texts) as advance, self.prepared():
             for window in self.loop.windows(parts):
                 tally.add(self.feed_window(window, consumers, advance))
         return tally
@@ -144,7 +147,7 @@ class Streamer:
 
 def stream(
     models: Model | Sequence[Model],
-    examples: Examples,
+    examples: Examples | Iterable[str],
     *consumers: Consumer,
     layers: Sequence[int] | None = None,
     batch_tokens: int | None = None,
@@ -156,7 +159,8 @@ def stream(
 
     Args:
         models: One `Model` or several; each batch has the states of all of them.
-        examples: The examples, such as `task.split("train")`.
+        examples: The examples, such as `task.split("train")`; or texts, of which as many are read at a time as a
+            window holds: a generator, an open file. Rows are then numbered in the order of the texts, from 0.
         *consumers: Objects with a method `update(batch)`. `batch.states[k][layer]` is (rows, width) of model k,
             `batch.rows` the identity of the rows, `batch.labels` their labels.
         layers: Which layers; all of them if not given.
@@ -180,7 +184,26 @@ def stream(
     """
     many = [models] if isinstance(models, Model) else list(models)
     streamer = Streamer(many, layers, Reading(**reading), batch_tokens)
-    return streamer.feed(examples, consumers, " + ".join(model.name for model in many))
+    title = " + ".join(model.name for model in many)
+    if isinstance(examples, Examples):
+        return streamer.feed(examples, consumers, title)
+    return streamer.feed_texts(checked_texts(examples), consumers, title)
+
+
+def checked_texts(texts: Any) -> Iterator[str]:
+    """The texts of an iterable, or the error that says what is not one."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{type(texts).__name__} was given as the texts to stream; give the examples of a task, such as "
+            'ls.task("sst2").split("train"), or an iterable of texts.'
+        )
+    return (_checked(text, row) for row, text in enumerate(texts))
+
+
+def _checked(text: Any, row: int) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"Text {row} of the stream is a {type(text).__name__}; every text must be a string.")
+    return text
 
 
 def units_of(reading: Reading, model: Model) -> str | None:
