@@ -52,8 +52,13 @@ def tokenized(
     model: Model, texts: Sequence[str], pairs: Sequence[str] | None, limit: int, *, with_spans: bool = False
 ) -> Tokens:
     """The tokens of texts, or of pairs of them, cut off at `limit`; with the characters they stand for if asked."""
+    if not len(texts):
+        none = np.empty(0, np.int64)
+        return Tokens(
+            none, None, none.astype(bool), none, none.astype(bool), none.reshape(0, 2), none.reshape(0, 2), none
+        )
     parts = []
-    for start in range(0, max(len(texts), 1), _AT_ONCE):
+    for start in range(0, len(texts), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
         try:
             parts.append(_tokens(model, texts[some], None if pairs is None else pairs[some], limit, with_spans))
