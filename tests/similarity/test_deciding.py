@@ -103,7 +103,7 @@ ROUTES = {
 def test_every_route_gives_what_float64_gives(dtype, texts_used, texts, monkeypatch):
     one = model("bert", num_hidden_layers=2)
     one.network.to(dtype)
-    names = ["cka", "cka_debiased", "procrustes", "neuron"]
+    names = ["cka", "cka_debiased", "procrustes", "neuron", "cosine"]
     reading = {"pool": "last", "limit": texts_used}
     rows = ls.extract(one, texts, store=False, **reading)
     expected = {

@@ -25,9 +25,11 @@ from layerscope.similarity.keeping import RowKeeper, own_type
 from layerscope.similarity.moments import BLOCK, Moments, Pair
 from layerscope.similarity.planning import Groups, Views, source_names
 from layerscope.similarity.routes import Place, block_rows, views_of
+from layerscope.similarity.row_sums import RowSums
 from layerscope.team import Team
 
 _CPU = torch.device("cpu")
+_SMALL_BLOCK = 1024  # rows read for sums
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,19 @@ class Tile:
         self.moments.update([rows[view] for view in self.at])
 
 
+class _Part(Protocol):
+    """What rows go into: moments or sums."""
+
+    def update(self, rows: dict[int, Tensor]) -> None: ...
+
+
+GroupsOf = Callable[[np.ndarray], np.ndarray]  # of each text: its group
+
+
+def _one_group(texts: np.ndarray) -> np.ndarray:
+    return np.zeros(len(texts), dtype=np.int64)
+
+
 class TextGroups(Protocol):
     """Which group a text belongs to."""
 
@@ -64,15 +79,24 @@ class Arrival(Views, ABC):
     texts: np.ndarray  # the number of every row's text
     all_texts: np.ndarray  # of every text that there is, in every process, with rows or without
     stored = False  # whether all rows are there already
-    device: torch.device = _CPU  # where products are made
+    device: torch.device = _CPU  # where products and sums are made
 
     @abstractmethod
-    def tile(self, pairs: Sequence[Pair], room: float, **options: Any) -> Tile:
-        """The moments of some pairs of views, by a pass over the rows; `room` is what there is in bytes."""
+    def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
+        """The moments of some pairs of views, by a pass over the rows, in which the sums `beside` them are filled.
+
+        `room` is what there is in bytes.
+        """
 
     @abstractmethod
-    def by_group(self, groups: TextGroups, pairs: Sequence[Pair], room: float, **options: Any) -> list[Tile]:
-        """The moments of some pairs, of each group of texts by itself, by one pass."""
+    def by_group(
+        self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
+    ) -> list[Tile]:
+        """The moments of some pairs, of each group of texts by itself, by one pass; `beside`: sums for each group."""
+
+    @abstractmethod
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        """Fill sums, for all texts or for each group of them, by one pass."""
 
     def _block(self, pairs: Sequence[Pair], rows: int, room: float) -> int:
         """How many rows go into one product."""
@@ -126,10 +150,21 @@ class Stored(Arrival):
         check_part(self.reps[source], layer, 0, states)
         return states
 
-    def tile(self, pairs: Sequence[Pair], room: float, **options: Any) -> Tile:
+    def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
+        self.gather(beside)
         return self._fed(pairs, room, None, **options)
 
-    def by_group(self, groups: TextGroups, pairs: Sequence[Pair], room: float, **options: Any) -> list[Tile]:
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        rows = len(self.texts)
+        group = np.zeros(rows, dtype=np.int64) if groups is None else groups.groups_of(self.texts)
+        for start in range(0, rows if sums else 0, _SMALL_BLOCK):
+            block = {view: self._part(view, start, _SMALL_BLOCK) for view in sums[0].views}
+            _deal(sums, block, group[start : start + _SMALL_BLOCK])
+
+    def by_group(
+        self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
+    ) -> list[Tile]:
+        self.gather(beside, groups)
         group = groups.groups_of(self.texts)
         chosen = [torch.from_numpy(np.flatnonzero(group == g)) for g in range(groups.count)]
         return [self._fed(pairs, room / groups.count, here, **options) for here in chosen]
@@ -143,7 +178,7 @@ class Stored(Arrival):
         options["block"] = self._block(pairs, rows if chosen is None else len(chosen), room)
         tile = Tile.empty(self.widths, pairs, device=self.device, **options)
         for start in range(0, rows, BLOCK):
-            block = {view: self._part(view, start) for view in tile.at}
+            block = {view: self._part(view, start, BLOCK) for view in tile.at}
             if chosen is not None:
                 here = chosen[(chosen >= start) & (chosen < start + BLOCK)] - start
                 block = {view: part[here.to(part.device)] for view, part in block.items()}
@@ -155,9 +190,9 @@ class Stored(Arrival):
         source, layer = self.views[view]
         return self.reps[source].part(layer, start, stop)
 
-    def _part(self, view: int, start: int) -> Tensor:
+    def _part(self, view: int, start: int, size: int) -> Tensor:
         source, layer = self.views[view]
-        states = self.part_as_it_is(view, start, start + BLOCK)
+        states = self.part_as_it_is(view, start, start + size)
         check_part(self.reps[source], layer, start, states)
         return states
 
@@ -177,8 +212,13 @@ class Kept(Stored):
         tile = super()._fed(pairs, room, chosen, **options)
         return replace(tile, moments=tile.moments.reduce(self._team))
 
-    def _part(self, view: int, start: int) -> Tensor:  # looked at as they came
-        return self.part_as_it_is(view, start, start + BLOCK)
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        super().gather(sums, groups)
+        for each in sums:
+            each.reduce(self._team)
+
+    def _part(self, view: int, start: int, size: int) -> Tensor:  # looked at as they came
+        return self.part_as_it_is(view, start, start + size)
 
     def rows(self, view: int) -> Tensor:
         source, layer = self.views[view]
@@ -222,29 +262,36 @@ class Streamed(Arrival):
         self._kept: Stored | None = None
         super().__init__()
 
-    def tile(self, pairs: Sequence[Pair], room: float, **options: Any) -> Tile:
+    def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
         options |= {"device": self.device, "block": self._block(pairs, BLOCK, room)}
-        tile = Tile.empty(self.widths, pairs, **options)
-        return self._stream([tile], lambda texts: np.zeros(len(texts), dtype=np.int64))[0]
+        return self._stream([Tile.empty(self.widths, pairs, **options)], beside, _one_group)[0]
 
-    def by_group(self, groups: TextGroups, pairs: Sequence[Pair], room: float, **options: Any) -> list[Tile]:
+    def by_group(
+        self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
+    ) -> list[Tile]:
         options |= {"device": self.device, "block": self._block(pairs, BLOCK, room / groups.count)}
         parts = [Tile.empty(self.widths, pairs, **options) for _ in range(groups.count)]
-        return self._stream(parts, groups.groups_of)
+        return self._stream(parts, beside, groups.groups_of)
 
-    def _stream(self, tiles: list[Tile], groups_of: Callable[[np.ndarray], np.ndarray]) -> list[Tile]:
-        """Every batch goes to the tiles of its rows' groups; several processes share the texts and add up."""
-        self._pass_over(_Feed(tiles, self.views, groups_of))
-        summed = [replace(tile, moments=tile.moments.reduce(Team.current())) for tile in tiles]
-        self.n = sum(tile.moments.n for tile in summed)
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        self._stream([], sums, _one_group if groups is None else groups.groups_of)
+
+    def _stream(self, tiles: list[Tile], beside: Sequence[RowSums], groups_of: GroupsOf) -> list[Tile]:
+        """Every batch goes to the tiles and sums of its rows' groups; several processes share the texts and add up."""
+        self._pass_over(*(_Feed(parts, self.views, groups_of) for parts in (tiles, beside) if parts))
+        team = Team.current()
+        summed = [replace(tile, moments=tile.moments.reduce(team)) for tile in tiles]
+        for sums in beside:
+            sums.reduce(team)
+        self.n = sum(tile.moments.n for tile in summed) if tiles else sum(sums.n for sums in beside)
         return summed
 
-    def _pass_over(self, consumer: Any) -> None:
+    def _pass_over(self, *consumers: Any) -> None:
         """One pass of all models over this process's texts."""
         team = Team.current()
         examples = self.examples.take(slice(team.rank, None, team.size))
         streamer = Streamer(self.models, None, Reading(**self.reading))
-        streamer.feed(examples, [consumer], " + ".join(self.labels))
+        streamer.feed(examples, consumers, " + ".join(self.labels))
         self.passes += 1
 
     def kept(self, where: Place = "store") -> Stored:
@@ -284,18 +331,22 @@ class Streamed(Arrival):
 class _Feed:
     """A consumer that turns batches of several models into rows of views."""
 
-    def __init__(self, tiles: list[Tile], views: Sequence[tuple[int, int]], groups_of: Any) -> None:
-        self.tiles, self.views, self.groups_of = tiles, views, groups_of
+    def __init__(self, parts: Sequence[_Part], views: Sequence[tuple[int, int]], groups_of: GroupsOf) -> None:
+        self.parts, self.views, self.groups_of = parts, views, groups_of
 
     def update(self, batch: Batch) -> None:
-        rows = [batch.states[source][layer] for source, layer in self.views]
-        groups = self.groups_of(batch.rows.row)
-        for g in np.unique(groups):
-            if len(self.tiles) == 1:
-                self.tiles[0].update(rows)
-            else:
-                here = torch.from_numpy(np.flatnonzero(groups == g)).to(rows[0].device)
-                self.tiles[g].update([r[here] for r in rows])
+        rows = {view: batch.states[source][layer] for view, (source, layer) in enumerate(self.views)}
+        _deal(self.parts, rows, self.groups_of(batch.rows.row))
+
+
+def _deal(parts: Sequence[_Part], rows: dict[int, Tensor], groups: np.ndarray) -> None:
+    """Rows of some views to the parts of their groups."""
+    for g in np.unique(groups):
+        if len(parts) == 1:
+            parts[0].update(rows)
+        else:
+            here = torch.from_numpy(np.flatnonzero(groups == g))
+            parts[g].update({view: states[here.to(states.device)] for view, states in rows.items()})
 
 
 def opened_models(groups: Groups, names: Sequence[str] | None, task: Any) -> tuple[list[Model], list[str]]:

@@ -15,6 +15,7 @@ from layerscope.similarity.deciding import decide, reported
 from layerscope.similarity.planning import Groups, Plan
 from layerscope.similarity.registry import Measure
 from layerscope.similarity.registry import measure as measure_named
+from layerscope.similarity.row_sums import check_widths
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.uncertainty import GROUPS, with_intervals
 from layerscope.similarity.values import matrices_of, say_warnings
@@ -159,6 +160,7 @@ def _compare_states(
     plan: Plan, arrival: Arrival, seed: int, ci: float | None, shuffles: int, memory: float | None
 ) -> dict[str, Similarity]:
     """Measures of hidden states."""
+    check_widths(plan.of_sums, arrival)
     plan, arrival = decide(plan, arrival, shuffled=bool(shuffles), memory=memory)
     matrices = matrices_of(plan, arrival) if ci is None else with_intervals(plan, arrival, ci, seed)
     say_warnings(matrices)

@@ -108,6 +108,11 @@ class Plan:
         return [m for m in self.measures if m.needs == "rows"]
 
     @property
+    def of_sums(self) -> list[Measure]:
+        """Measures that are a mean over rows: of sums that every pass can gather beside something else."""
+        return [m for m in self.measures if m.needs == "sums"]
+
+    @property
     def dual(self) -> list[Measure]:
         """Measures that can be had from n x n Gram matrices."""
         return [m for m in self.measures if m.dual is not None and not m.own(self.options).get("standardize")]
