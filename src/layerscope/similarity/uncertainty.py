@@ -125,12 +125,14 @@ def _unbiased(plan: Plan) -> Plan:
 def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrices:
     log.info("Intervals from the rows, %d times without a group of texts.", groups.count)
     matrices, group = matrices_of(plan, rows), groups.groups_of(rows.texts)
-    without = [
-        matrices_of(plan, Stored(rows.groups.with_sources([r.select(rows=group != g) for r in rows.reps]), None))
-        for g in range(groups.count)
-    ]
+    without = [matrices_of(plan, _rest(rows, group != g)) for g in range(groups.count)]
     add_intervals(matrices, without, ci, matrices_of(_unbiased(plan), rows))
     return matrices
+
+
+def _rest(rows: Stored, chosen: np.ndarray) -> Stored:
+    """Some of the rows, where they are."""
+    return Stored(rows.groups.with_sources([r.select(rows=chosen) for r in rows.reps]), None, rows.device)
 
 
 def _whole(parts: list[Tile]) -> Tile:
