@@ -33,6 +33,11 @@ class Team:
         state = PartialState(cpu=not torch.cuda.is_available())  # without it, processes on CPUs take themselves for one
         return Team(state.process_index, state.num_processes)
 
+    @staticmethod
+    def is_helper() -> bool:
+        """Whether this process is one of several and not the main one, from the environment alone."""
+        return int(os.environ.get("WORLD_SIZE", "1")) > 1 and int(os.environ.get("RANK", "0")) > 0
+
     @property
     def is_main(self) -> bool:
         return self.rank == 0
@@ -61,6 +66,14 @@ class Team:
         from accelerate.utils import reduce
 
         return reduce(tensor, reduction="sum")
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, in every process, in the order of their ranks."""
+        if self.size == 1:
+            return [value]
+        from accelerate.utils import gather_object
+
+        return list(gather_object([value]))
 
     def share(self, count: int) -> range:
         """The indices among 0..count-1 that are this process's part."""

@@ -1,7 +1,7 @@
 """`layerscope advise`"""
 
-import re
 import json
+import re
 
 import zoo
 from command import run_here

@@ -217,22 +217,11 @@ TILED = ["cka", "cka_debiased", "svcca", "neuron", "cka_rbf", "cknna", "cka_mini
 def test_tiles_of_pairs_give_what_all_pairs_at_once_give(budget, reps, caplog):
     """A cross product is 288 bytes here: 5e-7 GiB is two of them, 1.2e-6 GiB four."""
     expected = ls.compare(reps, measure=TILED, standardize=True)
-    with caplog.at_level("WARNING", "layerscope"):
+    with caplog.at_level("INFO", "layerscope"):
         found = ls.compare(reps, measure=TILED, standardize=True, memory=budget)
     assert ("passes over the rows" in caplog.text) == (budget < 1e-5)
     for name in TILED:
         np.testing.assert_allclose(found[name].values, expected[name].values, atol=1e-9, err_msg=name)
-
-
-def test_models_make_further_passes_where_memory_is_short(task, caplog):
-    a, b = model("bert"), model("gpt2")
-    expected = ls.compare(a, b, task=task, pool="words", measure=["cka", "neuron"])
-    with caplog.at_level("WARNING", "layerscope"):
-        found = ls.compare(a, b, task=task, pool="words", measure=["cka", "neuron"], memory=1e-4)
-    assert "passes over the rows" in caplog.text
-    for name, similarity in expected.items():
-        np.testing.assert_allclose(found[name].values, similarity.values, atol=1e-6)
-        assert found[name].n == similarity.n > 60
 
 
 def test_two_processes_add_up_to_one(task, tmp_path):

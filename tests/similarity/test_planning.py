@@ -25,6 +25,10 @@ def test_the_cheaper_side_is_taken():
     from layerscope.similarity.arriving import Stored
     from layerscope.similarity.planning import Groups, grams_are_cheaper
 
+    room = 1 << 30
+
     few, many = (ls.Representations.from_arrays([np.zeros((n, 20))] * 3) for n in (10, 400))
-    assert grams_are_cheaper(Stored(Groups(few, None), None))
-    assert not grams_are_cheaper(Stored(Groups(many, None), None))
+    assert grams_are_cheaper(Stored(Groups(few, None), None), room)
+    assert not grams_are_cheaper(Stored(Groups(many, None), None), room)
+    assert not grams_are_cheaper(Stored(Groups(few, None), None), room, 21)  # without each of 20 groups in turn
+    assert not grams_are_cheaper(Stored(Groups(few, None), None), 100.0)

@@ -63,7 +63,9 @@ def compare(
     heads: str | None = typer.Option(
         None, "--heads", help="With --out, measures by attention head: draw those of two layers as well, such as 3,5."
     ),
-    memory: float = typer.Option(4.0, help="GiB for cross products; where all need more, there are several passes."),
+    memory: float | None = typer.Option(
+        None, help="GiB to use at most, on the host and the device each; half of what is free if not given."
+    ),
     device: str | None = Given.device,
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,

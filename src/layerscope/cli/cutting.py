@@ -13,6 +13,7 @@ from layerscope.cli.output import Format, show
 from layerscope.cli.publishing import publish
 from layerscope.cli.record import keep
 from layerscope.errors import InputError, LayerscopeError, first_line
+from layerscope.team import Team
 
 if TYPE_CHECKING:
     from layerscope.cli.options import Columns
@@ -94,6 +95,8 @@ def cut_without_task(
         print_plan(print_as, plan, model, opened.depth, format)
     if save is None:
         return
+    if Team.is_helper():  # one of several processes writes
+        return
     if folder is not None:
         compared = folder.write(plan, save)
         saved(save, format, f"cut on disk, every tensor compared by its hash{', reopened and compared' * compared}")
@@ -123,6 +126,15 @@ def _fault(folder: FolderCut, plan: LayerPlan) -> str:
     except LayerscopeError as error:
         return first_line(error).rstrip(".")
     return ""
+
+
+def _save(network: Any, folder: Path, format: Format, **about: Any) -> None:
+    """Save a checkpoint, once where several processes work together."""
+    import layerscope as ls
+
+    if not Team.is_helper():
+        ls.save(network, folder, **about)
+        saved(folder, format)
 
 
 def cut_and_save(
@@ -162,6 +174,6 @@ def cut_and_save(
     result = Table(table, [drawn], scores[0].provenance, "cut")
     keep(out, "cut", f"{model.name} on {task.name}: {plan}", {"cut": result}, tables="")
     if folder is not None:
-        ls.save(smaller, folder, scores=scores[1])
-        saved(folder, format)
-        publish(folder, repo, public, format)
+        _save(smaller, folder, format, scores=scores[1])
+        if not Team.is_helper():
+            publish(folder, repo, public, format)

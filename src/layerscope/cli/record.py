@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from layerscope.errors import InputError
+from layerscope.team import Team
 
 if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
@@ -70,7 +71,7 @@ def keep(
     What the same command left there before goes (`claim` has asked). `more` names what the command itself writes, and
     `final` the name that OUT will have.
     """
-    if out is None:
+    if out is None or Team.is_helper():
         return
 
     from layerscope.results import write_record

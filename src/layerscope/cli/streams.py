@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 from layerscope.errors import LayerscopeWarning, log
+from layerscope.team import Team
 
 _python_shows = warnings.showwarning
 
@@ -25,6 +26,9 @@ def prepare(verbose: bool) -> None:
     handler.addFilter(_Once())
     log.addHandler(handler)
     log.setLevel(logging.INFO if verbose else logging.WARNING)
+    if Team.is_helper():  # the main process speaks for all
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        log.setLevel(logging.ERROR)
     log.propagate = False
     warnings.showwarning = _as_note  # type: ignore[assignment]
 

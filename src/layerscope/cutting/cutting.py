@@ -20,6 +20,7 @@ from layerscope.models.lineage import ORIGIN, inherit
 from layerscope.models.load import carry
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, of_base, primary, probe_inputs
+from layerscope.models.spread import is_offloaded
 
 _LONGEST_REASON = 300
 
@@ -86,6 +87,11 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     plan.check(opened.depth)
     refuse_adapters(opened)
     refuse(opened, plan)
+    if is_offloaded(opened.network):
+        raise InputError(
+            f"Some weights of {opened.name} wait on the host or the disk until they are needed, so it is not cut in "
+            "memory; cut its folder: ls.cut_folder(folder, plan, path)."
+        )
     network = opened.network
     config = _smaller_config(network.config, opened.anatomy, plan)
     with torch.random.fork_rng(devices=[]):

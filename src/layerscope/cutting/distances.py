@@ -6,7 +6,6 @@ all choices count. Tokens that the tokenizer adds (separators, a first token) an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -19,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerscope.evaluation.sitting import Sitting
-from layerscope.extraction.encode import Item
+from layerscope.extraction.items import Items
 from layerscope.models import Replay
 from layerscope.similarity.registry import Undefined, measure
 from layerscope.similarity.row_sums import RowSums
@@ -61,7 +60,7 @@ class Distances(Artifact):
     def build(self, folder: Path) -> None:
         exam, measures = self.exam, [measure(name) for name in _MEASURES]
 
-        def of_batch(items: Sequence[Item], inputs: dict[str, Tensor]) -> RowSums:
+        def of_batch(items: Items, inputs: dict[str, Tensor]) -> RowSums:
             states = Replay(exam.subject, inputs).states
             layers = range(len(states))
             part = RowSums(measures, [state.shape[-1] for state in states], layers, layers, exam.model.device)
@@ -79,7 +78,7 @@ class Distances(Artifact):
         return LayerDistances(found["cosine"].numpy(), found["angular"].numpy(), int(found["tokens"]))
 
 
-def text_tokens(items: Sequence[Item], time: int, padding_left: bool) -> np.ndarray:
+def text_tokens(items: Items, time: int, padding_left: bool) -> np.ndarray:
     """Where the tokens of the texts themselves stand in a padded batch that is read row by row."""
     places = []
     for row, item in enumerate(items):

@@ -16,6 +16,7 @@ from layerscope.errors import log
 from layerscope.evaluation.sitting import Read, Sitting, joined
 from layerscope.extraction.loop import parts_of
 from layerscope.store import Artifact, is_sealed, seal, whole_file
+from layerscope.team import Team
 
 
 class Sweep(Artifact):
@@ -31,8 +32,11 @@ class Sweep(Artifact):
         return {**self.exam.spec(), "plans": [plan.spec() for plan in self.plans]}
 
     def build(self, folder: Path) -> None:
-        """Each window of texts is written when it is done, so that a killed command goes on from there."""
-        exam, trial, done = self.exam, Trial(self.exam.subject, self.plans), 0
+        """Each window of texts is written when it is done, so that a killed command goes on from there.
+
+        Several processes share the texts of each window, and the main one writes.
+        """
+        exam, trial, done, team = self.exam, Trial(self.exam.subject, self.plans), 0, Team.current()
 
         apart = sum(len(plan.keep) for plan in self.plans)
         log.info("%d blocks are run for each batch, where plan by plan it would be %d.", trial.block_runs, apart)
@@ -43,9 +47,11 @@ class Sweep(Artifact):
         for number, part in enumerate(parts_of(exam.examples)):
             path = folder / f"shard-{number:05d}.safetensors"
             done += len(part)
-            if is_sealed(path):
+            if team.tell(is_sealed(path)):
                 continue
-            logits, cut = exam.answers(part, act, f"{self.title} {done}/{len(exam.examples)}")
+            logits, cut = exam.answers_together(part, act, f"{self.title} {done}/{len(exam.examples)}")
+            if not team.is_main:
+                continue
             shard = {"logits": torch.from_numpy(np.ascontiguousarray(logits)), "cut": torch.tensor(cut)}
             with whole_file(path) as temporary:
                 save_file(shard, temporary)
@@ -53,7 +59,7 @@ class Sweep(Artifact):
 
     def logits(self, note: bool = True) -> np.ndarray:
         """(plans, n, classes). Says how many of the texts are cut off, unless `note` is false."""
-        folder = self.produce()
+        folder = self.produce(Team.current())
         shards = [load_file(path) for path in sorted(folder.glob("shard-*.safetensors"))]
         if note:
             self.exam.note_cut(sum(int(shard["cut"]) for shard in shards))  # whether the work was done now or earlier

@@ -18,6 +18,7 @@ from layerscope.evaluation.layer_heads import LayerHeads, held_out
 from layerscope.extraction.extracting import examples_of, extract
 from layerscope.models import Model
 from layerscope.store import Artifact, write_json
+from layerscope.team import Team
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,12 @@ class TrainedHeads(Artifact):
         )
         exam = Exam(tuned, self.task, self.validation)
         scores = heads.scores(self._states(self.validation), exam.value, _choices(self.validation))
-        write_json(folder / "heads.json", {"scores": scores.tolist(), "history": history.tolist()})
+        if Team.current().is_main:
+            write_json(folder / "heads.json", {"scores": scores.tolist(), "history": history.tolist()})
 
     def scores(self) -> np.ndarray:
         """(layers,) the score of every layer's head."""
-        path = self.produce() / "heads.json"
+        path = self.produce(Team.current()) / "heads.json"
         return np.asarray(json.loads(path.read_text(encoding="utf-8"))["scores"], dtype=float)
 
     def _states(self, part: Examples) -> torch.Tensor:

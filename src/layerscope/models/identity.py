@@ -15,6 +15,7 @@ import xxhash
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
+from layerscope.models.spread import weight
 from layerscope.store import NoKey, digest
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _LIBRARIES = {"torch", "transformers", "peft", "accelerate", "layerscope", "toke
 # Attributes of modules that say where a network comes from or what it has been through, and never what it answers.
 _MODULE_VOLATILE = {
     *("training", "name_or_path", "model_tags", "warnings_issued", "generation_config", "max_seq_len_cached"),
-    *("gradient_checkpointing", "is_gradient_checkpointing", "config"),
+    *("gradient_checkpointing", "is_gradient_checkpointing", "config", "hf_device_map"),
 }
 _ADAPTER_STATE = ("_active_adapter", "_disable_adapters")  # which of peft's adapters answer
 _PEFT_VOLATILE = ("base_model_name_or_path", "revision", "inference_mode", "peft_version")
@@ -97,7 +98,11 @@ class _Scan:
         """Class, config, every tensor, and every module's own settings, functions and adapters."""
         parts = [self._config(network.config)]
         for name, tensor in sorted([*network.named_parameters(), *network.named_buffers()], key=lambda pair: pair[0]):
-            parts.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {_bytes_hash(tensor)}")
+            held = weight(network, name, tensor)
+            if held is None:
+                self.unknown.append(f"no numbers for {name}")
+                continue
+            parts.append(f"{name} {held.dtype} {tuple(held.shape)} {_bytes_hash(held)}")
         parts += [f"{name} {self._module(name, module, network)}" for name, module in network.named_modules()]
         if _global_forward_hooks or _global_forward_pre_hooks:
             self.unknown.append("a forward hook for all modules")
@@ -114,7 +119,7 @@ class _Scan:
         own = {
             key: value
             for key, value in vars(module).items()
-            if (not key.startswith("_") or key in _ADAPTER_STATE) and key not in _MODULE_VOLATILE
+            if (not key.startswith("_") or key in _ADAPTER_STATE) and key not in _MODULE_VOLATILE and not _moves(value)
         }
         config = getattr(module, "config", network.config)
         apart = ""
@@ -193,6 +198,12 @@ def _of_library(code: Callable[..., Any]) -> bool:
     if module is None:  # built into Python or torch, which say so of few of their functions
         return isinstance(function, types.BuiltinFunctionType)
     return str(module).split(".")[0] in _LIBRARIES
+
+
+def _moves(value: Any) -> bool:
+    """Whether a function is one that accelerate puts in place of a module's own, to move weights and states."""
+    function = value.func if isinstance(value, functools.partial) else value
+    return isinstance(function, types.FunctionType) and function.__globals__["__name__"].startswith("accelerate.")
 
 
 def _bytes_hash(tensor: Tensor) -> str:

@@ -22,6 +22,7 @@ from layerscope.models.lineage import BASE, remember
 from layerscope.models.origin import base_of
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
 from layerscope.models.sources import Source, adapter_folder, fetch, parse
+from layerscope.models.spread import input_device
 
 __all__ = ["Model", "carry", "default_device", "load", "quiet"]
 
@@ -87,7 +88,8 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return next(self.network.parameters()).device
+        """Where inputs go; the blocks of a network that is spread over several devices may lie elsewhere."""
+        return input_device(self.network)
 
     @property
     def head(self) -> str:
@@ -145,7 +147,7 @@ def load(
             untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
         dtype: The float type of its weights. A loaded model is used as it is.
         device: Where it runs; the first GPU where there is one. `auto` spreads it over all GPUs, as is done without
-            being asked where there are several and the weights are too large for the first.
+            being asked where the weights are too large for the first; what fits on none waits on the host.
         seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
             checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
@@ -219,12 +221,13 @@ def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.
 
 
 def _is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtype) -> bool:
-    """Whether a network goes onto several GPUs: where that is asked for, or where it must and can."""
-    if device not in (None, "auto") or torch.cuda.device_count() < 2:
+    """Whether a network goes onto several GPUs, or in part to the host: where that is asked for, or where it must."""
+    if device not in (None, "auto") or not torch.cuda.is_available():
         return False
     size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     needed = size * dtype.itemsize / (float_type(folder) or dtype).itemsize
-    return device == "auto" or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
+    several = torch.cuda.device_count() > 1
+    return (several and device == "auto") or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
 
 
 def _device(device: str | torch.device | None) -> torch.device:

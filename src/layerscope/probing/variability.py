@@ -24,6 +24,7 @@ from layerscope.probing.nu import WEIGHTINGS, class_numbers, class_weights, nu_o
 from layerscope.probing.permuting import add_null, check_null, permuted_labels
 from layerscope.results import Curve, provenance_of
 from layerscope.similarity.moments import Moments
+from layerscope.team import Team
 
 WORDS = {
     "title": "nu: how mixed the classes are in each layer",
@@ -147,7 +148,10 @@ def streamed(
     feed: _Kept | _Summed
     feed = _Kept(examples, model) if keeps else _Summed(examples, labellings, weighting, model)
     streamer = Streamer([model], None, Reading(pool, max_length=max_length))
-    streamer.feed(examples, [feed], f"{model.name} over {examples.task} ({examples.split})")
+    team = Team.current()
+    own = examples.take(slice(team.rank, None, team.size))
+    streamer.feed(own, [feed], f"{model.name} over {examples.task} ({examples.split})")
+    feed.reduce(team)
     draws = feed.values(labellings, weighting)
     settings = {"pool": pool, "max_length": max_length, "weighting": weighting, "null": null}
     origin, best = provenance_of([model], examples, settings), extreme(layers, draws[0], least=True)
@@ -167,6 +171,7 @@ class _Kept:
 
     def __init__(self, examples: Examples, model: Model) -> None:
         self._place = {row: k for k, row in enumerate(examples.rows.tolist())}
+        self._device = model.device
         self._states = torch.zeros(model.depth + 1, len(examples), model.width)
         self._seen = torch.zeros(len(examples), dtype=torch.bool)
 
@@ -176,6 +181,14 @@ class _Kept:
         for layer, target in enumerate(self._states):
             target[at] = states[layer].to("cpu", torch.float32)
         self._seen[at] = True
+
+    def reduce(self, team: Team) -> None:
+        """Add what the other processes have: each row comes to one of them, and is 0 in the others."""
+        if team.size > 1:
+            device = self._device if self._device.type == "cuda" else self._states.device
+            for state in self._states:
+                state.copy_(team.add(state.to(device)))
+            self._seen = team.add(self._seen.long().to(device)).cpu() > 0
 
     def values(self, labellings: np.ndarray, weighting: str) -> np.ndarray:
         """(labellings, layers) nu."""
@@ -205,6 +218,10 @@ class _Summed:
         for moments, labels, weights in zip(self.moments, self._labels, self._weights, strict=True):
             one_hot = torch.nn.functional.one_hot(labels[at], self._classes).double().to(moments.device)
             moments.update([*(states[layer] for layer in sorted(states)), one_hot], weights[at])
+
+    def reduce(self, team: Team) -> None:
+        """Add the moments of the other processes."""
+        self.moments = [moments.reduce(team) for moments in self.moments]
 
     def values(self, labellings: np.ndarray, weighting: str) -> np.ndarray:
         """(labellings, layers) nu."""

@@ -17,15 +17,19 @@ from layerscope.extraction.extracting import examples_of, extract_all
 from layerscope.extraction.finite import check_part
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
-from layerscope.extraction.streaming import Batch, Streamer
+from layerscope.extraction.rows import Rows
+from layerscope.extraction.streaming import Batch, Streamer, units_of
 from layerscope.models import Model, load
 from layerscope.results import provenance_of
+from layerscope.similarity.keeping import RowKeeper, own_type
 from layerscope.similarity.moments import BLOCK, Moments, Pair
-from layerscope.similarity.planning import Groups, Views, source_names, views_of
+from layerscope.similarity.planning import Groups, Views, source_names
+from layerscope.similarity.routes import Place, block_rows, views_of
 from layerscope.similarity.row_sums import RowSums
 from layerscope.team import Team
 
-_SMALL_BLOCK = 1024  # rows buffered per group of texts, of which there are many, or read for sums
+_CPU = torch.device("cpu")
+_SMALL_BLOCK = 1024  # rows read for sums
 
 
 @dataclass(frozen=True)
@@ -73,28 +77,42 @@ class Arrival(Views, ABC):
     """Views, and how to get their moments or their rows."""
 
     texts: np.ndarray  # the number of every row's text
-    stored = False  # whether the rows are there already
-    device: torch.device | str = "cpu"  # where sums are made
+    all_texts: np.ndarray  # of every text that there is, in every process, with rows or without
+    stored = False  # whether all rows are there already
+    device: torch.device = _CPU  # where products and sums are made
 
     @abstractmethod
-    def tile(self, pairs: Sequence[Pair], beside: Sequence[RowSums] = (), **options: Any) -> Tile:
-        """The moments of some pairs of views, by a pass over the rows, in which the sums `beside` them are filled."""
+    def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
+        """The moments of some pairs of views, by a pass over the rows, in which the sums `beside` them are filled.
+
+        `room` is what there is in bytes.
+        """
 
     @abstractmethod
-    def by_group(self, groups: TextGroups, beside: Sequence[RowSums] = (), **options: Any) -> list[Tile]:
-        """The moments of all pairs, of each group of texts by itself, by one pass; `beside` are sums for each group."""
+    def by_group(
+        self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
+    ) -> list[Tile]:
+        """The moments of some pairs, of each group of texts by itself, by one pass; `beside`: sums for each group."""
 
     @abstractmethod
     def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
         """Fill sums, for all texts or for each group of them, by one pass."""
+
+    def _block(self, pairs: Sequence[Pair], rows: int, room: float) -> int:
+        """How many rows go into one product."""
+        return block_rows([self.widths[view] for view in views_of(pairs)], rows, room)
 
     @abstractmethod
     def rows(self, view: int) -> Tensor:
         """(n, width) the rows of a view."""
 
     @abstractmethod
-    def kept(self) -> Stored:
-        """The same with its rows in the store or in memory."""
+    def part_as_it_is(self, view: int, start: int, stop: int) -> Tensor:
+        """Some rows of a view, finite or not."""
+
+    @abstractmethod
+    def kept(self, where: Place = "store") -> Stored:
+        """The same with its rows in the store, or in memory on the device or the host."""
 
 
 class Stored(Arrival):
@@ -102,8 +120,9 @@ class Stored(Arrival):
 
     stored = True
 
-    def __init__(self, groups: Groups, names: Sequence[str] | None) -> None:
+    def __init__(self, groups: Groups, names: Sequence[str] | None, device: torch.device = _CPU) -> None:
         self.groups = groups
+        self.device = device
         self.reps: list[Representations] = groups.sources
         for other in self.reps[1:]:
             self.reps[0].rows.require_same(other.rows)
@@ -112,7 +131,7 @@ class Stored(Arrival):
         self.layers = [list(zip(reps.layers, reps.names, strict=True)) for reps in self.reps]
         self.widths = [reps.part(layer, 0, 1).shape[1] for reps in self.reps for layer in reps.layers]
         self.n = len(self.reps[0])
-        self.texts = self.reps[0].rows.row
+        self.texts = self.all_texts = self.reps[0].rows.row
         self.provenance = self._provenance()
         super().__init__()
 
@@ -131,44 +150,79 @@ class Stored(Arrival):
         check_part(self.reps[source], layer, 0, states)
         return states
 
-    def tile(self, pairs: Sequence[Pair], beside: Sequence[RowSums] = (), **options: Any) -> Tile:
-        tile = Tile.empty(self.widths, pairs, **options)
-        self._feed(tile, None)
+    def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
         self.gather(beside)
-        return tile
+        return self._fed(pairs, room, None, **options)
 
     def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
-        group = np.zeros(self.n, dtype=np.int64) if groups is None else groups.groups_of(self.texts)
-        for start in range(0, self.n if sums else 0, _SMALL_BLOCK):
+        rows = len(self.texts)
+        group = np.zeros(rows, dtype=np.int64) if groups is None else groups.groups_of(self.texts)
+        for start in range(0, rows if sums else 0, _SMALL_BLOCK):
             block = {view: self._part(view, start, _SMALL_BLOCK) for view in sums[0].views}
             _deal(sums, block, group[start : start + _SMALL_BLOCK])
 
-    def by_group(self, groups: TextGroups, beside: Sequence[RowSums] = (), **options: Any) -> list[Tile]:
+    def by_group(
+        self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
+    ) -> list[Tile]:
         self.gather(beside, groups)
-        parts = []
         group = groups.groups_of(self.texts)
-        for g in range(groups.count):
-            parts.append(Tile.empty(self.widths, self.pairs, **options))
-            self._feed(parts[-1], torch.from_numpy(np.flatnonzero(group == g)))
-        return parts
+        chosen = [torch.from_numpy(np.flatnonzero(group == g)) for g in range(groups.count)]
+        return [self._fed(pairs, room / groups.count, here, **options) for here in chosen]
 
-    def kept(self) -> Stored:
+    def kept(self, where: Place = "store") -> Stored:
         return self
 
-    def _feed(self, tile: Tile, chosen: Tensor | None) -> None:
-        """All rows, or the chosen ones, a block at a time."""
-        for start in range(0, self.n, BLOCK):
+    def _fed(self, pairs: Sequence[Pair], room: float, chosen: Tensor | None, **options: Any) -> Tile:
+        """The moments of all rows, or of the chosen ones, a block at a time."""
+        rows = len(self.texts)
+        options["block"] = self._block(pairs, rows if chosen is None else len(chosen), room)
+        tile = Tile.empty(self.widths, pairs, device=self.device, **options)
+        for start in range(0, rows, BLOCK):
             block = {view: self._part(view, start, BLOCK) for view in tile.at}
             if chosen is not None:
                 here = chosen[(chosen >= start) & (chosen < start + BLOCK)] - start
-                block = {view: rows[here] for view, rows in block.items()}
+                block = {view: part[here.to(part.device)] for view, part in block.items()}
             tile.update(block)
+        tile.moments.settle()
+        return tile
+
+    def part_as_it_is(self, view: int, start: int, stop: int) -> Tensor:
+        source, layer = self.views[view]
+        return self.reps[source].part(layer, start, stop)
 
     def _part(self, view: int, start: int, size: int) -> Tensor:
         source, layer = self.views[view]
-        states = self.reps[source].part(layer, start, start + size)
+        states = self.part_as_it_is(view, start, start + size)
         check_part(self.reps[source], layer, start, states)
         return states
+
+
+class Kept(Stored):
+    """Rows that a pass over the texts left in memory, each process those of its own texts."""
+
+    def __init__(self, streamed: Streamed, reps: list[Representations], team: Team) -> None:
+        super().__init__(streamed.groups.with_sources(reps), streamed.labels, streamed.device)
+        self._team = team
+        self.stored = team.size == 1
+        self.all_texts = streamed.all_texts
+        self.n = int(team.add(torch.tensor(self.n, device=self.device)))
+        self.provenance = streamed.provenance
+
+    def _fed(self, pairs: Sequence[Pair], room: float, chosen: Tensor | None, **options: Any) -> Tile:
+        tile = super()._fed(pairs, room, chosen, **options)
+        return replace(tile, moments=tile.moments.reduce(self._team))
+
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        super().gather(sums, groups)
+        for each in sums:
+            each.reduce(self._team)
+
+    def _part(self, view: int, start: int, size: int) -> Tensor:  # looked at as they came
+        return self.part_as_it_is(view, start, start + size)
+
+    def rows(self, view: int) -> Tensor:
+        source, layer = self.views[view]
+        return self.reps[source][layer]
 
 
 def _shared_settings(reps: Sequence[Representations]) -> dict[str, Any]:
@@ -179,7 +233,9 @@ def _shared_settings(reps: Sequence[Representations]) -> dict[str, Any]:
 
 
 class Streamed(Arrival):
-    """Models over a task: statistics by one pass, rows (if a measure needs them) from the store."""
+    """Models over a task: statistics by a pass over the texts, or rows by one."""
+
+    passes = 0  # over the texts, so far
 
     def __init__(
         self,
@@ -200,19 +256,21 @@ class Streamed(Arrival):
         self.reading = reading
         self.layers = [[(layer, str(layer)) for layer in range(m.depth + 1)] for m in self.models]
         self.widths = [m.width for m in self.models for _ in range(m.depth + 1)]
-        self.texts = self.examples.rows
+        self.texts = self.all_texts = self.examples.rows
         self.n = 0
         self.provenance = provenance_of(described_as(self.models, self.labels), self.examples, reading)
         self._kept: Stored | None = None
         super().__init__()
 
-    def tile(self, pairs: Sequence[Pair], beside: Sequence[RowSums] = (), **options: Any) -> Tile:
-        tile = Tile.empty(self.widths, pairs, device=self.device, **options)
-        return self._stream([tile], beside, _one_group)[0]
+    def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
+        options |= {"device": self.device, "block": self._block(pairs, BLOCK, room)}
+        return self._stream([Tile.empty(self.widths, pairs, **options)], beside, _one_group)[0]
 
-    def by_group(self, groups: TextGroups, beside: Sequence[RowSums] = (), **options: Any) -> list[Tile]:
-        options |= {"device": self.device, "block": _SMALL_BLOCK}
-        parts = [Tile.empty(self.widths, self.pairs, **options) for _ in range(groups.count)]
+    def by_group(
+        self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
+    ) -> list[Tile]:
+        options |= {"device": self.device, "block": self._block(pairs, BLOCK, room / groups.count)}
+        parts = [Tile.empty(self.widths, pairs, **options) for _ in range(groups.count)]
         return self._stream(parts, beside, groups.groups_of)
 
     def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
@@ -220,27 +278,54 @@ class Streamed(Arrival):
 
     def _stream(self, tiles: list[Tile], beside: Sequence[RowSums], groups_of: GroupsOf) -> list[Tile]:
         """Every batch goes to the tiles and sums of its rows' groups; several processes share the texts and add up."""
+        self._pass_over(*(_Feed(parts, self.views, groups_of) for parts in (tiles, beside) if parts))
         team = Team.current()
-        examples = self.examples.take(slice(team.rank, None, team.size))
-        streamer = Streamer(self.models, None, Reading(**self.reading))
-        feeds = [_Feed(parts, self.views, groups_of) for parts in (tiles, beside) if parts]
-        streamer.feed(examples, feeds, " + ".join(self.labels))
         summed = [replace(tile, moments=tile.moments.reduce(team)) for tile in tiles]
         for sums in beside:
             sums.reduce(team)
         self.n = sum(tile.moments.n for tile in summed) if tiles else sum(sums.n for sums in beside)
         return summed
 
-    def kept(self) -> Stored:
-        """The models' rows, from the store, those that all of them have."""
+    def _pass_over(self, *consumers: Any) -> None:
+        """One pass of all models over this process's texts."""
+        team = Team.current()
+        examples = self.examples.take(slice(team.rank, None, team.size))
+        streamer = Streamer(self.models, None, Reading(**self.reading))
+        streamer.feed(examples, consumers, " + ".join(self.labels))
+        self.passes += 1
+
+    def kept(self, where: Place = "store") -> Stored:
+        """The models' rows, those that all of them have."""
         if self._kept is None:
-            reps = Representations.common(*extract_all(self.models, self.examples, **self.reading))
-            self._kept = Stored(self.groups.with_sources(reps), self.labels)
+            self._kept = self._in_store() if where == "store" else self._in_memory(where)
             self.n = self._kept.n
         return self._kept
 
+    def _in_store(self) -> Stored:
+        reps = Representations.common(*extract_all(self.models, self.examples, **self.reading))
+        self.passes += 1
+        return Stored(self.groups.with_sources(reps), self.labels, self.device)
+
+    def _in_memory(self, where: Place) -> Stored:
+        reading = Reading(**self.reading)
+        keeper = RowKeeper([own_type(m, reading) for m in self.models], self.device if where == "device" else _CPU)
+        self._pass_over(keeper)
+        examples, none = self.examples, np.arange(0)
+        empty = Rows(examples.task, examples.split, examples.fingerprint, none, units=units_of(reading, self.models[0]))
+        reps = [
+            keeper.finish([layer for layer, _ in layers], model.width, empty, k)
+            for k, (model, layers) in enumerate(zip(self.models, self.layers, strict=True))
+        ]
+        kept = Kept(self, reps, Team.current())
+        if not kept.n:
+            raise InputError(f"No row came out of {examples.task} ({examples.split}).")
+        return kept
+
     def rows(self, view: int) -> Tensor:
         return self.kept().rows(view)
+
+    def part_as_it_is(self, view: int, start: int, stop: int) -> Tensor:
+        return self.kept().part_as_it_is(view, start, stop)
 
 
 class _Feed:

@@ -20,8 +20,9 @@ from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
 from layerscope.similarity.arriving import Stored
 from layerscope.similarity.measures.kernels import double_centred
-from layerscope.similarity.planning import GIB, Groups, Plan
+from layerscope.similarity.planning import Groups, Plan
 from layerscope.similarity.registry import Measure, Undefined, finite
+from layerscope.similarity.routes import GIB
 from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.similarity import Best, Similarity
 from layerscope.similarity.values import (
@@ -203,10 +204,8 @@ class _OfRows:
             arrival.gather(sums)
             from_sums([cells], sums)
         else:
-            options: dict[str, Any] = {
-                "exact": self._plan.exact(self._measure),
-                "debiased": self._measure.cross == "hsic",
-            }
+            options: dict[str, Any] = {"exact": self._plan.exact(self._measure), "room": self._plan.memory * GIB}
+            options["debiased"] = self._measure.cross == "hsic"
             parts = (arrival.tile(pairs, **options) for pairs in self._plan.passes(arrival))
             if not self._even:
                 self._prepared.forget(arrival.column_views)

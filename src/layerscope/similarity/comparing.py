@@ -11,12 +11,13 @@ from layerscope.extraction.representations import Representations
 from layerscope.similarity.arriving import Arrival, Stored, Streamed
 from layerscope.similarity.attention.comparing import AttentionArrival, compare_attention
 from layerscope.similarity.chance import add_baseline, shuffle_count
-from layerscope.similarity.planning import MEMORY, Groups, Plan
+from layerscope.similarity.deciding import decide, reported
+from layerscope.similarity.planning import Groups, Plan
 from layerscope.similarity.registry import Measure
 from layerscope.similarity.registry import measure as measure_named
 from layerscope.similarity.row_sums import check_widths
 from layerscope.similarity.similarity import Similarity
-from layerscope.similarity.uncertainty import needs_rows, with_intervals
+from layerscope.similarity.uncertainty import GROUPS, with_intervals
 from layerscope.similarity.values import matrices_of, say_warnings
 
 
@@ -39,15 +40,16 @@ def compare(
     ci: float | None = None,
     baseline: bool | int = False,
     seed: int = 0,
-    memory: float = MEMORY,
+    memory: float | None = None,
     special: bool = False,
     **options: Any,
 ) -> Similarity | dict[str, Similarity]:
     """Compare every layer of `a` with every layer of `b` (of `a` itself if there is no `b`).
 
-    Models stream over the task, all of them on the same batches, and only statistics are kept; measures that need the
-    rows themselves read them from the store. Several measures share the pass. Measures of attention need models; they
-    compare attention between words (between tokens with `pool="tokens"`), all layers in a pass of their own.
+    Models go over the task once, all of them on the same batches. Kept are statistics or rows, whichever is cheaper and
+    fits into memory; measures that need the rows themselves read them from the store. Several measures share the pass.
+    Measures of attention need models; they compare attention between words (between tokens with `pool="tokens"`), all
+    layers in a pass of their own.
 
     Args:
         a: A model, representations, an array (n, d), a list of arrays (one per layer), or a list of models or
@@ -68,7 +70,9 @@ def compare(
             (`p_values`), the similarity above chance (`calibrated`), and both for the best pair (`best`). Models are
             extracted first.
         seed: Decides groups of texts and shuffles.
-        memory: GiB for cross products; where those of all layers take more, there are several passes.
+        memory: GiB that may be used, on the host and on the device each, for what is kept of the texts (moments, or
+            rows) and for products; half of what is free if not given. Several passes over the texts are made only
+            where neither moments nor rows fit, in memory or in the store, and a warning says why.
         special: For measures of attention: keep special tokens, which are dropped otherwise.
         **options: Options of the measures, such as `keep=0.9`; each goes to the measures that have it, or to one of
             them where it is named: `**{"svcca.keep": 0.9}`.
@@ -86,7 +90,7 @@ def compare(
     many = [measure] if isinstance(measure, str) else list(measure)
     wanted = _measures(many, options)
     check_seed(seed)
-    if not memory > 0:
+    if memory is not None and not memory > 0:
         raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
     check_level(ci)
     shuffles = shuffle_count(baseline)
@@ -104,8 +108,10 @@ def compare(
     if wanted:
         reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
         arrival = _arrival(groups, names, task, split, limit, reading)
-        plan = Plan(tuple(wanted), options, memory, single=arrival.stored and ci is None)
-        matrices |= _compare_states(plan, arrival, seed, ci, shuffles)
+        groups_of_texts = 0 if ci is None else GROUPS
+        plan = Plan(tuple(wanted), options, groups=groups_of_texts, single=arrival.stored and ci is None)
+        with reported(arrival):
+            matrices |= _compare_states(plan, arrival, seed, ci, shuffles, memory)
     return matrices[many[0]] if isinstance(measure, str) else {name: matrices[name] for name in many}
 
 
@@ -150,13 +156,14 @@ def _arrival(
     return Stored(groups, names)
 
 
-def _compare_states(plan: Plan, arrival: Arrival, seed: int, ci: float | None, baseline: int) -> dict[str, Similarity]:
+def _compare_states(
+    plan: Plan, arrival: Arrival, seed: int, ci: float | None, shuffles: int, memory: float | None
+) -> dict[str, Similarity]:
     """Measures of hidden states."""
     check_widths(plan.of_sums, arrival)
-    if baseline or plan.of_rows or (ci is not None and needs_rows(plan, arrival)):
-        arrival = arrival.kept()
+    plan, arrival = decide(plan, arrival, shuffled=bool(shuffles), memory=memory)
     matrices = matrices_of(plan, arrival) if ci is None else with_intervals(plan, arrival, ci, seed)
     say_warnings(matrices)
-    if baseline:
-        add_baseline(matrices, plan, arrival.kept(), baseline, seed)
+    if shuffles:
+        add_baseline(matrices, plan, arrival.kept(), shuffles, seed)
     return matrices

@@ -35,8 +35,8 @@ class Moments:
         widths: The number of columns of each view.
         pairs: The pairs of views whose cross products are wanted; all of them if not given. Each view with itself is
             always kept.
-        exact: Make the products in float64, which measures that invert a covariance need. Otherwise a CPU makes them in
-            float32, a few thousand rows at a time, and sums those in float64.
+        exact: Make the products in float64, which measures that invert a covariance need. Otherwise they are made in
+            float32, a few thousand rows at a time, and summed in float64, except on GPUs where float64 costs nothing.
         debiased: Keep the extra sums of debiased CKA.
         device: Where the sums lie.
         block: How many rows are gathered before a product.
@@ -62,7 +62,7 @@ class Moments:
     ) -> None:
         self.widths = tuple(int(w) for w in widths)
         self.device = torch.device(device)
-        self.exact = exact or self.device.type == "cuda"  # there float64 products cost nothing
+        self.exact = exact or float64_is_free(self.device) or _rounds_products(self.device)
         self.debiased = debiased
         views = range(len(self.widths))
         wanted = all_pairs(len(self.widths)) if pairs is None else [(min(p), max(p)) for p in pairs]
@@ -214,9 +214,13 @@ class Moments:
         crossed += -float(sy @ self._cubic[first, second]) + quartic
         return trace + ones[0] * ones[1] / ((n - 1) * (n - 2)) - 2 * crossed / (n - 2)
 
-    def _need_rows(self) -> None:
+    def settle(self) -> None:
+        """Add the rows that wait, and give the memory back in which they did; more may come."""
         self._flush()
-        self._buffer = None  # the rows are in; more may come and make another
+        self._buffer = self._weights = None
+
+    def _need_rows(self) -> None:
+        self.settle()
         if not self._n or not self.weight:
             raise InputError("There are no rows yet, so there are no moments.")
 
@@ -253,15 +257,15 @@ class Moments:
         return self
 
     def reduce(self, team: Team) -> Moments:
-        """The moments of the rows of every process in the team, in every process (the main one needs some rows)."""
+        """The moments of the rows of every process in the team, in every process; some may have no rows."""
         if team.size == 1:
             return self
         self._flush()
-        shift = team.tell(None if self.shift is None else [s.cpu() for s in self.shift])
-        if shift is None:
-            raise InputError("There are no rows yet, so there are no moments.")
+        own = self._zeros(sum(self.widths)) if self.shift is None else torch.cat(self.shift)
+        count = team.add(torch.tensor(float(self.shift is not None), dtype=torch.float64, device=self.device))
+        shift = (team.add(own) / count.clamp_min(1)).float().double()  # near the mean is all that it needs to be
         whole = self._empty()
-        whole.shift = [s.to(self.device) for s in shift]
+        whole.shift = list(shift.split(self.widths))
         whole.merge(self)
         counts = team.add(torch.tensor([whole._n, whole.weight], dtype=torch.float64, device=self.device))
         whole._n, whole.weight = int(counts[0]), float(counts[1])
@@ -320,6 +324,20 @@ class Moments:
         from layerscope.similarity.moments_file import read
 
         return read(Path(path))
+
+
+# GPUs whose float64 units are half as fast as their float32 units; elsewhere they are 1/32 or less.
+_FULL_FLOAT64 = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
+
+
+def float64_is_free(device: torch.device) -> bool:
+    """Whether products in float64 cost next to nothing on a device: on GPUs made for computing."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) in _FULL_FLOAT64
+
+
+def _rounds_products(device: torch.device) -> bool:
+    """Whether float32 products are made of fewer digits there, as someone has allowed."""
+    return device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
 
 
 _SAFE = 1e9  # float32 products of numbers up to this, and down to one over it, lose nothing in sums of many rows

@@ -1,8 +1,8 @@
-"""What to compute: the views that are compared, their pairs, and the passes that fit into memory."""
+"""What to compute: the views that are compared, their pairs, and the tiles of them that fit into memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,12 +14,10 @@ from layerscope.errors import InputError, log
 from layerscope.extraction.representations import Representations
 from layerscope.similarity.moments import Pair, product_bytes
 from layerscope.similarity.registry import Measure
+from layerscope.similarity.routes import GIB, LEAST_FOR_GRAMS, gram_operations, spelled, tiles, views_of
 from layerscope.similarity.similarity import Axis
 
-GIB = 1 << 30
-MEMORY = 4.0  # GiB, for cross products or factored layers
-_MOST_GRAM_BYTES = 2 << 30
-_LEAST_FOR_GRAMS = 4  # rows: unbiased HSIC has no value below, and says so on the other side
+MEMORY = 4.0  # GiB, for products or factored layers, where nothing is known of the machine
 
 
 class Groups:
@@ -94,7 +92,7 @@ class Views:
 
 @dataclass(frozen=True)
 class Plan:
-    """Measures with their options over some views, within `memory` GiB of cross products or factored layers.
+    """Measures with their options over some views, within `memory` GiB of products, Gram matrices or factored layers.
 
     How a measure is computed never depends on the other measures: no value changes with what is asked for beside it.
     """
@@ -102,6 +100,7 @@ class Plan:
     measures: tuple[Measure, ...]
     options: dict[str, Any]
     memory: float = MEMORY
+    groups: int = 0  # of texts, for intervals: Gram matrices are then made without each of them in turn
     single: bool = False  # float32 products for measures that bear them: where the rows, and nothing else, cost time
 
     @property
@@ -113,10 +112,15 @@ class Plan:
         """Measures that are a mean over rows: of sums that every pass can gather beside something else."""
         return [m for m in self.measures if m.needs == "sums"]
 
+    @property
+    def dual(self) -> list[Measure]:
+        """Measures that can be had from n x n Gram matrices."""
+        return [m for m in self.measures if m.dual is not None and not m.own(self.options).get("standardize")]
+
     def of_grams(self, views: Views, stored: bool) -> list[Measure]:
         """Measures from n x n Gram matrices, where those are the cheaper side."""
-        able = [m for m in self.measures if m.dual is not None and not m.own(self.options).get("standardize")]
-        return able if able and stored and grams_are_cheaper(views) else []
+        able = self.dual
+        return able if able and stored and grams_are_cheaper(views, self.memory * GIB, self.groups + 1) else []
 
     def of_moments(self, views: Views, stored: bool) -> list[Measure]:
         """The other measures of moments."""
@@ -131,59 +135,30 @@ class Plan:
         """The same for some of the measures."""
         return replace(self, measures=tuple(measures))
 
-    def passes(self, views: Views) -> list[list[Pair]]:
-        """The pairs of views of each pass over the rows; more than one pass is said aloud."""
+    def passes(self, views: Views, copies: int = 1) -> list[list[Pair]]:
+        """The pairs of views in tiles whose products, `copies` sets of them, fit into memory: one pass for each."""
 
         def cost(pairs: Sequence[Pair]) -> int:
-            return product_bytes(views.widths, {*pairs, *((view, view) for view in views_of(pairs))})
+            return copies * product_bytes(views.widths, {*pairs, *((view, view) for view in views_of(pairs))})
 
         parts = tiles(views.pairs, cost, self.memory * GIB)
         if len(parts) > 1:
-            log.warning(
-                "The cross products of all layers take %.3g GiB, above the budget of %.3g GiB: %d passes over the "
-                "rows, of at most %.3g GiB each.",
-                cost(views.pairs) / GIB,
-                self.memory,
+            log.info(
+                "The products of all layers take %s, and there are %s: %d passes over the rows, of at most %s each.",
+                spelled(cost(views.pairs)),
+                spelled(self.memory * GIB),
                 len(parts),
-                max(map(cost, parts)) / GIB,
+                spelled(max(map(cost, parts))),
             )
         return parts
 
-    def fits_groups(self, views: Views, count: int) -> bool:
-        """Whether the moments of `count` groups of texts fit beside one another."""
-        return (count + 2) * product_bytes(views.widths, views.pairs) <= self.memory * GIB
 
+def grams_are_cheaper(views: Views, room: float, times: int = 1) -> bool:
+    """Compare multiply-adds: n^2 d per view and n^2 per pair, against n d^2 per pair; and Gram matrices must fit.
 
-def grams_are_cheaper(views: Views) -> bool:
-    """Compare multiply-adds: n^2 d per view and n^2 per pair, against n d^2 per pair; and Gram matrices must fit."""
-    widths, pairs = views.widths, len(views.pairs)
-    width = sum(widths) / len(widths)
-    dual = views.n**2 * (sum(widths) + pairs)
-    fits = 8 * len(widths) * views.n**2 <= _MOST_GRAM_BYTES
-    return views.n >= _LEAST_FOR_GRAMS and dual < views.n * width**2 * pairs and fits
-
-
-def tiles(pairs: Sequence[Pair], cost: Callable[[Sequence[Pair]], int], budget: float) -> list[list[Pair]]:
-    """The pairs in as few tiles as fit: the views in g groups of neighbours, one tile for every two groups.
-
-    A tile of one pair is the smallest there is, even if that is above the budget.
+    They are made so many `times`, where products are made once.
     """
-    views = views_of(pairs)
-    count = 0
-    tiled: list[list[Pair]] = [[]]
-    while count < len(views):
-        count += 1
-        group = {view: k * count // len(views) for k, view in enumerate(views)}
-        parts: dict[Pair, list[Pair]] = {}
-        for i, j in pairs:
-            a, b = sorted((group[i], group[j]))
-            parts.setdefault((a, b), []).append((i, j))
-        tiled = [parts[key] for key in sorted(parts)]
-        if max(map(cost, tiled)) <= budget:
-            break
-    return tiled
-
-
-def views_of(pairs: Sequence[Pair]) -> list[int]:
-    """The views of some pairs."""
-    return sorted({view for pair in pairs for view in pair})
+    products = views.n * sum(views.widths[i] * views.widths[j] for i, j in views.pairs)
+    fit = 8 * len(views.widths) * views.n**2 <= room
+    dual = gram_operations(views.n, views.widths, len(views.pairs))
+    return views.n >= LEAST_FOR_GRAMS and fit and times * dual < products

@@ -59,6 +59,9 @@ class Measure:
     cross: Cross = "scatter"  # of moments: what a pair has in common
     dual: Callable[[Tensor, int, int], float] | None = None  # the same from inner products of n x n Gram matrices
     gram: Callable[[Tensor], Tensor] | None = None  # what those are made of the Gram matrix of centred rows
+    # Of rows: the values of all pairs from all layers at once, where that is faster than layer by layer; or None. It
+    # takes `part(layer, start, stop)`, the numbers of layers and of rows, and options, and gives a function of a pair.
+    together: Callable[..., Callable[[int, int], float] | None] | None = None
     reorder: Callable[[Any, Tensor], Any] | None = None  # the factor of rows[order] from that of the rows
     unbiased: str | None = None  # the measure of the same thing without the bias of few rows
     distance: bool = False  # lower is more alike
@@ -132,6 +135,12 @@ class Measure:
         """A measure of rows, from two factored sides."""
         return float(self.compute(a, b, **_given(self.compute, options)))
 
+    def of_all(self, part: Callable[[int, int, int], Tensor], layers: int, rows: int, **options: Any) -> Any:
+        """A measure of rows: the function of two layers that `together` gives, or None where there is none."""
+        if self.together is None:
+            return None
+        return self.together(part, layers, rows, **_given(self.together, options))
+
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise a sentence for an option that the measure does not have."""
         for name in options:
@@ -182,8 +191,8 @@ def register(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options.
 
-    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, reorder,
-    unbiased, distance, caveat.
+    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, together,
+    reorder, unbiased, distance, caveat.
     """
 
     def enter(compute: Callable[..., Any]) -> Callable[..., Any]:

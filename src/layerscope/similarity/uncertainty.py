@@ -16,9 +16,10 @@ from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Stored, Tile
 from layerscope.similarity.planning import Plan
 from layerscope.similarity.registry import measure
+from layerscope.similarity.routes import GIB
 from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.similarity import Similarity
-from layerscope.similarity.values import Cells, from_moments, from_sums, matrices_of
+from layerscope.similarity.values import Cells, Prepared, from_moments, from_sums, matrices_of
 
 GROUPS = 20
 _ROUNDING = 1e-9  # a bias below this is none
@@ -51,9 +52,9 @@ class Grouping:
 
 
 def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matrices:
-    """Values and intervals, from the moments and sums of each group of texts where those fit, else from rows."""
-    groups = Grouping(arrival.texts, seed)
-    summed = plan.of(plan.of_moments(arrival, arrival.stored) if plan.fits_groups(arrival, GROUPS) else ())
+    """Values and intervals, from the moments and sums of each group of texts, or from rows."""
+    groups = Grouping(arrival.all_texts, seed)
+    summed = plan.of(plan.of_moments(arrival, arrival.stored))
     means = plan.of(plan.of_sums)
     others = plan.of([m for m in plan.measures if m not in (*summed.measures, *means.measures)])
     parts = [RowSums.of(means.measures, arrival, arrival.device) for _ in range(groups.count if means.measures else 0)]
@@ -69,12 +70,6 @@ def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matric
     return {m.name: matrices[m.name] for m in plan.measures}
 
 
-def needs_rows(plan: Plan, arrival: Arrival) -> bool:
-    """Whether an interval is made of rows, which must then be kept."""
-    crossed = len(plan.of_sums) < len(plan.measures)
-    return bool(plan.of_rows) or (crossed and not plan.fits_groups(arrival, GROUPS))
-
-
 def _from_sums(plan: Plan, arrival: Arrival, parts: list[RowSums], ci: float) -> Matrices:
     log.info("Intervals from the sums over %d groups of texts.", len(parts))
     total = parts[0]
@@ -88,21 +83,38 @@ def _from_sums(plan: Plan, arrival: Arrival, parts: list[RowSums], ci: float) ->
 
 def _of_sums(plan: Plan, arrival: Arrival, sums: RowSums) -> Matrices:
     """The measures from given sums over rows."""
-    cells = [Cells(m, arrival, plan.options) for m in plan.measures]
+    cells = _cells(plan, arrival)
     from_sums(cells, [sums])
-    return {cell.measure.name: cell.similarity() for cell in cells}
+    return _matrices(cells)
 
 
 def _from_moments(plan: Plan, arrival: Arrival, groups: Grouping, ci: float, beside: list[RowSums]) -> Matrices:
+    """Tile by tile of pairs of layers: the moments of all groups, of the whole, and of what is left without each."""
     log.info("Intervals from the moments of %d groups of texts.", groups.count)
-    better = _unbiased(plan)
-    debiased = any(m.cross == "hsic" for m in (*plan.measures, *better.measures))
-    parts = arrival.by_group(groups, beside, exact=True, debiased=debiased)
-    total = _whole(parts)
-    matrices = _of_tile(plan, arrival, total)
-    without = [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)]
-    add_intervals(matrices, without, ci, _of_tile(better, arrival, total))
+    unbiased = _unbiased(plan)
+    debiased = any(m.cross == "hsic" for m in (*plan.measures, *unbiased.measures))
+    whole, better = _cells(plan, arrival), _cells(unbiased, arrival)
+    without = [_cells(plan, arrival) for _ in range(groups.count)]
+    for number, pairs in enumerate(plan.passes(arrival, groups.count + 2)):
+        sums = () if number else beside  # in the first pass
+        parts = arrival.by_group(groups, pairs, plan.memory * GIB, sums, exact=True, debiased=debiased)
+        total = _whole(parts)
+        prepared = Prepared()
+        from_moments(whole, [total], prepared)
+        from_moments(better, [total], prepared)
+        for cells, tile in zip(without, _left_out(parts, total), strict=True):
+            from_moments(cells, [tile])
+    matrices = _matrices(whole)
+    add_intervals(matrices, [_matrices(cells) for cells in without], ci, _matrices(better))
     return matrices
+
+
+def _cells(plan: Plan, arrival: Arrival) -> list[Cells]:
+    return [Cells(m, arrival, plan.options) for m in plan.measures]
+
+
+def _matrices(cells: list[Cells]) -> Matrices:
+    return {cell.measure.name: cell.similarity() for cell in cells}
 
 
 def _unbiased(plan: Plan) -> Plan:
@@ -113,19 +125,14 @@ def _unbiased(plan: Plan) -> Plan:
 def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrices:
     log.info("Intervals from the rows, %d times without a group of texts.", groups.count)
     matrices, group = matrices_of(plan, rows), groups.groups_of(rows.texts)
-    without = [
-        matrices_of(plan, Stored(rows.groups.with_sources([r.select(rows=group != g) for r in rows.reps]), None))
-        for g in range(groups.count)
-    ]
+    without = [matrices_of(plan, _rest(rows, group != g)) for g in range(groups.count)]
     add_intervals(matrices, without, ci, matrices_of(_unbiased(plan), rows))
     return matrices
 
 
-def _of_tile(plan: Plan, arrival: Arrival, tile: Tile) -> Matrices:
-    """The measures from given moments."""
-    cells = [Cells(m, arrival, plan.options) for m in plan.measures]
-    from_moments(cells, [tile])
-    return {cell.measure.name: cell.similarity() for cell in cells}
+def _rest(rows: Stored, chosen: np.ndarray) -> Stored:
+    """Some of the rows, where they are."""
+    return Stored(rows.groups.with_sources([r.select(rows=chosen) for r in rows.reps]), None, rows.device)
 
 
 def _whole(parts: list[Tile]) -> Tile:

@@ -15,8 +15,9 @@ from torch import Tensor
 from layerscope.errors import LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Tile
 from layerscope.similarity.moments import Pair, power_of_two
-from layerscope.similarity.planning import GIB, Plan, Views, tiles, views_of
+from layerscope.similarity.planning import Plan, Views
 from layerscope.similarity.registry import CONSTANT, Measure, Undefined, finite
+from layerscope.similarity.routes import GIB, tiles, views_of
 from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.sides import Side, scaled_pair, side_from
 from layerscope.similarity.similarity import Similarity
@@ -105,7 +106,8 @@ def matrices_of(plan: Plan, arrival: Arrival) -> dict[str, Similarity]:
         alike = [m for m in primal if plan.exact(m) == exact]
         if alike:
             log.info("%s from the d x d side.", ", ".join(m.name for m in alike))
-            sums = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
+            sums: dict[str, Any] = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
+            sums["room"] = plan.memory * GIB
             from_moments([cells[m.name] for m in alike], _tiles(arrival, passes, waiting, **sums))
             waiting = []
     if waiting:
@@ -196,7 +198,7 @@ def from_grams(cell: Cells, arrival: Arrival, plan: Plan) -> None:
         for gram in grams:
             gram.copy_(centre(gram))
     flat = grams.flatten(1)
-    products = flat @ flat.T
+    products = (flat @ flat.T).cpu()
     cell.fill(arrival.pairs, partial(dual, products))
 
 
@@ -205,9 +207,9 @@ def gram_matrices(arrival: Arrival, exact: bool) -> Tensor:
 
     The products are in float64 if `exact`; each view is scaled by a power of two, so that float32 holds them.
     """
-    grams = torch.empty(len(arrival.views), arrival.n, arrival.n, dtype=torch.float64)
+    grams = torch.empty(len(arrival.views), arrival.n, arrival.n, dtype=torch.float64, device=arrival.device)
     for view, gram in enumerate(grams):
-        rows = arrival.rows(view).double()
+        rows = arrival.rows(view).to(arrival.device).double()
         mean = rows.mean(dim=0)
         centred = rows - mean
         alive = centred.pow(2).sum(dim=0) > CONSTANT * arrival.n * mean**2
@@ -222,7 +224,11 @@ def gram_matrices(arrival: Arrival, exact: bool) -> Tensor:
 
 
 def from_rows(cell: Cells, arrival: Arrival, memory: float) -> None:
-    """Fill the cells from rows: every layer is factored once, as long as the factors fit."""
+    """Fill the cells from rows: of all layers at once, or every layer is factored once, as long as the factors fit."""
+    together = cell.measure.of_all(arrival.part_as_it_is, len(arrival.views), arrival.n, **cell.options)
+    if together is not None:
+        cell.fill(arrival.pairs, together)
+        return
     held: dict[int, Any] = {}
 
     def factor(view: int) -> Any:

@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+import reference
+import torch
 from pairs import data
 
 import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.similarity.measures.unbiased import _of_batch, _together, lower_gram
 
 
 def test_a_last_batch_of_one_row_changes_nothing():
@@ -27,3 +31,62 @@ def test_debiased_cka_of_independent_data_is_near_zero_where_cka_is_not():
     x, y = generator.normal(size=(200, 300)), generator.normal(size=(200, 300))
     assert ls.measure("cka")(x, y) > 0.5
     assert abs(ls.measure("cka_debiased")(x, y)) < 0.02
+
+
+def stack(n, wild=False, dtype=torch.float32):
+    """Layers of different widths that have something in common, far from 0 if wild."""
+    draw = np.random.default_rng(0).normal
+    base = draw(size=(n, 4))
+    layers = [base @ draw(size=(4, width)) + draw(size=(n, width)) for width in (5, 9, 7)]
+    if wild:
+        layers = [layers[0] * 1e12, layers[1] * 1e-14, layers[2] + 300]
+    return [torch.tensor(layer).to(dtype) for layer in layers]
+
+
+@pytest.mark.parametrize("n", [4, 60, 97, 203, 251])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_all_layers_at_once_give_what_each_pair_gives(n, dtype):
+    layers = stack(n, dtype=dtype)
+    value = _together(lambda k, start, stop: layers[k][start:stop], 3, n, batch=50)
+    for i in range(3):
+        for j in range(3):
+            x, y = (layers[k].double().numpy() for k in (i, j))
+            assert value(i, j) == pytest.approx(reference.cka_minibatch(x, y, 50), rel=1e-5, abs=1e-6)
+
+
+def test_all_layers_at_once_at_any_scale():
+    layers = stack(120, wild=True, dtype=torch.float64)
+    found = ls.compare([layer.float() for layer in layers], measure="cka_minibatch", batch=40).values
+    tame = [layers[0] / 1e12, layers[1] * 1e14, layers[2] - 300]
+    for i, x in enumerate(tame):
+        for j, y in enumerate(tame):
+            assert found[i, j] == pytest.approx(reference.cka_minibatch(x.numpy(), y.numpy(), 40), rel=1e-4, abs=1e-5)
+
+
+def test_the_sum_over_batches_is_more_exact_than_one_in_float32():
+    layers = stack(20_000)
+    found = ls.compare(layers, measure="cka_minibatch").values
+    expected = reference.cka_minibatch(layers[0].double().numpy(), layers[2].double().numpy())
+    assert found[0, 2] == pytest.approx(expected, rel=1e-6)
+
+
+def test_batches_say_why_there_is_no_value():
+    layers = [*stack(60), torch.full((60, 3), 7.0)]
+    found = ls.compare(layers, measure="cka_minibatch", batch=20)
+    assert np.isnan(found.values[3]).all()
+    assert found.reasons[0, 3] == "every row is the same, so nothing varies"
+    few = ls.compare([layer[:3] for layer in layers], measure="cka_minibatch")
+    assert few.reasons[0, 1] == "unbiased HSIC needs at least 4 rows and there are 3"
+    with pytest.raises(InputError, match="batch is 3; unbiased HSIC needs at least 4 rows per batch"):
+        ls.compare(layers, measure="cka_minibatch", batch=3)
+    layers[1][17, 2] = torch.nan
+    with pytest.raises(InputError, match="Layer 1 has a NaN in row 17"):
+        ls.compare(layers, measure="cka_minibatch", batch=20)
+    assert _of_batch(layers, torch.zeros(4, 60, 60)) is None
+
+
+def test_the_lower_triangle_of_a_product():
+    rows, out = torch.randn(7, 4), torch.zeros(7, 7)
+    for _ in range(2):  # what was there is written over
+        lower_gram(rows, out)
+    torch.testing.assert_close(out, (rows @ rows.T).tril())

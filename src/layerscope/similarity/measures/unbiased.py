@@ -7,13 +7,15 @@ the diagonal K less its row and column means, on it 0. So a layer is centred onc
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
 from layerscope.similarity.moments import power_of_two
-from layerscope.similarity.registry import SAME, Undefined, register
+from layerscope.similarity.registry import SAME, Undefined, register, varies
 from layerscope.similarity.sides import LEAST, NOISE, Side, u_centred
 
 
@@ -51,12 +53,16 @@ def _of_batches(batches: Tensor) -> Tensor:
     return u_centred(batches @ batches.mT).flatten()
 
 
-def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
-    """Every batch's U-centred Gram matrix in float32, of rows that were centred before."""
+def _check(rows: int, batch: int) -> None:
     if batch < LEAST:
         raise InputError(f"batch is {batch}; unbiased HSIC needs at least {LEAST} rows per batch.")
-    if len(x) < LEAST:
-        raise Undefined(f"unbiased HSIC needs at least {LEAST} rows and there are {len(x)}")
+    if rows < LEAST:
+        raise Undefined(f"unbiased HSIC needs at least {LEAST} rows and there are {rows}")
+
+
+def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
+    """Every batch's U-centred Gram matrix in float32, of rows that were centred before."""
+    _check(len(x), batch)
     size = power_of_two(x)
     rows = x if 1e-9 < size < 1e9 else x / size  # float32 must hold the products
     if shuffle is not None:
@@ -69,6 +75,79 @@ def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tens
     return torch.cat(parts)
 
 
+Part = Callable[[int, int, int], Tensor]  # of a layer: its rows from start to stop
+
+
+def _together(
+    part: Part, layers: int, rows: int, *, batch: int = 250, shuffle: int | None = None
+) -> Callable[[int, int], float] | None:
+    """The same of all layers at once, batch by batch, while its rows are in the caches of a CPU.
+
+    None if rows are shuffled, or not finite: then each layer is looked at by itself, which says where.
+
+    Gram matrices are not centred by passes over them: their inner products are mended by sums of rows (Song et al.).
+    """
+    if shuffle is not None or part(0, 0, 1).device.type != "cpu":
+        return None
+    try:
+        _check(rows, batch)
+    except Undefined:
+        return None  # which says so of every pair
+    products = torch.zeros(layers, layers, dtype=torch.float64)
+    grams = torch.zeros(layers, min(batch, rows), min(batch, rows))  # of every batch in turn
+    for start in range(0, rows - LEAST + 1, batch):
+        count = min(batch, rows - start)
+        if count < len(grams[0]):
+            grams = torch.zeros(layers, count, count)
+        of_batch = _of_batch([part(layer, start, start + count) for layer in range(layers)], grams)
+        if of_batch is None:
+            return None
+        products += of_batch
+    for layer in range(layers):
+        if not (varies(part(layer, 0, 64)) or varies(part(layer, 0, rows))):
+            products[layer, layer] = torch.nan
+    return partial(gram_cka_debiased, products)
+
+
+def _of_batch(layers: list[Tensor], grams: Tensor) -> Tensor | None:
+    """(layers, layers) unbiased HSIC of the rows of one batch, in float32; None where a number is not finite.
+
+    `grams` (layers, n, n) is 0 above the diagonals, and written over on and below them.
+    """
+    n = len(layers[0])
+    sums = torch.empty(len(layers), n, dtype=torch.float64)
+    sizes = torch.empty(len(layers), dtype=torch.float64)
+    for k, rows in enumerate(layers):
+        centred = rows.float() if rows.dtype != torch.float64 else rows
+        centred = centred - centred.mean(dim=0)
+        least, most = torch.aminmax(centred)
+        size = max(-float(least), float(most))
+        if not math.isfinite(float(least) + float(most)):
+            return None
+        size = 1.0 if 1e-9 < size < 1e9 else power_of_two(torch.stack([least, most]))  # float32 must hold the products
+        sizes[k] = size
+        centred = (centred if size == 1.0 else centred / size).float()
+        lower_gram(centred, grams[k])
+        diagonal = grams[k].diagonal()
+        sums[k] = (centred @ centred.sum(dim=0) - diagonal).double()  # of the rows of the Gram matrix off its diagonal
+        diagonal.zero_()
+    flat = grams.flatten(1)
+    crossed = torch.zeros(len(layers), len(layers), dtype=torch.float64)
+    for k in range(len(layers)):
+        crossed[k, : k + 1] = crossed[: k + 1, k] = 2 * (flat[: k + 1] @ flat[k]).double()  # both triangles
+    totals = sums.sum(dim=1)
+    crossed += torch.outer(totals, totals) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (sums @ sums.T)
+    return crossed * torch.outer(sizes**2, sizes**2) / (n * (n - 3))
+
+
+def lower_gram(rows: Tensor, out: Tensor) -> None:
+    """The lower triangle of rows @ rows.T, on and below the diagonal, in half the time of the product."""
+    from scipy.linalg.blas import ssyrk
+
+    rows = rows.contiguous()
+    ssyrk(1.0, rows.numpy().T, c=out.numpy().T, trans=1, overwrite_c=1)
+
+
 @register(
     "cka_minibatch",
     family="representation",
@@ -79,6 +158,7 @@ def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tens
     source="Nguyen et al. 2021",
     estimate=True,
     factor=_batched,
+    together=_together,
     caveat="An estimate from batches of rows.",
 )
 def cka_minibatch(a: Tensor, b: Tensor) -> float:

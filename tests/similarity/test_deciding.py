@@ -1,0 +1,185 @@
+"""One pass over the texts, whatever the route, and the same numbers on every route."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from quick import model
+
+import layerscope as ls
+from layerscope.similarity import deciding, resources
+from layerscope.similarity.arriving import Streamed
+from layerscope.similarity.planning import Groups, Plan
+from layerscope.similarity.routes import GIB, Route
+from layerscope.store import Store
+
+SHORT = 1e-4  # GiB: above what the rows of 60 texts take (38 kB), below the products of all layers (123 kB)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    path = tmp_path / "corpus.txt"
+    words = ["file", "list", "value", "return", "object", "string"]
+    path.write_text("\n".join(f"the {words[i % 6]} {words[i % 5]} is {i} {'and ' * (i % 4)}" for i in range(60)) + "\n")
+    return ls.task(path)
+
+
+def seen_by(*models):
+    """How many texts pass the embeddings of some models."""
+    counts = [0] * len(models)
+
+    def hook(k):
+        def count(_, args, __):
+            counts[k] += len(args[0])
+
+        return count
+
+    for k, each in enumerate(models):
+        each.network.get_input_embeddings().register_forward_hook(hook(k))
+    return counts
+
+
+@pytest.mark.parametrize("ci", [None, 0.9])
+def test_one_pass_where_rows_fit_and_products_do_not(ci, texts, caplog):
+    one = model("bert")
+    expected = ls.compare(one, task=texts, pool="mean", measure=["cka", "neuron"], ci=ci)
+    counts = seen_by(one)
+    with caplog.at_level("INFO", "layerscope"):
+        found = ls.compare(one, task=texts, pool="mean", measure=["cka", "neuron"], ci=ci, memory=SHORT)
+    assert counts == [60]
+    assert "Plan: rows in the host's memory (37.5 KiB)" in caplog.text
+    assert "1 pass over the texts, at most" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert not list(Store().entries())
+    for name, similarity in expected.items():
+        np.testing.assert_allclose(found[name].values, similarity.values, rtol=1e-5)
+        if ci:
+            np.testing.assert_allclose(found[name].low, similarity.low, atol=1e-5)
+        assert found[name].provenance["models"] == similarity.provenance["models"]
+        assert found[name].provenance["settings"] == similarity.provenance["settings"]
+
+
+def test_one_pass_through_the_store_where_memory_is_too_short_for_rows(texts, caplog):
+    first, second = model("bert"), model("gpt2")
+    expected = ls.compare(first, second, task=texts, pool="words")
+    counts = seen_by(first, second)
+    with caplog.at_level("INFO", "layerscope"):
+        found = ls.compare(first, second, task=texts, pool="words", memory=1e-5)
+    assert counts == [60, 60]
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-5)
+    assert "Plan: rows in the store, memory-mapped" in caplog.text
+
+
+@pytest.mark.parametrize("ci", [None, 0.9])
+def test_several_passes_are_the_last_resort_and_say_why(ci, texts, caplog, monkeypatch):
+    one = model("bert")
+    expected = ls.compare(one, task=texts, pool="mean", ci=ci)
+    monkeypatch.setattr(resources, "_free_on_disk", lambda _: 0)
+    counts = seen_by(one)
+    with caplog.at_level("WARNING", "layerscope"):
+        found = ls.compare(one, task=texts, pool="mean", ci=ci, memory=3e-5)
+    assert counts[0] > 60
+    assert counts[0] % 60 == 0
+    assert f"{counts[0] // 60} passes over the texts: the products of all pairs of layers take" in caplog.text
+    assert "0 KiB for them on the disk" in caplog.text
+    np.testing.assert_allclose(found.values, expected.values, rtol=1e-5)
+    if ci:
+        np.testing.assert_allclose(found.high, expected.high, atol=1e-5)
+
+
+ROUTES = {
+    "moments": ("moments", "host", GIB),
+    "moments in several passes": ("moments", "host", 40_000),
+    "rows": ("rows", "host", GIB),
+    "products of rows in tiles": ("rows", "host", 40_000),
+    "rows on the models' device": ("rows", "device", GIB),
+    "store": ("rows", "store", GIB),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("texts_used", [20, 60])  # below the width there are Gram matrices
+def test_every_route_gives_what_float64_gives(dtype, texts_used, texts, monkeypatch):
+    one = model("bert", num_hidden_layers=2)
+    one.network.to(dtype)
+    names = ["cka", "cka_debiased", "procrustes", "neuron", "cosine"]
+    reading = {"pool": "last", "limit": texts_used}
+    rows = ls.extract(one, texts, store=False, **reading)
+    expected = {
+        name: [[ls.measure(name)(rows[i].double(), rows[j].double()) for j in (1, 2)] for i in (1, 2)] for name in names
+    }
+    for keep, where, room in ROUTES.values():
+        route = Route(keep, where, 0, room, 1, False, 0.0, 0.0)
+        monkeypatch.setattr(deciding, "choose_route", lambda *_, route=route: route)
+        for name in names:
+            found = ls.compare(one, task=texts, measure=name, **reading)
+            np.testing.assert_allclose(found.values[1:, 1:], expected[name], rtol=1e-5, err_msg=f"{name} {route}")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU is needed")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_route_on_a_gpu_gives_what_float64_gives(dtype, texts, monkeypatch):
+    one = model("bert", num_hidden_layers=2)
+    one.network.to("cuda", dtype)
+    for used in (20, 60):
+        reading = {"pool": "last", "limit": used}
+        rows = ls.extract(one, texts, store=False, **reading)
+        for keep, where, room in ROUTES.values():
+            route = Route(keep, where, 0, room, 1, False, 0.0, 0.0)
+            monkeypatch.setattr(deciding, "choose_route", lambda *_, route=route: route)
+            for name in ("cka", "cka_debiased", "procrustes"):
+                for ci in (None, 0.9) if used == 60 else (None,):
+                    found = ls.compare(one, task=texts, measure=name, ci=ci, **reading).values[1, 2]
+                    expected = ls.measure(name)(rows[1].double(), rows[2].double())
+                    assert found == pytest.approx(expected, rel=1e-5), (name, route, ci)
+
+
+def test_rows_of_bfloat16_models_are_kept_as_they_are(texts):
+    one = model("bert")
+    one.network.bfloat16()
+    streamed = Streamed(Groups(one, None), None, texts, None, None, {"pool": "cls"})
+    kept = streamed.kept("host")
+    exact = ls.extract(one, texts, store=False)
+    for view, (_, layer) in enumerate(kept.views):
+        assert kept.rows(view).dtype == torch.bfloat16
+        assert torch.equal(kept.rows(view).float(), exact[layer])
+
+
+@pytest.mark.parametrize(("pool", "rows"), [("cls", 60), ("words", None), ("tokens", None)])
+def test_rows_and_tokens_are_judged_before_anything_runs(pool, rows, texts):
+    one = model("bert")
+    streamed = Streamed(Groups(one, None), None, texts, None, None, {"pool": pool})
+    plan = Plan((ls.measure("cka"), ls.measure("svcca")), {}, groups=20)
+    facts = deciding.facts_of(plan, streamed, shuffled=False)
+    exact = ls.extract(one, texts, pool=pool, store=False)
+    assert len(exact) <= facts.rows <= 1.2 * len(exact)
+    assert rows is None or facts.rows == rows
+    assert (facts.primal, facts.dual, facts.groups, facts.row_measures) == (True, True, 20, False)
+    lengths = [len(one.tokenizer(text)["input_ids"]) for text in streamed.examples.texts]
+    assert facts.tokens == pytest.approx(sum(lengths), rel=0.1)
+    blocks = one.network.base_model.encoder.layer
+    assert facts.parameters == sum(p.numel() for p in blocks.parameters())
+
+
+def test_measures_of_rows_and_shuffles_ask_for_rows(texts):
+    streamed = Streamed(Groups(model("bert"), None), None, texts, None, None, {"pool": "cls"})
+    rows = Plan((ls.measure("mutual_knn"),), {})
+    assert deciding.facts_of(rows, streamed, shuffled=False).row_measures
+    assert not deciding.facts_of(rows, streamed, shuffled=False).pairs
+    assert deciding.facts_of(Plan((ls.measure("cka"),), {}), streamed, shuffled=True).row_measures
+
+
+def test_the_command_says_the_plan_and_what_it_took(texts, tmp_path, capsys, monkeypatch):
+    import zoo
+
+    from layerscope.cli import main
+
+    folder = zoo.save(tmp_path / "model", "bert")
+    command = ["layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt"), "--verbose", "--memory", "1"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    said = capsys.readouterr().err
+    assert "Plan: " in said
+    assert "It took " in said
