@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import os
@@ -75,7 +76,7 @@ class Conversion(Artifact):
         _check_room(header, folder, self.name)
         for left in list(folder.iterdir()):  # of an earlier try
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        with tempfile.TemporaryDirectory() as alone, _bar(self.name, len(header.tensors)):
+        with tempfile.TemporaryDirectory() as alone, _bar(self.name, len(header.tensors)), _read_once():
             # Beside the file may lie others that transformers would take for its config, tokenizer or adapter.
             (Path(alone) / _LINK).symlink_to(self.path.resolve())
             _write(Path(alone), folder, header, self.name)
@@ -245,7 +246,6 @@ def _bar(name: str, tensors: int) -> Iterator[None]:
     """A bar of ours in place of the one that transformers draws whether it is asked to or not."""
     from transformers import modeling_gguf_pytorch_utils as reading
 
-    theirs = reading.tqdm
     with progress(f"making {Path(name).name} float32", tensors, "tensors") as advance:
 
         def each(items: Iterable[Any], **_: Any) -> Iterator[Any]:
@@ -253,8 +253,31 @@ def _bar(name: str, tensors: int) -> Iterator[None]:
                 yield item
                 advance(1)
 
-        reading.tqdm = each
-        try:
+        with _in_place(reading, tqdm=each):
             yield
-        finally:
-            reading.tqdm = theirs
+
+
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """Let the file be read once: transformers reads it for the config, the weights and the tokenizer, 5 s each time.
+
+    The same for the names of tensors, of which it asks for the whole table once per module.
+    """
+    import gguf
+
+    slow = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map") if hasattr(gguf, name)}
+    with _in_place(gguf, **{name: functools.cache(function) for name, function in slow.items()}):
+        yield
+
+
+@contextmanager
+def _in_place(module: Any, **attributes: Any) -> Iterator[None]:
+    """Other attributes of a module, for a while."""
+    before = {name: getattr(module, name) for name in attributes if hasattr(module, name)}
+    try:
+        for name in before:
+            setattr(module, name, attributes[name])
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
