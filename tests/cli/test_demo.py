@@ -41,7 +41,7 @@ def quick(monkeypatch):
 def _named(name):
     table = TableFigure.of([{"name": name}], title=name, shows="a name", reading="as it is")
     result = Table(pandas.DataFrame([{"name": name}]), [table], {}, name)
-    return lambda stage: demo_steps.Outcome([f"This is {name}."], {name: result}, "layerscope")
+    return lambda stage: demo_stage.Outcome([f"This is {name}."], {name: result}, "layerscope")
 
 
 def test_every_step_says_what_came_out_and_leaves_a_record(played):

@@ -4,8 +4,10 @@ import json
 import shutil
 
 import gguf_file
+import numpy as np
 import pytest
 import torch
+from command import run_here
 
 import layerscope as ls
 from layerscope.errors import ModelError
@@ -191,3 +193,29 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
 def test_a_file_without_a_tokenizer_opens_without_one(tmp_path):
     path = gguf_file.write(tmp_path / "bare.gguf", tokenizer=False, llama__vocab_size=len(gguf_file.tokens()))
     assert ls.load(path).tokenizer is None
+
+
+def test_the_command_line_takes_a_file(file, tmp_path):
+    done = run_here("truncate", file, "--keep", 2, "--save", tmp_path / "smaller", "--dtype", "bfloat16")
+    assert done.returncode == 0, done.stderr
+    assert ls.load(tmp_path / "smaller").depth == 2
+    assert json.loads((tmp_path / "smaller" / "config.json").read_text())["dtype"] == "bfloat16"
+    file.write_bytes(file.read_bytes()[:-100])
+    broken = run_here("models", file)
+    assert broken.returncode == 2
+    assert "100 bytes after the file does): it is damaged" in " ".join(broken.stderr.split())
+    assert "Traceback" not in broken.stderr
+
+
+def test_damaged_headers_end_in_a_sentence(file):
+    whole = np.frombuffer(file.read_bytes(), np.uint8)
+    generator, refused = np.random.default_rng(1), 0
+    for _ in range(25):
+        damaged = whole.copy()
+        damaged[generator.integers(0, 700, 2)] = generator.integers(0, 256, 2)
+        file.write_bytes(damaged.tobytes())
+        try:
+            ls.load(file)
+        except ModelError:
+            refused += 1
+    assert refused > 15

@@ -18,8 +18,8 @@ from layerscope.cli.record import recorded, writable
 from layerscope.errors import LayerscopeError, log
 
 if TYPE_CHECKING:
-    from layerscope.cli.demo.stage import Settings, Stage
-    from layerscope.cli.demo.steps import Outcome, Step
+    from layerscope.cli.demo.stage import Outcome, Settings, Stage
+    from layerscope.cli.demo.steps import Step
     from layerscope.results import Record
 
 REPORT = "report.html"

@@ -87,8 +87,9 @@ def _distance_sentence(distances: ls.Similarity, depth: int) -> str:
 def _rule_sentence(advice: ls.Advice) -> str:
     """What each rule's plans score, by how many blocks go."""
     parts = []
-    for size, rows in advice.rules.groupby("removed"):
-        told = [f"{row.rule} {row.score:,.1f}" for row in rows.itertuples()]
+    for size in sorted({int(removed) for removed in advice.rules["removed"]}):
+        rows = advice.rules[advice.rules["removed"] == size].to_dict("records")
+        told = [f"{row['rule']} {row['score']:,.1f}" for row in rows]
         parts.append(f"without {size} block{'s' * (size > 1)}: {listed(told)}")
     return f"Perplexity by rule, {'; '.join(parts)} (of random plans the middle one)."
 

@@ -190,7 +190,12 @@ STEPS = (
     Step("alignment", "align", "Are two seeds the same up to a map", align),
     Step("smaller", "advise", "A smaller model, saved and reopened", advise, leaves=SMALLER),
     Step(
-        *("language", "advise", "A language model, {language_model}: which blocks it can lose", language),
-        **{"tuned": False, "leaves": SMALLER_LM, "missing": missing},
+        "language",
+        "advise",
+        "A language model, {language_model}: which blocks it can lose",
+        language,
+        tuned=False,
+        leaves=SMALLER_LM,
+        missing=missing,
     ),
 )
