@@ -265,11 +265,11 @@ def findings(one: dict[str, Any]) -> list[str]:
 def comparison(one: dict[str, Any]) -> str:
     """The same blocks removed, beside what was seen before: as it is, and over the whole model's perplexity."""
     lines = ["| blocks removed | here | seen before | difference | of what the cut costs |", "| --- |" + " --- |" * 4]
-    far, costs = [], []
+    far, costs, shift = [], [], one["whole"] / SEEN[""]
     for key, before in SEEN.items():
         if key not in one["seen"]:
             continue
-        here, shift = one["seen"][key], one["whole"] / SEEN[""]
+        here = one["seen"][key]
         difference, cost = here / before - 1, here / before / shift - 1
         far += [key or "none"] if abs(difference) > NEAR else []
         costs += [abs(cost)] if key else []
@@ -279,9 +279,9 @@ def comparison(one: dict[str, Any]) -> str:
     if far:
         near = sum(cost <= NEAR for cost in costs)
         verdict = (
-            f"{len(lines) - 2 - len(far)} of {len(lines) - 2} are within {NEAR:.0%}. The texts are not the same: which "
-            f"articles were read then is not known, and the whole model has {one['whole'] / SEEN['']:.3f} times the "
-            f"perplexity on these. What a cut costs, its perplexity over the whole model's, depends less on the text: "
+            f"{len(lines) - 2 - len(far)} of {len(lines) - 2} are within {NEAR:.0%}. Which articles were read then is "
+            f"not recorded, and on these the whole model, with nothing cut, already has {shift:.3f} times the "
+            "perplexity. What a cut costs, its perplexity over the whole model's, depends less on the text: "
             f"{near} of {len(costs)} are within {NEAR:.0%}, and the middle one is {statistics.median(costs):.1%} off."
         )
     said = "The same blocks, measured by hand before there were rules:"

@@ -72,7 +72,7 @@ def test_what_was_seen_before_is_compared_with():
     assert "All 2 are within 2%." in results.comparison(near)
     far = {"whole": 22.6, "seen": {"": 22.6, "18": 30.0}}
     said = " ".join(results.comparison(far).split())
-    assert "1 of 2 are within 2%. The texts are not the same" in said
+    assert "1 of 2 are within 2%. Which articles were read then is not recorded" in said
     assert "| 18 | 30.0 | 24.9 | +20.5% | +20.3% |" in said
 
 
