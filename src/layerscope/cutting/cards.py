@@ -156,6 +156,11 @@ def _origin(model: Model, record: Mapping[str, Any]) -> list[str]:
         named = f" ({base['license_name']})" if base.get("license_name") else ""
         told = f"its card states the licence {stated}{named}" if stated else "no card beside it states a licence"
         lines.append(f"- It began as `{base['name']}`{at}; {told}.")
+    if about := record.get("converted"):
+        lines.append(
+            f"- Its weights were made from the GGUF file `{about['file']}` (most of them {about['quantisation']}; "
+            f"SHA-256 {about['sha256']}), so they are no more exact than those."
+        )
     for step in record["steps"]:
         plan = LayerPlan.from_spec(step)
         gone = spans(plan.removed(step["depth"]))

@@ -18,7 +18,7 @@ from layerscope.models.anatomy import accepted_inputs, evaluating
 from layerscope.models.belongings import belongings, saved_weights
 from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
-from layerscope.models.lineage import BASE, ORIGIN, RECORD, TRAINED, learned, trained
+from layerscope.models.lineage import BASE, ORIGIN, RECORD, TRAINED, converted_from, learned, trained
 from layerscope.models.origin import short
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
@@ -140,10 +140,11 @@ def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
 
 def _lineage(network: Any) -> dict[str, Any]:
     """Where a network comes from; folders are called by their names, not by where they lie on this machine."""
-    base = getattr(network, BASE, None)
+    base, file = getattr(network, BASE, None), converted_from(network)
     steps = [{**step, "from": short(str(step["from"]))} for step in getattr(network, ORIGIN, [])]
     about = {"base": None if base is None else base.model_dump(exclude_none=True), "steps": steps}
-    return {**about, "learned": learned(network), "training": trained(network)}
+    made = {} if file is None else {"converted": file}
+    return {**about, **made, "learned": learned(network), "training": trained(network)}
 
 
 def _compare(model: Model, folder: Path) -> None:

@@ -30,6 +30,7 @@ ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
 LEARNED = "_layerscope_learned"  # and one entry per data set
 BASE = "_layerscope_base"  # the model that it began as
 TRAINED = "_layerscope_trained"  # one entry per training
+CONVERTED = "_layerscope_converted"  # the file that its weights were made from, where that was no checkpoint
 _RECORDED = "_layerscope_recorded"  # what stood beside its weights, which is of no network that is made of it
 _MARK = 5  # bytes of a row's mark: of a million rows that were not learned from, at most one looks as if it were
 _MOST = 1 << 18  # marks that are kept of one data set: 1.3 MB, or 1.7 MB as text
@@ -73,6 +74,15 @@ class Learned(Saved):
     marks: Annotated[str, AfterValidator(_are_marks)] = ""
 
 
+class Converted(Saved):
+    """A file of another format, from which a checkpoint was made."""
+
+    file: str
+    sha256: str
+    quantisation: str  # how most of its numbers are written
+    architecture: str
+
+
 class TrainingEntry(Saved):
     """One training that a model went through: how, and on what."""
 
@@ -104,6 +114,7 @@ class Lineage(Saved):
     base: Base | None = None
     steps: list[Step] = Field(default_factory=list)
     learned: list[Learned] = Field(default_factory=list)
+    converted: Converted | None = None
     training: list[TrainingEntry] = Field(default_factory=list)
     scores: list[ScoreEntry] = Field(default_factory=list)
 
@@ -113,10 +124,15 @@ def learned(network: Any) -> list[dict[str, Any]]:
     return list(getattr(network, LEARNED, ()))
 
 
+def converted_from(network: Any) -> dict[str, Any] | None:
+    """The file that a network's weights were made from: its name, hash and quantisation; None for a checkpoint."""
+    return getattr(network, CONVERTED, None)
+
+
 def inherit(network: Any, *sources: Any) -> None:
     """Let a network that was made of others have learned what they have, and come from where the first one comes."""
     _carry(network, [entry for source in sources for entry in learned(source)])
-    for name in (BASE, ORIGIN, TRAINED):
+    for name in (BASE, CONVERTED, ORIGIN, TRAINED):
         known = next((getattr(source, name) for source in sources if getattr(source, name, None)), None)
         if known is not None and not getattr(network, name, None):
             setattr(network, name, known)
@@ -162,6 +178,8 @@ def remember(network: Any, folder: Path, base: Base | None = None) -> None:
     setattr(network, BASE, record.base or base)
     setattr(network, TRAINED, [entry.model_dump() for entry in record.training])
     setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
+    if record.converted is not None:
+        setattr(network, CONVERTED, record.converted.model_dump())
     _carry(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from layerscope.models.sources import DEMO, GARDEN, Source
+from layerscope.models.sources import DEMO, DEMO_LM, GARDEN, Source
 from layerscope.store import Saved
 
 CARD = "README.md"
@@ -36,8 +36,7 @@ def base_of(source: Source, folder: Path) -> Base:
     name = match[1].replace("--", "/", 1) if match else ""
     if match and (name == source.name or os.path.isdir(source.name)):
         return Base(name=name, hub=True, revision=match[2], **licence(folder))
-    packaged = source.name.startswith(GARDEN) or source.name == DEMO
-    hub = not packaged and not os.path.isdir(source.name)
+    hub = not _is_packaged(source.name) and not os.path.exists(source.name)
     return Base(name=short(source.name), hub=hub, revision=source.revision, **licence(folder))
 
 
@@ -67,7 +66,10 @@ def licence(folder: Path) -> dict[str, Any]:
 
 
 def short(name: str) -> str:
-    """A name that can be published: of a folder its last part, not where it lies on this machine."""
-    if name.startswith(GARDEN) or name == DEMO or not os.path.isdir(name):
-        return name
-    return Path(name).resolve().name
+    """A name that can be published: of a folder or a file its last part, not where it lies on this machine."""
+    return Path(name).resolve().name if not _is_packaged(name) and os.path.exists(name) else name
+
+
+def _is_packaged(name: str) -> bool:
+    """Whether a model is in a Python package that goes with this one."""
+    return name.startswith(GARDEN) or name in (DEMO, DEMO_LM)
