@@ -52,7 +52,7 @@ class RunningText(TokenSitting):
 
     @property
     def texts(self) -> np.ndarray:
-        return np.asarray([piece.text for piece in self._pieces])
+        return np.asarray([self._pieces[row].text for row in self.examples.rows])
 
     def _settings(self) -> dict[str, Any]:
         return {"bos": self._bos, "stride": self.task.asking.stride, "by_text": self.task.asking.by_text}
@@ -71,7 +71,7 @@ class RunningText(TokenSitting):
         return items
 
     def _bytes(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray([self._pieces[row].size for row in rows], dtype=float)
+        return np.asarray([self._pieces[row].size for row in self.examples.rows[rows]], dtype=float)
 
     def _of_sums(self, sums: np.ndarray, size: float) -> dict[str, float]:
         nll = float(sums[LOSS] / sums[COUNT]) if sums[COUNT] else math.nan

@@ -33,7 +33,7 @@ from layerscope.tuning.method import ADAPTER, CHECKPOINT, Method, counts
 from layerscope.tuning.prefix import PrefixCache, prefix_cache
 from layerscope.tuning.rows import TextRows
 from layerscope.tuning.strategy import Strategy
-from layerscope.tuning.trainer import Outcome, train
+from layerscope.tuning.trainer import Marking, Outcome, train
 from layerscope.version import __version__
 
 RESULT = "training.json"
@@ -94,14 +94,13 @@ class TrainingJob(Artifact):
         tuned = self.prepared()
         caches = self._caches()
         trained = method.apply(tuned, self.strategy, self._embeddings, self.seed)
-        network = trained if method.stands_for_network else None
-        wrapped = Prefixed(tuned, self._frozen, self._embeddings, network)
+        wrapped = self._wrapped(tuned, trained if method.stands_for_network else None)
         parameters = counts(wrapped.network)
         rows = self._rows(wrapped, tuned, caches)
         outcome = train(
             wrapped,
             tuned,
-            lesson.task,
+            self._marking(tuned),
             rows,
             self.hyperparameters,
             seed=self.seed,
@@ -117,6 +116,12 @@ class TrainingJob(Artifact):
             self._save(tuned, trained, folder, outcome)
             write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
             discard(folder / _CHECKPOINTS)
+
+    def _wrapped(self, tuned: Model, network: Any) -> Prefixed:
+        return Prefixed(tuned, self._frozen, self._embeddings, network)
+
+    def _marking(self, tuned: Model) -> Marking:
+        return Marking.of(tuned, self.lesson.task)
 
     def prepared(self) -> Model:
         """A classifier for the task, cut at the strategy's head, that will have learned from the lesson's rows."""

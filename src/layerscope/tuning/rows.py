@@ -22,7 +22,36 @@ from layerscope.tuning.freezing import CHOICES, INDEX, STATES
 from layerscope.tuning.prefix import PrefixCache
 
 
-class TextRows(Dataset):
+class ItemRows(Dataset):
+    """One entry per row: its items (tokens of a text, or of each choice), its label, and its frozen states if cached.
+
+    Rows without a label of their own have their number in its place.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        counts: Sequence[int] | None = None,
+        labels: np.ndarray | None = None,
+        cache: PrefixCache | None = None,
+        first_row: int | None = None,
+    ) -> None:
+        self.items = items
+        counts = [1] * len(items) if counts is None else counts
+        ends = np.cumsum(counts)
+        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        self.labels = np.arange(len(self.places)) if labels is None else labels
+        self.cache = cache
+        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+
+
+class TextRows(ItemRows):
     """One entry per text: its tokens (one item per choice), its label, and its states at the frozen layer if cached."""
 
     def __init__(
@@ -33,21 +62,10 @@ class TextRows(Dataset):
         cache: PrefixCache | None = None,
         first_row: int | None = None,
     ) -> None:
-        self.items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
-        self.cut_off = cut_texts(examples, [self.items])  # how many of the texts
-        counts = [1] * len(examples) if examples.choices is None else [len(c) for c in examples.choices]
-        ends = np.cumsum(counts)
-        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
-        assert examples.labels is not None
-        self.labels = examples.labels
-        self.cache = cache
-        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+        items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
+        self.cut_off = cut_texts(examples, [items])  # how many of the texts
+        counts = None if examples.choices is None else [len(c) for c in examples.choices]
+        super().__init__(items, counts, examples.labels, cache, first_row)
 
 
 class Collate:
@@ -68,7 +86,7 @@ class Collate:
         self._accepted = accepted
 
     def __call__(self, entries: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        rows: TextRows = entries[0]["rows"]
+        rows: ItemRows = entries[0]["rows"]
         most = max(len(entry["items"]) for entry in entries)
         # Texts with fewer choices repeat their first one; CHOICES says which are real.
         places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
