@@ -54,6 +54,18 @@ class RunningText(TokenSitting):
     def texts(self) -> np.ndarray:
         return np.asarray([self._pieces[row].text for row in self.examples.rows])
 
+    def texts_within(self, windows: int) -> int:
+        """How many of the texts that were joined the first windows reach into; all of them where that is not known."""
+        pieces = self._pieces[:windows]
+        if self.task.asking.by_text:
+            return max(piece.text for piece in pieces) + 1
+        if not all(piece.size for piece in pieces):
+            return len(self._source)
+        ends = np.cumsum([len(text.encode("utf-8", "replace")) + len(BETWEEN) for text in self._source.texts])
+        # The first token of a window without BOS is scored by none, so a few bytes more than the sizes are read.
+        reached = sum(piece.size for piece in pieces) * (1 + 8 / max(min(len(piece.ids) for piece in pieces), 1))
+        return min(int(np.searchsorted(ends, reached)) + 1, len(self._source))
+
     def _settings(self) -> dict[str, Any]:
         return {"bos": self._bos, "stride": self.task.asking.stride, "by_text": self.task.asking.by_text}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -61,16 +61,21 @@ class Prefixed(nn.Module):
         return self
 
     def forward(self, **inputs: Any) -> dict[str, Tensor]:
-        states, index, real, labels = (inputs.pop(name, None) for name in (STATES, INDEX, CHOICES, "labels"))
-        if index is not None:
-            assert self.table is not None
-            states = self.table[index].to(self.network.dtype)
-        with nullcontext() if states is None else self._answering(states):
+        real, labels = (inputs.pop(name, None) for name in (CHOICES, "labels"))
+        with self.given(inputs):
             logits = self.network(**inputs).logits
         if real is not None:
             logits = logits.masked_fill(~real, -torch.inf)
         answer = {"logits": logits}
         return answer if labels is None else {"loss": _loss(logits, labels), **answer}
+
+    def given(self, inputs: dict[str, Any]) -> AbstractContextManager[None]:
+        """The frozen blocks answer with what a batch brings along, if it does; that is taken out of the inputs."""
+        states, index = (inputs.pop(name, None) for name in (STATES, INDEX))
+        if index is not None:
+            assert self.table is not None
+            states = self.table[index].to(self.network.dtype)
+        return nullcontext() if states is None else self._answering(states)
 
     @contextmanager
     def _answering(self, states: Tensor) -> Iterator[None]:

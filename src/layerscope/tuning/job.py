@@ -31,7 +31,7 @@ from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
 from layerscope.tuning.method import ADAPTER, CHECKPOINT, Method, counts
 from layerscope.tuning.prefix import PrefixCache, prefix_cache
-from layerscope.tuning.rows import TextRows
+from layerscope.tuning.rows import ItemRows, TextRows
 from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.trainer import Marking, Outcome, train
 from layerscope.version import __version__
@@ -157,7 +157,7 @@ class TrainingJob(Artifact):
         )
         return (learned, scored) if learned is not None and scored is not None else (None, None)
 
-    def _rows(self, wrapped: Prefixed, tuned: Model, caches: Caches) -> tuple[TextRows, TextRows]:
+    def _rows(self, wrapped: Prefixed, tuned: Model, caches: Caches) -> tuple[ItemRows, ItemRows]:
         length, lesson = self.hyperparameters.max_length, self.lesson
         starts = self._hold(wrapped, caches, tuned.device)
         learned, scored = (
@@ -224,9 +224,10 @@ class TrainingJob(Artifact):
         return Exam(model, self.lesson.task, part, self.hyperparameters.max_length).logits(note=False)
 
     def _result(
-        self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[TextRows]
+        self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[ItemRows]
     ) -> dict[str, Any]:
         lesson, network = self.lesson, SimpleNamespace()
+        metric, majority = self._measured()
         inherit(network, lesson.model.network)
         learn(network, lesson.train)
         return {
@@ -253,18 +254,27 @@ class TrainingJob(Artifact):
             "score": outcome.best["score"],
             "best_epoch": outcome.best["epoch"],
             "epochs": outcome.epochs,
-            "metric": lesson.task.metric,
-            "majority": metrics.majority(lesson.task.metric, lesson.labels),
+            "metric": metric,
+            "majority": majority,
             "seconds": outcome.seconds,
             "epoch_seconds": outcome.epoch_seconds,
-            "seconds_per_epoch": float(np.mean(outcome.epoch_seconds[1:] or outcome.epoch_seconds)),
+            "seconds_per_epoch": float(np.mean(outcome.epoch_seconds[1:] or outcome.epoch_seconds or [np.nan])),
             "cached": cached,
             "parameters": parameters[0],
             "trainable": parameters[1],
             "steps": outcome.steps,
             "rows": {"learned": len(lesson.train), "scored": len(lesson.validation)},
-            "cut_off": {"learned": rows[0].cut_off, "scored": rows[1].cut_off},
+            "cut_off": self._cut_off(rows),
         }
+
+    def _measured(self) -> tuple[str, float]:
+        """The metric, and the score of always giving the most frequent class."""
+        metric = self.lesson.task.metric
+        return metric, metrics.majority(metric, self.lesson.labels)
+
+    def _cut_off(self, rows: Sequence[Any]) -> dict[str, int]:
+        """How many of the texts are cut off."""
+        return {"learned": rows[0].cut_off, "scored": rows[1].cut_off}
 
 
 def _place(name: str) -> str:

@@ -50,6 +50,14 @@ class ItemRows(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"items": self.places[index], "label": self.labels[index], "rows": self}
 
+    def states(self, places: Sequence[int], left: bool = False) -> dict[str, Tensor]:
+        """What a batch of these items brings along for the frozen blocks; nothing without a cache."""
+        if self.cache is None:
+            return {}
+        if self.first_row is None:
+            return {STATES: self.cache.batch(places, left)}
+        return {INDEX: self.cache.index(places, left) + self.first_row}
+
 
 class TextRows(ItemRows):
     """One entry per text: its tokens (one item per choice), its label, and its states at the frozen layer if cached."""
@@ -92,10 +100,7 @@ class Collate:
         places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
         items: list[Item] = [rows.items[p] for p in places]
         batch = {k: v for k, v in padded(items, self._pad, self._left).items() if k in self._accepted}
-        if rows.cache is not None and rows.first_row is not None:
-            batch[INDEX] = rows.cache.index(places, self._left) + rows.first_row
-        elif rows.cache is not None:
-            batch[STATES] = rows.cache.batch(places, self._left)
+        batch |= rows.states(places, self._left)
         if self._choice:
             batch = {k: v if k in (STATES, INDEX) else v.view(len(entries), most, -1) for k, v in batch.items()}
             real = torch.tensor([[c < len(e["items"]) for c in range(most)] for e in entries])

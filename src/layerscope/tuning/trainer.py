@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from layerscope.data import Task, metrics
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError, choose
 from layerscope.models import Model
 from layerscope.models.anatomy import accepted_inputs
 from layerscope.models.checkpoints import quiet
@@ -26,6 +27,9 @@ from layerscope.tuning.rows import Collate, ItemRows
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
+
+
+_SHORT = 256  # tokens, up to which many texts are scored at once
 
 
 @dataclass
@@ -138,7 +142,7 @@ def _arguments(
         num_train_epochs=h.epochs,
         max_steps=h.max_steps or -1,
         per_device_train_batch_size=h.batch,
-        per_device_eval_batch_size=max(h.batch, 32),
+        per_device_eval_batch_size=max(h.batch, 32) if h.max_length <= _SHORT else h.batch,
         gradient_accumulation_steps=h.accumulate,
         warmup_steps=h.warmup,
         lr_scheduler_type=h.schedule,
@@ -164,6 +168,24 @@ def _arguments(
         dataloader_pin_memory=tuned.device.type == "cuda",
         ddp_find_unused_parameters=Team.current().size > 1,  # a few embeddings are in no forward
     )
+
+
+def check_trackers(names: Any) -> tuple[str, ...]:
+    """The trackers that are named, if the Trainer knows them and their packages are here."""
+    if not names:
+        return ()
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    given = names.split(",") if isinstance(names, str) else names
+    asked = tuple(str(name).strip() for name in given if str(name).strip())
+    for name in asked:
+        choose("tracker", name, sorted(INTEGRATION_TO_CALLBACK))
+        if name not in get_available_reporting_integrations():
+            raise InputError(f"The tracker {name} is not installed; install it with: pip install {name}.")
+    if "tensorboard" in asked:  # its own place is a folder of the store that goes when the training is done
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")
+    return asked
 
 
 class _Metrics:
