@@ -37,7 +37,7 @@ _RANK = 16
 # What suits texts that are read token by token, and what suits the answers to whole texts.
 _TOKENS = {"batch": 16, "max_length": 512, "schedule": "cosine", "warmup": 0.05}
 _TEXTS = {"batch": 16, "max_length": 128, "epochs": 3.0}
-_RATES = {"tokens": {"lora": 1e-3, "finetune": 1e-4}, "texts": {"lora": 5e-4, "finetune": 3e-5}}
+_RATES = {"tokens": {"lora": 1e-3, "finetune": 2e-4}, "texts": {"lora": 5e-4, "finetune": 3e-5}}
 
 
 @dataclass(eq=False)

@@ -22,6 +22,7 @@ from layerscope.tuning.aims.aim import Aim, whole
 from layerscope.tuning.aims.classes import ClassAim
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.job import Caches, TrainingJob
+from layerscope.tuning.kept_states import KeptStates
 from layerscope.tuning.method import ADAPTER, CHECKPOINT, head_parameters
 from layerscope.tuning.prefix import prefix_cache
 from layerscope.tuning.rows import ItemRows
@@ -41,6 +42,9 @@ class HealingJob(TrainingJob):
 
     aim: Aim
     uncut: Model | None = None  # only for its score beside the others
+
+    def __post_init__(self) -> None:
+        self._kept: KeptStates | None = None
 
     def spec(self) -> dict[str, Any]:
         before = {} if self.uncut is None else {"uncut": self.uncut.spec()}
@@ -89,6 +93,9 @@ class HealingJob(TrainingJob):
         if self.passes < _PASSES:
             log.info("Every row is learned from about once, so the output of the frozen blocks is not kept.")
             return None, None
+        self._kept = self._table()
+        if self._kept is not None:
+            return None, None
         learned, scored = (
             prefix_cache(
                 *(lesson.model, part.examples, self._frozen, part.reading.max_length, h.cache_dtype, h.cache_limit),
@@ -99,17 +106,32 @@ class HealingJob(TrainingJob):
         )
         return (learned, scored) if learned is not None and scored is not None else (None, None)
 
+    def _table(self) -> KeptStates | None:
+        """Room for the output of the frozen blocks, which is kept as the training goes."""
+        aim, model = self.aim, self.lesson.model
+        if not aim.one_length or model.anatomy.time_first or self.hyperparameters.cache_dtype != "float32":
+            return None
+        like = next(model.network.parameters())
+        return KeptStates.fitting([*aim.learned.items, *aim.scored.items], model.width, like)
+
     def _wrapped(self, tuned: Model, network: Any) -> Prefixed:
-        return self.aim.module(tuned, self._frozen, self._embeddings)
+        wrapped = self.aim.module(tuned, self._frozen, self._embeddings)
+        wrapped.kept = self._kept
+        return wrapped
 
     def _marking(self, tuned: Model) -> Marking:
         return Marking(self.aim.collate(tuned), self.aim.metrics, "loss")
 
     def _rows(self, wrapped: Prefixed, tuned: Model, caches: Caches) -> tuple[ItemRows, ItemRows]:
+        parts = (self.aim.learned, self.aim.scored)
+        if self._kept is not None:
+            firsts = (0, len(self.aim.learned.items))
+            learned, scored = (self.aim.rows(part, first_kept=k) for part, k in zip(parts, firsts, strict=True))
+            return learned, scored
         starts = self._hold(wrapped, caches, tuned.device)
         learned, scored = (
-            self.aim.rows(part, cache, start)
-            for part, cache, start in zip((self.aim.learned, self.aim.scored), caches, starts, strict=True)
+            self.aim.rows(part, cache=cache, first_row=start)
+            for part, cache, start in zip(parts, caches, starts, strict=True)
         )
         return learned, scored
 
@@ -150,6 +172,7 @@ class HealingJob(TrainingJob):
         tokens = round(float(np.mean([len(item) for item in items])) * taken)
         told = {
             **super()._result(outcome, parameters, cached, rows),
+            "cached": cached or self._kept is not None,
             "score": scores["healed"],
             "scores": scores,
             "metric": self.aim.metric,

@@ -85,9 +85,7 @@ def parts_of(task: Task, asked: str, model: Model, limits: tuple[int | None, int
             "out; give other texts."
         )
     if known.any():
-        log.warning(
-            "%s learned from %d of the texts that were to be held out; they are left out.", model.name, known.sum()
-        )
+        log.warning("%s learned from %d of the texts to be held out; they are left out.", model.name, known.sum())
         held = held.take(~known)
     return learned, held
 

@@ -18,7 +18,7 @@ from layerscope.extraction.loop import Loop, cut_texts
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.asking import head_padding
-from layerscope.tuning.freezing import CHOICES, INDEX, STATES
+from layerscope.tuning.freezing import CHOICES, INDEX, ROWS, STATES
 from layerscope.tuning.prefix import PrefixCache
 
 
@@ -35,8 +35,10 @@ class ItemRows(Dataset):
         labels: np.ndarray | None = None,
         cache: PrefixCache | None = None,
         first_row: int | None = None,
+        first_kept: int | None = None,
     ) -> None:
         self.items = items
+        self.first_kept = first_kept  # the number of the first row where the training keeps states as it goes
         counts = [1] * len(items) if counts is None else counts
         ends = np.cumsum(counts)
         self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
@@ -50,8 +52,10 @@ class ItemRows(Dataset):
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"items": self.places[index], "label": self.labels[index], "rows": self}
 
-    def states(self, places: Sequence[int], left: bool = False) -> dict[str, Tensor]:
+    def states(self, places: Sequence[int], left: bool = False) -> dict[str, Any]:
         """What a batch of these items brings along for the frozen blocks; nothing without a cache."""
+        if self.first_kept is not None:
+            return {ROWS: [self.first_kept + place for place in places]}
         if self.cache is None:
             return {}
         if self.first_row is None:

@@ -255,6 +255,8 @@ class _Bar:
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 bar._advance(1)
+                if state.global_step >= state.max_steps and args.eval_strategy == "steps":
+                    control.should_evaluate = control.should_save = True  # what was learned last counts too
 
         self._context: Any = None
         self._advance: Any = None

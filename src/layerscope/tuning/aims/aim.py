@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -63,6 +64,7 @@ class Aim(ABC):
     scored: Part
     teaching: Teaching
     rows_are: ClassVar[str] = "texts"
+    one_length: ClassVar[bool] = False  # whether rows are of about one length, one item each, padded on the right
 
     @property
     @abstractmethod
@@ -82,9 +84,9 @@ class Aim(ABC):
     def settings(self) -> dict[str, Any]:
         """What decides the items, for keys of the store."""
 
-    def rows(self, part: Part, cache: Any = None, first_row: int | None = None) -> ItemRows:
-        """The rows for the Trainer; their labels are their numbers."""
-        return ItemRows(part.items, part.counts, None, cache, first_row)
+    def rows(self, part: Part, **kept: Any) -> ItemRows:
+        """The rows for the Trainer; their labels are their numbers. `kept`: what is known of their frozen states."""
+        return ItemRows(part.items, part.counts, None, **kept)
 
     @abstractmethod
     def module(self, tuned: Model, frozen: int, trains_embeddings: bool) -> Prefixed:
@@ -132,7 +134,8 @@ class Teacher:
 
     def __call__(self, run: Callable[[Any], Any]) -> Any:
         network = self.model.network
-        with torch.no_grad(), evaluating(network), caches_off(network):
+        quiet = evaluating(network) if network.training else nullcontext()
+        with torch.no_grad(), quiet, caches_off(network):
             return run(network)
 
 

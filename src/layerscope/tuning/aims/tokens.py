@@ -31,6 +31,8 @@ PLACES, TARGETS, OUTPUTS, LOGS = "places", "targets", "likeliest", "likeliest_lo
 class TokenAim(Aim):
     """The exam of running text, of masked tokens or of tags, learned from and held out."""
 
+    one_length = True
+
     def __init__(self, learned: TokenSitting, scored: TokenSitting, teaching: Teaching) -> None:
         parts = (Part(each.examples, each.encoder, each.reading, each.encoded()) for each in (learned, scored))
         super().__init__(learned.model, *parts, teaching)
@@ -158,7 +160,8 @@ class TokenHealing(Prefixed):
 
     def _ask(self, inputs: dict[str, Tensor], places: Tensor) -> Ask:
         """What the teacher says of the places of a batch; its head is run when a portion is asked for."""
-        assert self._teacher is not None and self._teachers_head is not None
+        assert self._teacher is not None
+        assert self._teachers_head is not None
         teacher, head = self._teacher, self._teachers_head
         output = teacher(lambda network: network.base_model(**inputs))
         states = output.last_hidden_state.flatten(0, 1).index_select(0, places)
