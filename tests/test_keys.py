@@ -419,7 +419,7 @@ WITHOUT = {
     **dict.fromkeys(["load", "truncate", "skip", "cut", "cut_folder", "save", "inject", "compare_weights"], MODULES),
     **dict.fromkeys(["training_cost", "strategies"], "counts parameters and operations"),
     **dict.fromkeys(["read_record", "write_record", "report", "figures", "load_aligner", "panels"], READS),
-    **dict.fromkeys(["stream", "attentions", "evaluate"], STREAMS),
+    **dict.fromkeys(["stream", "attentions", "evaluate", "block_influence"], STREAMS),
     **dict.fromkeys(["families", "measures", "tasks"], "lists what there is"),
     "task": "opens data; its one artifact, the built-in pydocs, is tested in data/test_pydocs.py",
     **dict.fromkeys(["Advice", "Aligner", "Attentions", "Blocks", "Choice", "Curve", "Injection", "LayerPlan"], NOUN),

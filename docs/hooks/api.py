@@ -19,7 +19,7 @@ GROUPS = {
     "Representations": ["extract", "Representations", "stream", "attentions", "Attentions"],
     "Compare": [
         *("compare", "Similarity", "measures", "measure", "Moments", "panels", "compare_weights"),
-        *("localization", "blocks", "Blocks"),
+        *("localization", "block_influence", "blocks", "Blocks"),
     ],
     "Cut": [
         *("evaluate", "Score", "truncation_curve", "Truncation", "skip_map", "SkipMap", "advise", "Advice"),

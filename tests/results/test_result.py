@@ -122,6 +122,7 @@ SMALL = {"train": 30, "test": 20, "methods": ["mean", "linear"]}
 MEASURING = {
     "advise": lambda m, t, r: ls.advise(m, t, max_span=1, evaluations=0),
     "alignment_study": lambda m, t, r: ls.alignment_study([m, model(seed=1)], t, pairs=1, **SMALL),
+    "block_influence": lambda m, t, r: ls.block_influence(m, t),
     "blocks": lambda m, t, r: ls.blocks(ls.compare(r)),
     "choose": lambda m, t, r: ls.choose(m, t, probes=False),
     "compare": lambda m, t, r: ls.compare(r),

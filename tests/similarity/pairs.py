@@ -5,7 +5,8 @@ import numpy as np
 from layerscope.similarity.registry import registry
 
 ATTENTION = {f"attention_{name}" for name in ("norm", "pearson", "js", "cka", "svcca", "pwcca")}
-NAMES = sorted(set(registry()) - ATTENTION)
+ROWWISE = {"cosine", "angular"}  # of two layers of one width, so that they are tested in a file of their own
+NAMES = sorted(set(registry()) - ATTENTION - ROWWISE)
 LINEAR = [name for name in NAMES if registry()[name].needs == "moments" and registry()[name].cross == "scatter"]
 
 

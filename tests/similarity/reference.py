@@ -148,3 +148,16 @@ def distance_correlation(x, y):
     a, b = (squareform(pdist(m)) for m in (x, y))
     a, b = (m - m.mean(0) - m.mean(1)[:, None] + m.mean() for m in (a, b))
     return np.sqrt((a * b).mean() / np.sqrt((a * a).mean() * (b * b).mean()))
+
+
+def cosine(x, y):
+    return np.mean([a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in zip(x, y, strict=True)])
+
+
+def angular(x, y):
+    """By Kahan's formula, which keeps its digits for angles of any size."""
+    found = []
+    for a, b in zip(x, y, strict=True):
+        u, v = a * np.linalg.norm(b), b * np.linalg.norm(a)
+        found.append(2 * np.arctan2(np.linalg.norm(u - v), np.linalg.norm(u + v)))
+    return np.mean(found) / np.pi

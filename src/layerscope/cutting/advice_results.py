@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layerscope.cutting.candidates import by_rule
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.decision import Decision, Parts
 from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.targets import Target
 from layerscope.cutting.tolerance import Tolerance
 from layerscope.data import metrics
-from layerscope.drawing.figures.scatter import Point, ScatterFigure
-from layerscope.drawing.words import caveat, numbers
 from layerscope.evaluation.score import Score
 from layerscope.evaluation.sitting import Sitting
 from layerscope.models import load
@@ -31,10 +31,12 @@ HELD_OUT = "the half of the rows that did not choose the blocks"
 
 @dataclass(repr=False)
 class Advice(Result):
-    """`frame` has one row per candidate, the whole model first; `choice` is the smallest plan within the tolerance.
+    """`frame` has one row per candidate, the whole model first; `choice` is the smallest plan within the tolerance, or
+    the best one that meets the target.
 
     In the table `chosen_on` is the score on the rows that pick a candidate of each size; `change`, with its lower bound
-    `change_low`, what it changes on the rows that confirm the pick (NaN where it was not tested); `score` (with `low`
+    `change_low`, what it changes on the rows that confirm the pick (NaN where it was not tested; with a target, what
+    the choice changes on the rows that did not choose it); `score` (with `low`
     and `high`) the score on the other half, which chose nothing and is to be believed.
 
     Attributes:
@@ -44,7 +46,9 @@ class Advice(Result):
         exam: The model, the task and the texts that it was scored on.
         answers: The logits of the chosen plan, (n, classes).
         parts: Which rows picked, confirmed and scored.
-        decision: The tests of the picks, in their order; None without a confidence.
+        decision: The tests of the picks, in their order; None without a confidence, and with a target.
+        rule_names: The rules that proposed plans.
+        target: What was asked for in place of a tolerance: blocks, parameters, latency.
 
     Example:
         >>> import layerscope as ls
@@ -65,11 +69,13 @@ class Advice(Result):
     answers: np.ndarray  # of the chosen plan, (n, classes)
     parts: Parts
     decision: Decision | None
+    rule_names: tuple[str, ...] = ()
+    target: Target = field(default_factory=Target)
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: plan, blocks, removed, chosen_on, change, change_low, score, low, high, parameters, macs,
-        latency_1_ms, latency_32_ms, savable, metric, front, chosen."""
+        """Columns: plan, rule (every rule that found it), blocks, removed, chosen_on, change, change_low, score, low,
+        high, parameters, macs, latency_1_ms, latency_32_ms, savable, metric, front, chosen."""
         return self.candidates
 
     @cached_property
@@ -87,70 +93,94 @@ class Advice(Result):
         """The chosen candidate's row."""
         return self.frame[self.frame["chosen"]].iloc[0]
 
+    @cached_property
+    def rules(self) -> pandas.DataFrame:
+        """Each rule's best plan of each size beside the middle one of as many random blocks.
+
+        Columns: rule, removed, blocks, plans (how many it proposed), score (on the rows that did not choose), random
+        (the score of the middle random plan; NaN without the rule `random`), lost (whether that is better).
+        """
+        return by_rule(self.frame, self.rule_names)
+
+    def print_as(self, tool: str, name: str | None = None) -> str:
+        """The chosen plan as another tool takes it: `mergekit` or `llama.cpp`; `name` stands for the model there."""
+        return self.choice.print_as(tool, self.exam.model.depth, name or self.exam.model.name)
+
     def figures(self) -> list[Figure]:
-        """Score against cost of every candidate, and the table."""
-        table, chosen = self.frame, self.row.name
-        metric, most = str(table["metric"].iloc[0]), float(table["macs"].max())
-        points = []
-        for index, row in table.iterrows():
-            series = "chosen" if index == chosen else "front" if row["front"] else "other candidates"
-            name = f"blocks {row['blocks']}" if row["removed"] else "the whole model"
-            place = (float(row["macs"]) / most, float(row["score"]))
-            points.append(Point(*place, name, series, float(row["low"]), float(row["high"])))
-        n, scored = len(self.exam.examples), len(self.parts.scoring)
-        better = "up" if metrics.higher_is_better(metric) else "down"
-        drawn = ScatterFigure(
-            title="What each smaller model costs and scores",
-            shows=f"{metric} against multiply-adds for every candidate: truncations, skipped spans and a greedy "
-            "search.",
-            reading=f"Left is cheaper, {better} is better. The line joins the candidates that no other beats on the "
-            f"rows that pick; {self._how}. Scores shown are on the rows that did not choose.",
-            caveat=caveat("The interval of a score is a bootstrap over the texts that did not choose.", scored),
-            points=tuple(sorted(points, key=lambda p: p.series == "chosen")),
-            x_name="multiply-adds, share of the whole model",
-            y_name=f"{metric} on rows that did not choose",
-            joined=("front",),
-            stressed=("chosen",),
-            references=(("the whole model", float(table["score"].iloc[0])),),
-            n=n,
-        )
-        return [
-            drawn,
-            numbers("Every candidate", "What each keeps, scores and costs.", table.sort_values("macs")),
-        ]
+        """Score against cost of every candidate, the rules beside one another, and the tables."""
+        from layerscope.cutting.advice_figures import figures_of
+
+        return figures_of(self)
 
     @property
     def _tolerated(self) -> Tolerance:
         return Tolerance.parse(self.tolerance, str(self.frame["metric"].iloc[0]))
 
     @property
-    def _how(self) -> str:
+    def how(self) -> str:
         """How the choice was made, in a few words."""
+        if self.target:
+            return f"the chosen one is the best there of those that {self.target}"
         if self.decision is None:
             return "the chosen one is the cheapest within the tolerance there"
         return f"the chosen one is the smallest that other rows confirmed, with {self.confidence:.0%} confidence"
 
     def findings(self) -> list[str]:
-        return [str(self)]
+        return [part for part in (str(self), self.against_random) if part]
 
     def __str__(self) -> str:
+        if self.target:
+            return " ".join(part for part in (self._kept, self._best, self._warning) if part)
         said = self._kept if self.choice.removed(self.exam.model.depth) else self._nothing
         return " ".join(part for part in (said, self._outside, self._further, self._warning) if part)
+
+    @property
+    def against_random(self) -> str:
+        """Which rules lost to random blocks, and where; nothing where no random plan was tried."""
+        rules, metric = self.rules, self.frame["metric"].iloc[0]
+        if not rules["random"].notna().any():
+            return ""
+        lost = rules[rules["lost"]]
+        if not len(lost):
+            return "Every rule is at least as good as random blocks at every size."
+        parts = []
+        for rule, rows in lost.groupby("rule", sort=False):
+            sizes = rows.sort_values("removed")
+            told = [f"{r.removed} ({r.score:.4g}, random {r.random:.4g})" for r in sizes.itertuples()]
+            parts.append(f"{rule} at {', '.join(told)}")
+        return f"Worse in {metric} than the middle one of random plans, by blocks removed: {'; '.join(parts)}."
+
+    @property
+    def _best(self) -> str:
+        """What the choice was made among, where a target was given."""
+        count = int((self.frame["removed"] > 0).sum())
+        return (
+            f"It was found by {self.row['rule']}, and has the best score on the rows that choose among those of "
+            f"{count} plans that {self.target}."
+        )
 
     @property
     def _kept(self) -> str:
         """What may stay, and what it scores and costs."""
         whole, row = self.frame.iloc[0], self.row
-        metric = row["metric"]
+        metric, bounded = row["metric"], self.decision is not None or (self.target and self.confidence)
         bound = f" With {self.confidence:.0%} confidence it loses at most {max(-row['change_low'], 0.0):.4f} {metric}."
         return (
             f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f} ({row['low']:.4f} to {row['high']:.4f}) on rows "
             f"that did not choose it, where the whole model has {whole['score']:.4f}; "
             f"{row['parameters'] / whole['parameters']:.0%} of the parameters, {row['macs'] / whole['macs']:.0%} of "
-            f"the multiply-adds, {row['latency_32_ms'] / whole['latency_32_ms']:.0%} of the time at batch 32 "
-            f"({row['latency_32_ms']:.1f} ms in place of {whole['latency_32_ms']:.1f} ms)."
-            f"{bound if self.decision is not None else ''}"
+            f"the multiply-adds{self._time}.{bound if bounded else ''}"
         )
+
+    @property
+    def _time(self) -> str:
+        """What the choice takes, where it was measured: a target of latency is for one text at a time."""
+        whole, row = self.frame.iloc[0], self.row
+        batch = 1 if self.target.latency is not None else 32
+        after, before = (part[f"latency_{batch}_ms"] for part in (row, whole))
+        if np.isnan(after):
+            return ""
+        return f", {after / before:.0%} of the time at batch {batch} ({after:.1f} ms in place of {before:.1f} ms)"
 
     @property
     def _nothing(self) -> str:

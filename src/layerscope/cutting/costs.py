@@ -55,9 +55,25 @@ class Costs:
         gone = [blocks[b - 1] for b in plan.removed(self.model.depth)]
         return total - sum(p.numel() for block in gone for p in block.parameters())
 
+    def least_parameters(self, gone: int) -> int:
+        """The fewest parameters that are left when so many blocks go."""
+        network = self.model.network
+        total = sum(p.numel() for p in network.parameters())
+        if self.model.anatomy.shared:
+            return total
+        sizes = [
+            sum(p.numel() for p in block.parameters())
+            for block in block_modules(network.base_model, self.model.anatomy)
+        ]
+        return total - sum(sorted(sizes, reverse=True)[:gone])
+
     def macs(self, plan: LayerPlan) -> int:
         """Multiply-adds of one text of `tokens` tokens."""
-        return self._around + sum(self._blocks[b - 1] for b in plan.keep)
+        return self.around + sum(self._blocks[b - 1] for b in plan.keep)
+
+    def timed_macs(self, plan: LayerPlan) -> int:
+        """Those of them that `latency` measures: a language model answers for the last token only."""
+        return self.macs(plan) - (self.around if self._last_token_only else 0)
 
     @cached_property
     def _counted(self) -> tuple[int, list[int]]:
@@ -82,7 +98,8 @@ class Costs:
                 network.set_attn_implementation(was)
 
     @property
-    def _around(self) -> int:
+    def around(self) -> int:
+        """Multiply-adds of everything around the blocks, the head's among them."""
         return self._counted[0]
 
     @property

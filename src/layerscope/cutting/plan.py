@@ -73,6 +73,12 @@ class LayerPlan:
         """The plan as JSON has it, for keys of the store and cards."""
         return {"keep": list(self.keep), "head": self.head}
 
+    def print_as(self, tool: str, depth: int, name: str) -> str:
+        """The plan for a model of this depth and name as another tool takes it: `mergekit` or `llama.cpp`."""
+        from layerscope.cutting.exports import printed_as
+
+        return printed_as(tool, self, name, depth)
+
     @staticmethod
     def from_spec(value: Mapping[str, Any]) -> LayerPlan:
         """What `spec` gave."""

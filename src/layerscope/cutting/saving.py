@@ -18,7 +18,7 @@ from layerscope.models.anatomy import accepted_inputs, evaluating
 from layerscope.models.belongings import belongings, saved_weights
 from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
-from layerscope.models.lineage import ORIGIN, RECORD, learned
+from layerscope.models.lineage import ORIGIN, RECORD, converted_from, learned
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
 from layerscope.models.sources import TUNED
@@ -109,8 +109,7 @@ def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:
 def describe_folder(model: Model, folder: Path, *, depth: int, parameters: int, files: str) -> None:
     """The same for a checkpoint whose weights are not in memory: `files` is the hash of what was written."""
     about = {"layerscope": __version__, "weights": "", "files": files, "family": model.anatomy.family}
-    lineage = {"steps": list(getattr(model.network, ORIGIN, [])), "learned": learned(model.network), "scores": []}
-    record = {**about, "depth": depth, "parameters": parameters, **lineage}
+    record = {**about, "depth": depth, "parameters": parameters, **_lineage(model.network), "scores": []}
     write_json(folder / RECORD, record)
     write_text(folder / "README.md", card(model, record))
 
@@ -130,10 +129,16 @@ def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
         "family": model.anatomy.family,
         "depth": model.depth,
         "parameters": sum(p.numel() for p in model.network.parameters()),
-        "steps": list(getattr(model.network, ORIGIN, [])),
-        "learned": learned(model.network),
+        **_lineage(model.network),
         "scores": [_entry(score) for score in scores],
     }
+
+
+def _lineage(network: Any) -> dict[str, Any]:
+    """Where a network comes from, as the record has it."""
+    about = converted_from(network)
+    lineage = {"steps": list(getattr(network, ORIGIN, [])), "learned": learned(network)}
+    return lineage if about is None else {**lineage, "converted": about}
 
 
 def _entry(score: Score) -> dict[str, Any]:
@@ -220,6 +225,11 @@ def card(model: Model, record: dict[str, Any]) -> str:
         f"{record['parameters']:,} parameters. It opens with plain transformers.",
         "",
     ]
+    if about := record.get("converted"):
+        lines.append(
+            f"- Its weights were made from the GGUF file `{about['file']}` (most of them {about['quantisation']}; "
+            f"SHA-256 {about['sha256']}), so they are no more exact than those."
+        )
     for step in record["steps"]:
         plan = LayerPlan.from_spec(step)
         gone = spans(plan.removed(step["depth"]))

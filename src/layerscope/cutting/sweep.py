@@ -51,14 +51,15 @@ class Sweep(Artifact):
                 save_file(shard, temporary)
             seal(path)
 
-    def logits(self) -> np.ndarray:
-        """(plans, n, classes)."""
+    def logits(self, note: bool = True) -> np.ndarray:
+        """(plans, n, classes). Says how many of the texts are cut off, unless `note` is false."""
         folder = self.produce()
         shards = [load_file(path) for path in sorted(folder.glob("shard-*.safetensors"))]
-        self.exam.note_cut(sum(int(shard["cut"]) for shard in shards))  # whether the work was done now or earlier
+        if note:
+            self.exam.note_cut(sum(int(shard["cut"]) for shard in shards))  # whether the work was done now or earlier
         return joined([shard["logits"].numpy() for shard in shards])
 
 
-def sweep(exam: Sitting, plans: Sequence[LayerPlan], title: str) -> np.ndarray:
+def sweep(exam: Sitting, plans: Sequence[LayerPlan], title: str, *, note: bool = True) -> np.ndarray:
     """(plans, n, classes) logits of the model under every plan; memory is for one batch."""
-    return Sweep(exam, plans, title).logits()
+    return Sweep(exam, plans, title).logits(note)

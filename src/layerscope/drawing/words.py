@@ -15,6 +15,9 @@ MAJORITY = "most frequent class"
 MEANINGS = {
     "majority": "the score of always giving the most frequent class",
     "macs": "multiply-adds of a text of 128 tokens",
+    "rule": "every rule that found the plan",
+    "random": "score of the middle one of as many random blocks",
+    "lost": "whether the rule's plan is worse than that",
     "chosen_on": "score on the rows that choose, or pick a candidate of each size",
     "change": "the score less the whole model's, on the rows that confirm",
     "change_low": "lower bound of that change, with the confidence asked for",

@@ -79,7 +79,8 @@ class RunningText(TokenSitting):
             piece = self._pieces[row]
             take = np.arange(piece.first - 1, len(piece.ids) - 1)
             rest = np.zeros(len(take), np.int64)
-            items.append(Item(piece.ids, None, take, rest, rest[:1], False, rest, piece.ids[take + 1]))
+            special = np.arange(len(piece.ids)) < (self._bos is not None)
+            items.append(Item(piece.ids, None, take, rest, rest[:1], False, special, piece.ids[take + 1]))
         return items
 
     def _bytes(self, rows: np.ndarray) -> np.ndarray:

@@ -7,9 +7,9 @@ every score follows. What is run is the subject: the network, or only its body w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -24,6 +24,7 @@ from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.results import provenance_of
 
+T = TypeVar("T")
 Read = Callable[[Any], Tensor]  # what the subject gives for a batch -> (texts, numbers)
 Act = Callable[[dict[str, Tensor], Read], Tensor]  # inputs of a batch, and how to read -> (.., texts, numbers)
 
@@ -204,12 +205,34 @@ class Sitting(ABC):
 
     def _answers(self, window: Window, places: np.ndarray, act: Act) -> Tensor:
         """The numbers of some texts, each with all its choices."""
+        items, inputs = self._batch(window, places)
+        with self._runner.ready():
+            return self._asked(window, places, items, inputs, act)
+
+    def _batch(self, window: Window, places: np.ndarray) -> tuple[list[Item], dict[str, Tensor]]:
+        """The items of some texts, one text after the other, and what the subject is called with for them."""
         counts = _choices(window)
         first, count = np.cumsum(counts) - counts, int(counts[places[0]])
         items = [window.items[0][first[i] + c] for i in places for c in range(count)]
         inputs = self._runner.inputs(items, padding_left=self.padding_left)
-        with self._runner.ready():
-            return self._asked(window, places, items, self._shaped(inputs, len(places), count), act)
+        return items, self._shaped(inputs, len(places), count)
+
+    def over_batches(self, measure: Callable[[Sequence[Item], dict[str, Tensor]], T], title: str) -> Iterator[T]:
+        """What `measure(items, inputs)` makes of each batch of the texts, as the subject reads them."""
+
+        def run(window: Window, places: np.ndarray) -> T:
+            items, inputs = self._batch(window, places)
+            with self._runner.ready():
+                return measure(items, inputs)
+
+        for _, _, result in self._loop.over(self.examples, run, title, portions_of_texts):
+            yield result
+
+    def tokens(self, most: int) -> float:
+        """About how many tokens all texts have, judged by the first ones."""
+        first = self.examples.take(slice(most))
+        items = self._encoded(self.subject, first, self.reading)
+        return sum(map(len, items)) * len(self.examples) / max(1, len(first))
 
     def _shaped(self, inputs: dict[str, Tensor], texts: int, count: int) -> dict[str, Tensor]:
         """The inputs as the subject takes them; `count` is how many items each text has."""

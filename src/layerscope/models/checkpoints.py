@@ -76,7 +76,7 @@ def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int, sp
                     f"{source.name} is a {config.model_type} that transformers cannot build with what its config.json "
                     f"says ({first_line(error)})."
                 ) from error
-    _check_tensors(network, info, source.name)
+    check_tensors(network, info, source.name)
     asked = getattr(config, "architectures", None) or ["none"]
     others = [k for k in info["unexpected_keys"] if not _is_stale(network, k)]
     held = Belongings(
@@ -140,7 +140,7 @@ def _refuse_quantised(config: Any, name: str) -> None:
     )
 
 
-def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
+def check_tensors(network: Any, info: dict[str, Any], name: str, where: str = "config.json") -> None:
     """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
     with_head = network.base_model is not network
     missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in _unused(network)]
@@ -155,7 +155,7 @@ def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
     ]
     if problems:
         raise ModelError(
-            f"The weights of {name} do not match its config.json: {' and '.join(problems)}. "
+            f"The weights of {name} do not match its {where}: {' and '.join(problems)}. "
             "The checkpoint is broken and is not opened, since missing weights would be random numbers."
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,13 @@ def weight_files(folder: Path, name: str) -> list[Path]:
             f"{name} has its weights only as a pickle file ({pickles[0]}), which can run code when it is "
             f"opened and is refused; {CONVERT}."
         )
-    raise ModelError(f"{name} has a config.json but no {WEIGHTS}, so there are no weights to open.")
+    way_out = f"; {named[0]} in it is opened by naming the file" if (named := gguf_files(folder)) else ""
+    raise ModelError(f"{name} has a config.json but no {WEIGHTS}, so there are no weights to open{way_out}.")
+
+
+def gguf_files(folder: Path) -> list[str]:
+    """The GGUF files in a folder: they are opened where they are named, and never because they lie there."""
+    return sorted(path.name for path in folder.glob("*.gguf"))
 
 
 def _shard(folder: Path, file: str, name: str) -> Path:
@@ -113,22 +119,29 @@ def check_config(folder: Path, name: str, is_random: bool = False) -> Room | Non
             "and what its index names are read."
         )
     room = None if is_random else _room(weight_files(folder, name), name)
-    most = 8 * _FEWEST if room is None else max(room.tensors, _FEWEST)
-    for field, value in _numbers(raw.model_extra):
-        if math.isnan(value):
-            raise ModelError(f"The config.json of {name} says {some([field])} NaN, which is no number.")
-        if isinstance(value, float):
-            continue
-        if value < 0 and _POSITIVE.search(field):
-            raise ModelError(f"The config.json of {name} says {field} {value}; it cannot be negative.")
-        if _COUNTS.search(field) and value > most:
-            if room is None:
-                raise ModelError(f"The config.json of {name} says {field} {value:,}; at most {most:,} are built.")
-            raise _mismatch(name, f"{field} is {value:,}, and there are {room.tensors} tensors in all")
+    check_counts(raw.model_extra or {}, room, name)
     return room
 
 
-def check_sizes(config: Any, room: Room | None, build: Callable[[], Any], name: str) -> None:
+def check_counts(fields: Mapping[str, Any], room: Room | None, name: str, where: str = "config.json") -> None:
+    """Raise a sentence where a number of a config cannot be: what it counts must be among the tensors."""
+    most = 8 * _FEWEST if room is None else max(room.tensors, _FEWEST)
+    for field, value in _numbers(fields):
+        if math.isnan(value):
+            raise ModelError(f"The {where} of {name} says {some([field])} NaN, which is no number.")
+        if isinstance(value, float):
+            continue
+        if value < 0 and _POSITIVE.search(field):
+            raise ModelError(f"The {where} of {name} says {field} {value}; it cannot be negative.")
+        if _COUNTS.search(field) and value > most:
+            if room is None:
+                raise ModelError(f"The {where} of {name} says {field} {value:,}; at most {most:,} are built.")
+            raise _mismatch(name, f"{field} is {value:,}, and there are {room.tensors} tensors in all", where)
+
+
+def check_sizes(
+    config: Any, room: Room | None, build: Callable[[], Any], name: str, where: str = "config.json"
+) -> None:
     """Raise a sentence where what a config describes does not fit: into its weights' files, or else into memory."""
     if room is None:
         _check_memory(build, name)
@@ -139,6 +152,7 @@ def check_sizes(config: Any, room: Room | None, build: Callable[[], Any], name: 
                 name,
                 f"{field} is {getattr(config, field):,}, which asks for {needed:,} numbers in one place, and the files "
                 f"have room for {room.numbers:,} in all",
+                where,
             )
 
 
@@ -190,7 +204,7 @@ def _numbers(part: Any) -> Iterator[tuple[str, int | float]]:
             yield str(field), value
 
 
-def _mismatch(name: str, what: str) -> ModelError:
+def _mismatch(name: str, what: str, where: str = "config.json") -> ModelError:
     return ModelError(
-        f"The weights of {name} do not match its config.json: {what}. The checkpoint is broken and is not opened."
+        f"The weights of {name} do not match its {where}: {what}. The checkpoint is broken and is not opened."
     )

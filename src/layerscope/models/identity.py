@@ -15,6 +15,7 @@ import xxhash
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
+from layerscope.models.lineage import converted_from
 from layerscope.store import NoKey, digest
 
 if TYPE_CHECKING:
@@ -209,5 +210,6 @@ def described(model: Model) -> dict[str, Any]:
         "width": model.width,
         "weights": fingerprint(model),
         "revision": getattr(model.network.config, "_commit_hash", None),
+        "converted": converted_from(model.network),
     }
     return {name: value for name, value in about.items() if value is not None}

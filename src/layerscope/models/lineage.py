@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RECORD = "layerscope.json"
 ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
 LEARNED = "_layerscope_learned"  # and one entry per data set
+CONVERTED = "_layerscope_converted"  # and the file that its weights were made from, where that was no checkpoint
 _MARK = 5  # bytes of a row's mark: of a million rows that were not learned from, at most one looks as if it were
 _MOST = 1 << 18  # marks that are kept of one data set: 1.3 MB, or 1.7 MB as text
 _MOST_BYTES = 64 << 20  # of a list of rows, a bit per row
@@ -69,11 +70,21 @@ class Learned(Saved):
     marks: Annotated[str, AfterValidator(_are_marks)] = ""
 
 
+class Converted(Saved):
+    """A file of another format, from which a checkpoint was made."""
+
+    file: str
+    sha256: str
+    quantisation: str  # how most of its numbers are written
+    architecture: str
+
+
 class Lineage(Saved):
     """`layerscope.json`."""
 
     steps: list[Step] = Field(default_factory=list)
     learned: list[Learned] = Field(default_factory=list)
+    converted: Converted | None = None
 
 
 def learned(network: Any) -> list[dict[str, Any]]:
@@ -81,8 +92,16 @@ def learned(network: Any) -> list[dict[str, Any]]:
     return list(getattr(network, LEARNED, ()))
 
 
+def converted_from(network: Any) -> dict[str, Any] | None:
+    """The file that a network's weights were made from: its name, hash and quantisation; None for a checkpoint."""
+    return getattr(network, CONVERTED, None)
+
+
 def inherit(network: Any, *sources: Any) -> None:
-    """Let a network that was made of others have learned what they have."""
+    """Let a network that was made of others have learned what they have, and come from the file that they do."""
+    for source in sources:
+        if (about := converted_from(source)) is not None:
+            setattr(network, CONVERTED, about)
     _carry(network, [entry for source in sources for entry in learned(source)])
 
 
@@ -111,6 +130,8 @@ def remember(network: Any, folder: Path) -> None:
         "remove the file to open the model without that",
     )
     setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
+    if record.converted is not None:
+        setattr(network, CONVERTED, record.converted.model_dump())
     _carry(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
 
 

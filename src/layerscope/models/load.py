@@ -20,7 +20,7 @@ from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
-from layerscope.models.sources import Source, adapter_folder, fetch, parse
+from layerscope.models.sources import Source, adapter_folder, fetch, gguf_of, parse
 
 __all__ = ["Model", "carry", "default_device", "load", "quiet"]
 
@@ -140,8 +140,10 @@ def load(
     come from the body alone: no vocabulary head is run for them.
 
     Args:
-        source: A folder, a hub id, `id@revision`, `garden:<name>`, `random:<id or folder>` for the same architecture
-            untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
+        source: A folder, a hub id, `id@revision`, `garden:<name>`, a GGUF file, `random:<any of these>` for the same
+            architecture untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded
+            transformers model. A GGUF file opens as a causal language model whose weights are made float32; that is
+            done once, and kept in the store.
         dtype: The float type of its weights. A loaded model is used as it is.
         device: Where it runs; the first GPU where there is one. `auto` spreads it over all GPUs, as is done without
             being asked where there are several and the weights are too large for the first.
@@ -183,6 +185,8 @@ def load(
     if not spread:
         network.to(default_device() if device == "auto" else _device(device))
     if not asked.random:
+        if gguf_of(asked) is not None:
+            network.name_or_path = asked.name  # not its place in the store
         remember(network, outer)
         if is_embedding_folder(outer):
             give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))

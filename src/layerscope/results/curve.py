@@ -40,7 +40,7 @@ class Curve(Result):
         p: The share of labellings, the true one among them, with a value as good in that layer.
         p_best: The same for the best layer, after allowing for the choice among layers.
         permuted: (permutations, layers) the values with permuted labels.
-        words: Title, shows, reading and caveat of its figure.
+        words: Title, shows, reading and caveat of its figure; `x_name` where its layers are called something else.
 
     Example:
         >>> import numpy as np, layerscope as ls
@@ -83,7 +83,8 @@ class Curve(Result):
         marks = ((f"layer {self.best}", float(self.best)),) if self.best is not None else ()
         said = {"title": f"{self.name} of every layer", "shows": f"{self.name} of every layer.", "reading": ""}
         words: dict[str, Any] = {**said, **self.words}
-        return [CurveFigure(series=tuple(series), x_name="layer", y_name=self.name, marks=marks, **words)]
+        words.setdefault("x_name", "layer")
+        return [CurveFigure(series=tuple(series), y_name=self.name, marks=marks, **words)]
 
     def _series(self, model: str) -> Series:
         at = [i for i, name in enumerate(self.models) if name == model]

@@ -22,9 +22,10 @@ from layerscope.models import Model, load
 from layerscope.results import provenance_of
 from layerscope.similarity.moments import BLOCK, Moments, Pair
 from layerscope.similarity.planning import Groups, Views, source_names, views_of
+from layerscope.similarity.row_sums import RowSums
 from layerscope.team import Team
 
-_SMALL_BLOCK = 1024  # rows buffered per group of texts, of which there are many
+_SMALL_BLOCK = 1024  # rows buffered per group of texts, of which there are many, or read for sums
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,19 @@ class Tile:
         self.moments.update([rows[view] for view in self.at])
 
 
+class _Part(Protocol):
+    """What rows go into: moments or sums."""
+
+    def update(self, rows: dict[int, Tensor]) -> None: ...
+
+
+GroupsOf = Callable[[np.ndarray], np.ndarray]  # of each text: its group
+
+
+def _one_group(texts: np.ndarray) -> np.ndarray:
+    return np.zeros(len(texts), dtype=np.int64)
+
+
 class TextGroups(Protocol):
     """Which group a text belongs to."""
 
@@ -60,14 +74,19 @@ class Arrival(Views, ABC):
 
     texts: np.ndarray  # the number of every row's text
     stored = False  # whether the rows are there already
+    device: torch.device | str = "cpu"  # where sums are made
 
     @abstractmethod
-    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
-        """The moments of some pairs of views, by a pass over the rows."""
+    def tile(self, pairs: Sequence[Pair], beside: Sequence[RowSums] = (), **options: Any) -> Tile:
+        """The moments of some pairs of views, by a pass over the rows, in which the sums `beside` them are filled."""
 
     @abstractmethod
-    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
-        """The moments of all pairs, of each group of texts by itself, by one pass."""
+    def by_group(self, groups: TextGroups, beside: Sequence[RowSums] = (), **options: Any) -> list[Tile]:
+        """The moments of all pairs, of each group of texts by itself, by one pass; `beside` are sums for each group."""
+
+    @abstractmethod
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        """Fill sums, for all texts or for each group of them, by one pass."""
 
     @abstractmethod
     def rows(self, view: int) -> Tensor:
@@ -112,12 +131,20 @@ class Stored(Arrival):
         check_part(self.reps[source], layer, 0, states)
         return states
 
-    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
+    def tile(self, pairs: Sequence[Pair], beside: Sequence[RowSums] = (), **options: Any) -> Tile:
         tile = Tile.empty(self.widths, pairs, **options)
         self._feed(tile, None)
+        self.gather(beside)
         return tile
 
-    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        group = np.zeros(self.n, dtype=np.int64) if groups is None else groups.groups_of(self.texts)
+        for start in range(0, self.n if sums else 0, _SMALL_BLOCK):
+            block = {view: self._part(view, start, _SMALL_BLOCK) for view in sums[0].views}
+            _deal(sums, block, group[start : start + _SMALL_BLOCK])
+
+    def by_group(self, groups: TextGroups, beside: Sequence[RowSums] = (), **options: Any) -> list[Tile]:
+        self.gather(beside, groups)
         parts = []
         group = groups.groups_of(self.texts)
         for g in range(groups.count):
@@ -131,15 +158,15 @@ class Stored(Arrival):
     def _feed(self, tile: Tile, chosen: Tensor | None) -> None:
         """All rows, or the chosen ones, a block at a time."""
         for start in range(0, self.n, BLOCK):
-            block = {view: self._part(view, start) for view in tile.at}
+            block = {view: self._part(view, start, BLOCK) for view in tile.at}
             if chosen is not None:
                 here = chosen[(chosen >= start) & (chosen < start + BLOCK)] - start
                 block = {view: rows[here] for view, rows in block.items()}
             tile.update(block)
 
-    def _part(self, view: int, start: int) -> Tensor:
+    def _part(self, view: int, start: int, size: int) -> Tensor:
         source, layer = self.views[view]
-        states = self.reps[source].part(layer, start, start + BLOCK)
+        states = self.reps[source].part(layer, start, start + size)
         check_part(self.reps[source], layer, start, states)
         return states
 
@@ -167,6 +194,7 @@ class Streamed(Arrival):
             raise InputError("Models and representations cannot be mixed; extract the models' representations first.")
         self.groups = groups
         self.models, self.labels = opened_models(groups, names, task)
+        self.device = self.models[0].device
         examples = examples_of(task, split, limit)
         self.examples = examples.in_words() if reading.get("pool") == "words" else examples
         self.reading = reading
@@ -178,23 +206,29 @@ class Streamed(Arrival):
         self._kept: Stored | None = None
         super().__init__()
 
-    def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
-        tile = Tile.empty(self.widths, pairs, device=self.models[0].device, **options)
-        return self._stream([tile], lambda texts: np.zeros(len(texts), dtype=np.int64))[0]
+    def tile(self, pairs: Sequence[Pair], beside: Sequence[RowSums] = (), **options: Any) -> Tile:
+        tile = Tile.empty(self.widths, pairs, device=self.device, **options)
+        return self._stream([tile], beside, _one_group)[0]
 
-    def by_group(self, groups: TextGroups, **options: Any) -> list[Tile]:
-        options |= {"device": self.models[0].device, "block": _SMALL_BLOCK}
+    def by_group(self, groups: TextGroups, beside: Sequence[RowSums] = (), **options: Any) -> list[Tile]:
+        options |= {"device": self.device, "block": _SMALL_BLOCK}
         parts = [Tile.empty(self.widths, self.pairs, **options) for _ in range(groups.count)]
-        return self._stream(parts, groups.groups_of)
+        return self._stream(parts, beside, groups.groups_of)
 
-    def _stream(self, tiles: list[Tile], groups_of: Callable[[np.ndarray], np.ndarray]) -> list[Tile]:
-        """Every batch goes to the tiles of its rows' groups; several processes share the texts and add up."""
+    def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
+        self._stream([], sums, _one_group if groups is None else groups.groups_of)
+
+    def _stream(self, tiles: list[Tile], beside: Sequence[RowSums], groups_of: GroupsOf) -> list[Tile]:
+        """Every batch goes to the tiles and sums of its rows' groups; several processes share the texts and add up."""
         team = Team.current()
         examples = self.examples.take(slice(team.rank, None, team.size))
         streamer = Streamer(self.models, None, Reading(**self.reading))
-        streamer.feed(examples, [_Feed(tiles, self.views, groups_of)], " + ".join(self.labels))
+        feeds = [_Feed(parts, self.views, groups_of) for parts in (tiles, beside) if parts]
+        streamer.feed(examples, feeds, " + ".join(self.labels))
         summed = [replace(tile, moments=tile.moments.reduce(team)) for tile in tiles]
-        self.n = sum(tile.moments.n for tile in summed)
+        for sums in beside:
+            sums.reduce(team)
+        self.n = sum(tile.moments.n for tile in summed) if tiles else sum(sums.n for sums in beside)
         return summed
 
     def kept(self) -> Stored:
@@ -212,18 +246,22 @@ class Streamed(Arrival):
 class _Feed:
     """A consumer that turns batches of several models into rows of views."""
 
-    def __init__(self, tiles: list[Tile], views: Sequence[tuple[int, int]], groups_of: Any) -> None:
-        self.tiles, self.views, self.groups_of = tiles, views, groups_of
+    def __init__(self, parts: Sequence[_Part], views: Sequence[tuple[int, int]], groups_of: GroupsOf) -> None:
+        self.parts, self.views, self.groups_of = parts, views, groups_of
 
     def update(self, batch: Batch) -> None:
-        rows = [batch.states[source][layer] for source, layer in self.views]
-        groups = self.groups_of(batch.rows.row)
-        for g in np.unique(groups):
-            if len(self.tiles) == 1:
-                self.tiles[0].update(rows)
-            else:
-                here = torch.from_numpy(np.flatnonzero(groups == g)).to(rows[0].device)
-                self.tiles[g].update([r[here] for r in rows])
+        rows = {view: batch.states[source][layer] for view, (source, layer) in enumerate(self.views)}
+        _deal(self.parts, rows, self.groups_of(batch.rows.row))
+
+
+def _deal(parts: Sequence[_Part], rows: dict[int, Tensor], groups: np.ndarray) -> None:
+    """Rows of some views to the parts of their groups."""
+    for g in np.unique(groups):
+        if len(parts) == 1:
+            parts[0].update(rows)
+        else:
+            here = torch.from_numpy(np.flatnonzero(groups == g))
+            parts[g].update({view: states[here.to(states.device)] for view, states in rows.items()})
 
 
 def opened_models(groups: Groups, names: Sequence[str] | None, task: Any) -> tuple[list[Model], list[str]]:

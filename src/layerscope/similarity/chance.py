@@ -22,8 +22,17 @@ from layerscope.similarity.arriving import Stored
 from layerscope.similarity.measures.kernels import double_centred
 from layerscope.similarity.planning import GIB, Groups, Plan
 from layerscope.similarity.registry import Measure, Undefined, finite
+from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.similarity import Best, Similarity
-from layerscope.similarity.values import Cells, Prepared, from_moments, from_rows, gram_matrices, size_in_bytes
+from layerscope.similarity.values import (
+    Cells,
+    Prepared,
+    from_moments,
+    from_rows,
+    from_sums,
+    gram_matrices,
+    size_in_bytes,
+)
 
 SHUFFLES = 5  # for the mean alone
 LEAST = 19  # shuffles for a 95th percentile, and for a p-value of .05
@@ -60,23 +69,25 @@ def add_baseline(matrices: dict[str, Similarity], plan: Plan, rows: Stored, coun
 def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None:
     """Set the values beside those of `chance` (shuffles, rows, columns); `apart` are pairs of different layers."""
     similarity.baseline = chance.mean(axis=0)
+    sign = -1.0 if similarity.distance else 1.0  # a distance is turned round: what is high is alike
     for i, j in np.argwhere(np.isnan(similarity.baseline) & ~np.isnan(similarity.values)).tolist():
         similarity.reasons.setdefault((i, j), "the baseline is undefined: some shuffles of the texts have no value")
     if len(chance) < LEAST:
         return
-    most = similarity.bounds[1]
-    similarity.p_values = p_values(similarity.values, chance)
-    similarity.calibrated = calibrated(similarity.values, chance, most)
-    allowed = apart & ~np.isnan(similarity.values) & ~np.isnan(similarity.baseline)
+    values, chance = sign * similarity.values, sign * chance
+    most = max(sign * bound for bound in similarity.bounds)
+    similarity.p_values = p_values(values, chance)
+    similarity.calibrated = calibrated(values, chance, most)
+    allowed = apart & ~np.isnan(values) & ~np.isnan(similarity.baseline)
     if not allowed.any():
         return
-    row, column = np.unravel_index(np.argmax(np.where(allowed, similarity.values, -np.inf)), allowed.shape)
-    value, highest = similarity.values[row, column], chance[:, allowed].max(axis=1)
+    row, column = np.unravel_index(np.argmax(np.where(allowed, values, -np.inf)), allowed.shape)
+    value, highest = values[row, column], chance[:, allowed].max(axis=1)
     similarity.best = Best(
         row=similarity.rows[row],
         column=similarity.columns[column],
-        value=float(value),
-        baseline=float(highest.mean()),
+        value=float(sign * value),
+        baseline=float(sign * highest.mean()),
         p_value=float(p_values(value, highest)),
         calibrated=float(calibrated(value, highest, most)),
     )
@@ -187,9 +198,13 @@ class _OfRows:
         cells = Cells(self._measure, arrival, self._plan.options)
         if self._measure.needs == "rows":
             from_rows(cells, arrival, self._plan.memory)
+        elif self._measure.needs == "sums":
+            sums = [RowSums.of([self._measure], arrival)]
+            arrival.gather(sums)
+            from_sums([cells], sums)
         else:
-            sums = {"exact": self._plan.exact(self._measure), "debiased": self._measure.cross == "hsic"}
-            parts = (arrival.tile(pairs, **sums) for pairs in self._plan.passes(arrival))
+            options = {"exact": self._plan.exact(self._measure), "debiased": self._measure.cross == "hsic"}
+            parts = (arrival.tile(pairs, **options) for pairs in self._plan.passes(arrival))
             if not self._even:
                 self._prepared.forget(arrival.column_views)
             from_moments([cells], parts, self._prepared)

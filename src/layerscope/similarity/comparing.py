@@ -14,6 +14,7 @@ from layerscope.similarity.chance import add_baseline, shuffle_count
 from layerscope.similarity.planning import MEMORY, Groups, Plan
 from layerscope.similarity.registry import Measure
 from layerscope.similarity.registry import measure as measure_named
+from layerscope.similarity.row_sums import check_widths
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.uncertainty import needs_rows, with_intervals
 from layerscope.similarity.values import matrices_of, say_warnings
@@ -151,6 +152,7 @@ def _arrival(
 
 def _compare_states(plan: Plan, arrival: Arrival, seed: int, ci: float | None, baseline: int) -> dict[str, Similarity]:
     """Measures of hidden states."""
+    check_widths(plan.of_sums, arrival)
     if baseline or plan.of_rows or (ci is not None and needs_rows(plan, arrival)):
         arrival = arrival.kept()
     matrices = matrices_of(plan, arrival) if ci is None else with_intervals(plan, arrival, ci, seed)

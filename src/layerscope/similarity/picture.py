@@ -21,7 +21,7 @@ def heatmap(similarity: Similarity) -> HeatmapFigure:
     entry = registry().get(similarity.measure)
     what = f" ({entry.doc.splitlines()[0].rstrip('.')}; {entry.source})" if entry is not None and entry.doc else ""
     return HeatmapFigure(
-        title=f"Similarity of layers: {similarity.measure}",
+        title=f"{'Distance' if similarity.distance else 'Similarity'} of layers: {similarity.measure}",
         shows=f"{similarity.measure}{what} of every pair of layers over {similarity.n:,} rows{_over(similarity)}.",
         reading=_reading(similarity) + (UNDEFINED if np.isnan(similarity.values).any() else ""),
         caveat=caveat("" if entry is None else entry.caveat, similarity.n),
@@ -47,11 +47,14 @@ def calibrated_heatmap(similarity: Similarity) -> HeatmapFigure:
     """What is left of the values above chance."""
     assert similarity.calibrated is not None
     name = f"{similarity.measure}, calibrated"
+    left = "max(0, (s - tau) / (1 - tau)) with tau the 95th"
+    if similarity.distance:
+        left = "max(0, (tau - s) / tau) with tau the 5th"
     return replace(
         heatmap(similarity),
         title=f"Similarity of layers above chance: {similarity.measure}",
-        shows=f"{similarity.measure} of every pair of layers, less what shuffled texts give: max(0, (s - tau) / (1 - "
-        "tau)) with tau the 95th percentile of the shuffles.",
+        shows=f"{similarity.measure} of every pair of layers, less what shuffled texts give: {left} percentile of the "
+        "shuffles.",
         reading="0 is what chance gives too, 1 the most there can be.",
         facets={"measure": name},
         values=similarity.calibrated,
@@ -68,8 +71,9 @@ def finding(similarity: Similarity) -> str:
     """What shuffled texts say of the most similar pair of layers."""
     best = similarity.best
     assert best is not None
+    end = "lowest" if similarity.distance else "highest"
     return (
-        f"{similarity.measure} is highest for the layers {best.row} and {best.column}: {best.value:.3f}. Among as many "
+        f"{similarity.measure} is {end} for the layers {best.row} and {best.column}: {best.value:.3f}. Among as many "
         f"pairs of layers shuffled texts give {best.baseline:.3f} at their best (p = {best.p_value:.3g}), and "
         f"{best.calibrated:.3f} is left above chance."
     )
@@ -80,9 +84,12 @@ def _reading(similarity: Similarity) -> str:
     lowest = "layer 0 (the embeddings)" if first == "0" else f"layer {first}"
     high = similarity.bounds[1]
     ends = f"{high:g} is the most it can be" if np.isfinite(high) else "higher is more alike"
+    square, band = "bright", "dark"
+    if similarity.distance:
+        ends, square, band = "lower is more alike", "dark", "bright"
     said = (
-        f"Each cell is one pair of layers: {lowest} is at the lower left, and {ends}. A bright square along the "
-        "diagonal is a run of layers that hold the same thing; a dark band is where they part."
+        f"Each cell is one pair of layers: {lowest} is at the lower left, and {ends}. A {square} square along the "
+        f"diagonal is a run of layers that hold the same thing; a {band} band is where they part."
     )
     if similarity.low is not None:
         said += " The interval is a delete-a-group jackknife over texts; the bias is what few rows add to the value."
@@ -101,8 +108,11 @@ def _over(similarity: Similarity) -> str:
 
 
 def _scale(similarity: Similarity) -> tuple[float, float]:
-    """0..1 for measures with that range, else the range of the values."""
+    """0..1 for measures with that range, half of the range of a distance if that is enough, else that of the values."""
     values = similarity.values[np.isfinite(similarity.values)]
+    if similarity.distance and np.isfinite(similarity.bounds).all():
+        low, high = similarity.bounds
+        return low, float(max(values.max(initial=low), (low + high) / 2))
     if tuple(similarity.bounds) == (0.0, 1.0) or not len(values):
         return 0.0, 1.0
     return float(min(values.min(), 0.0)), float(max(values.max(), 1.0))

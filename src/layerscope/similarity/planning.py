@@ -108,6 +108,11 @@ class Plan:
     def of_rows(self) -> list[Measure]:
         return [m for m in self.measures if m.needs == "rows"]
 
+    @property
+    def of_sums(self) -> list[Measure]:
+        """Measures that are a mean over rows: of sums that every pass can gather beside something else."""
+        return [m for m in self.measures if m.needs == "sums"]
+
     def of_grams(self, views: Views, stored: bool) -> list[Measure]:
         """Measures from n x n Gram matrices, where those are the cheaper side."""
         able = [m for m in self.measures if m.dual is not None and not m.own(self.options).get("standardize")]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
-Needs = Literal["moments", "rows", "attention"]
+Needs = Literal["moments", "sums", "rows", "attention"]
 Cross = Literal["scatter", "hsic"]
 SAME = "every row is the same, so nothing varies"
 CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
@@ -39,7 +39,9 @@ class Measure:
 
     With `needs="moments"` `compute(x, y, cross)` takes two `Side`s (or what `factor` makes of each) and what their pair
     has in common: the cross scatter, or the unbiased HSIC. With `needs="rows"` it takes what `factor` makes of the rows
-    of each side. What `factor` makes is made once per layer.
+    of each side. What `factor` makes is made once per layer. With `needs="sums"` it is a mean over rows, of layers of
+    one width: `compute(left, right, cosines)` takes the unit rows of several layers on either side, (k, R, d) and
+    (k, C, d), with their cosines (k, R, C), and gives a value for each (k, R, C).
     """
 
     name: str
@@ -50,7 +52,7 @@ class Measure:
     invariances: tuple[Invariance, ...]
     needs: Needs
     source: str
-    compute: Callable[..., float]
+    compute: Callable[..., Any]
     exact: bool = False  # products must be made in float64, as where a covariance is inverted
     estimate: bool = False  # an estimate from part of the row pairs
     factor: Callable[..., Any] | None = None  # of one side: of its `Side`, or of its rows
@@ -59,6 +61,7 @@ class Measure:
     gram: Callable[[Tensor], Tensor] | None = None  # what those are made of the Gram matrix of centred rows
     reorder: Callable[[Any, Tensor], Any] | None = None  # the factor of rows[order] from that of the rows
     unbiased: str | None = None  # the measure of the same thing without the bias of few rows
+    distance: bool = False  # lower is more alike
     caveat: str = ""  # what to keep in mind when reading its values
     doc: str = ""
 
@@ -82,6 +85,8 @@ class Measure:
     def value(self, x: Tensor, y: Tensor, **options: Any) -> float:
         """The same for checked float64 matrices; raises Undefined with the reason."""
         self.check_options(options)
+        if self.needs == "sums":
+            return self._mean_over_rows(x, y)
         if len(x) < 2:
             raise Undefined("one row has no variation")
         if self.needs == "rows":
@@ -92,6 +97,19 @@ class Measure:
         given = dict(options)
         x_side, y_side, cross = pair_of(x, y, self.cross, given.pop("standardize", False))
         return self.of_pair(self.prepared(x_side, **given), self.prepared(y_side, **given), cross, **given)
+
+    def _mean_over_rows(self, x: Tensor, y: Tensor) -> float:
+        from layerscope.similarity.row_sums import RowSums
+
+        widths = [x.shape[1], y.shape[1]]
+        if widths[0] != widths[1]:
+            raise InputError(
+                f"{self.name} compares matrices of one width, and the arguments have {widths[0]} and {widths[1]} "
+                "columns."
+            )
+        sums = RowSums([self], widths, [0], [1], x.device)
+        sums.update([x, y])
+        return sums.value(self.name, 0, 1)
 
     def prepared(self, side: Any, **options: Any) -> Any:
         """What a pair needs of one `Side`: the side itself, or what `factor` makes of it."""
@@ -161,14 +179,14 @@ def register(
     source: str,
     kind: type[Measure] = Measure,
     **entry: Any,
-) -> Callable[[Callable[..., float]], Callable[..., float]]:
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options.
 
     `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, reorder,
-    unbiased, caveat.
+    unbiased, distance, caveat.
     """
 
-    def enter(compute: Callable[..., float]) -> Callable[..., float]:
+    def enter(compute: Callable[..., Any]) -> Callable[..., Any]:
         doc = (compute.__doc__ or "").strip()
         _REGISTRY[name] = kind(name, family, symmetric, *bounds, invariances, needs, source, compute, doc=doc, **entry)
         return compute

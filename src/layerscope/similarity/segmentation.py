@@ -29,6 +29,8 @@ _SIGNIFICANT = 0.05
 class Blocks(Result):
     """`boundaries[m]` is the first layer of block m + 2; `strength` is mean similarity within minus between blocks.
 
+    Of a distance, such as `angular`, `strength` is the mean between minus within blocks.
+
     `p_value` is against gradual change: how often steps between neighbouring layers that vary around a trend would
     have steps as far out of line as those at the boundaries.
 
@@ -165,7 +167,8 @@ def blocks(
     splits = best_splits(values, k or min(most, _MOST_BLOCKS))
     splits = {count: cuts for count, cuts in splits.items() if k in {None, count}}
     layers = [similarity.row_axis.layers[place] for place in kept]
-    verdict = against_gradual_change(log_steps(values, layers, similarity.bounds[1]), splits, rounds, seed)
+    top = -similarity.bounds[0] if similarity.distance else similarity.bounds[1]
+    verdict = against_gradual_change(log_steps(values, layers, top), splits, rounds, seed)
     cuts = splits[verdict.blocks]
     positions = [kept[cut] for cut in cuts]
     low, high, unsure = _interval(similarity, kept, cuts, ci)
@@ -191,18 +194,18 @@ def _usable(similarity: Similarity) -> tuple[np.ndarray, list[int]]:
     models = dict.fromkeys(similarity.row_axis.models)
     if len(models) > 1:
         raise InputError(f"Blocks are of one model's layers, and these are of {len(models)}: {', '.join(models)}.")
-    off = _symmetric(values)
+    off = _alike(similarity, values)
     kept = [i for i in range(len(off)) if not np.isnan(off[i]).all()]
-    if kept and np.mean(np.diagonal(values)[kept]) < np.nanmean(off):
+    if kept and not similarity.distance and np.mean(np.diagonal(values)[kept]) < np.nanmean(off):
         raise InputError(
             f"Blocks need a measure that is higher where layers are more alike, and {similarity.measure} is lower."
         )
     return off[np.ix_(kept, kept)], kept
 
 
-def _symmetric(values: np.ndarray) -> np.ndarray:
-    """The mean of both directions of each pair (.., n, n); no layer with itself."""
-    both = (values + values.swapaxes(-1, -2)) / 2
+def _alike(similarity: Similarity, values: np.ndarray) -> np.ndarray:
+    """The mean of both directions of each pair (.., n, n), higher where more alike; no layer with itself."""
+    both = (values + values.swapaxes(-1, -2)) / (-2 if similarity.distance else 2)
     both[..., np.eye(both.shape[-1], dtype=bool)] = np.nan
     return both
 
@@ -213,8 +216,8 @@ def _interval(similarity: Similarity, kept: Sequence[int], cuts: Sequence[int], 
 
     if similarity.left_out is None:
         return math.nan, math.nan, "the similarity was measured without groups of texts; compare with ci=0.95"
-    matrices = _symmetric(similarity.left_out)[:, kept][:, :, kept]
-    whole = _symmetric(similarity.values)[np.ix_(kept, kept)]
+    matrices = _alike(similarity, similarity.left_out)[:, kept][:, :, kept]
+    whole = _alike(similarity, similarity.values)[np.ix_(kept, kept)]
     if (np.isnan(matrices) & ~np.isnan(whole)).any():
         return math.nan, math.nan, "without one of the groups of texts some similarities are undefined"
     strengths = strength_of(np.concatenate([whole[None], matrices]), cuts)

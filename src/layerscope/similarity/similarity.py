@@ -61,6 +61,7 @@ class SimilarityCard(Saved):
     layers: list[list[int]] = _Pair
     extras: list[Literal["low", "high", "bias", "debiased", "baseline", "p_values", "calibrated"]]
     best: Best | None = None
+    distance: bool = False
     provenance: dict[str, Any]
 
     @field_validator("provenance")
@@ -138,6 +139,7 @@ class Similarity(Result):
         best: The most similar pair of different layers, with its p-value and calibrated similarity: the best that
             shuffled texts give among as many pairs is what it is set beside.
         heads: For each cell the values by attention head, of measures that have them.
+        distance: Whether lower is more alike, as with `angular`. P-values, `calibrated` and `best` allow for it.
 
     Example:
         >>> import numpy as np, layerscope as ls
@@ -168,6 +170,7 @@ class Similarity(Result):
     p_values: np.ndarray | None = None
     calibrated: np.ndarray | None = None
     best: Best | None = None
+    distance: bool = False
 
     @property
     def matches(self) -> dict[tuple[int, int], np.ndarray]:
@@ -231,6 +234,7 @@ class Similarity(Result):
             "layers": [list(self.row_axis.layers), list(self.column_axis.layers)],
             "extras": [name for name in _EXTRAS if getattr(self, name) is not None],
             "best": None if self.best is None else self.best.model_dump(),
+            "distance": self.distance,
         }
 
     @staticmethod
@@ -265,6 +269,7 @@ class Similarity(Result):
             card["provenance"],
             **{name: _matrix(frame, _EXTRAS[name], (rows, columns)) for name in card["extras"]},
             best=card["best"],
+            distance=card["distance"],
             heads=heads or None,
             left_out=np.stack(list(frame["left_out"]), axis=-1).reshape(-1, rows, columns)
             if "left_out" in frame

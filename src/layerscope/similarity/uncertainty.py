@@ -16,8 +16,9 @@ from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Stored, Tile
 from layerscope.similarity.planning import Plan
 from layerscope.similarity.registry import measure
+from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.similarity import Similarity
-from layerscope.similarity.values import Cells, from_moments, matrices_of
+from layerscope.similarity.values import Cells, from_moments, from_sums, matrices_of
 
 GROUPS = 20
 _ROUNDING = 1e-9  # a bias below this is none
@@ -50,13 +51,19 @@ class Grouping:
 
 
 def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matrices:
-    """Values and intervals, from the moments of each group of texts where those fit, else from rows."""
+    """Values and intervals, from the moments and sums of each group of texts where those fit, else from rows."""
     groups = Grouping(arrival.texts, seed)
     summed = plan.of(plan.of_moments(arrival, arrival.stored) if plan.fits_groups(arrival, GROUPS) else ())
-    others = plan.of([m for m in plan.measures if m not in summed.measures])
+    means = plan.of(plan.of_sums)
+    others = plan.of([m for m in plan.measures if m not in (*summed.measures, *means.measures)])
+    parts = [RowSums.of(means.measures, arrival, arrival.device) for _ in range(groups.count if means.measures else 0)]
     matrices: Matrices = {}
     if summed.measures:
-        matrices |= _from_sums(summed, arrival, groups, ci)
+        matrices |= _from_moments(summed, arrival, groups, ci, parts)
+    elif parts:
+        arrival.gather(parts, groups)
+    if parts:
+        matrices |= _from_sums(means, arrival, parts, ci)
     if others.measures:
         matrices |= _from_rows(others, arrival.kept(), groups, ci)
     return {m.name: matrices[m.name] for m in plan.measures}
@@ -64,18 +71,37 @@ def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matric
 
 def needs_rows(plan: Plan, arrival: Arrival) -> bool:
     """Whether an interval is made of rows, which must then be kept."""
-    return bool(plan.of_rows) or not plan.fits_groups(arrival, GROUPS)
+    crossed = len(plan.of_sums) < len(plan.measures)
+    return bool(plan.of_rows) or (crossed and not plan.fits_groups(arrival, GROUPS))
 
 
-def _from_sums(plan: Plan, arrival: Arrival, groups: Grouping, ci: float) -> Matrices:
+def _from_sums(plan: Plan, arrival: Arrival, parts: list[RowSums], ci: float) -> Matrices:
+    log.info("Intervals from the sums over %d groups of texts.", len(parts))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.merge(part)
+    matrices = _of_sums(plan, arrival, total)
+    without = [_of_sums(plan, arrival, total.merge(part, -1)) for part in parts]
+    add_intervals(matrices, without, ci, {})
+    return matrices
+
+
+def _of_sums(plan: Plan, arrival: Arrival, sums: RowSums) -> Matrices:
+    """The measures from given sums over rows."""
+    cells = [Cells(m, arrival, plan.options) for m in plan.measures]
+    from_sums(cells, [sums])
+    return {cell.measure.name: cell.similarity() for cell in cells}
+
+
+def _from_moments(plan: Plan, arrival: Arrival, groups: Grouping, ci: float, beside: list[RowSums]) -> Matrices:
     log.info("Intervals from the moments of %d groups of texts.", groups.count)
-    beside = _unbiased(plan)
-    debiased = any(m.cross == "hsic" for m in (*plan.measures, *beside.measures))
-    parts = arrival.by_group(groups, exact=True, debiased=debiased)
+    better = _unbiased(plan)
+    debiased = any(m.cross == "hsic" for m in (*plan.measures, *better.measures))
+    parts = arrival.by_group(groups, beside, exact=True, debiased=debiased)
     total = _whole(parts)
     matrices = _of_tile(plan, arrival, total)
     without = [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)]
-    add_intervals(matrices, without, ci, _of_tile(beside, arrival, total))
+    add_intervals(matrices, without, ci, _of_tile(better, arrival, total))
     return matrices
 
 
@@ -121,14 +147,11 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
     The bias is the jackknife's, (groups - 1) times the mean difference of what is left to the whole (Quenouille 1956).
     `debiased` is without it; where there is an `unbiased` form of the measure, that is better and stands there.
     """
-    from scipy.stats import t
-
     count = len(without)
-    width = float(t.ppf((1 + ci) / 2, count - 1))
     for name, similarity in matrices.items():
         similarity.left_out = values = np.stack([part[name].values for part in without])
         middle = values.mean(axis=0)
-        half = width * np.sqrt((count - 1) / count * ((values - middle) ** 2).sum(axis=0))
+        half = half_width(values, ci)
         similarity.low = np.maximum(similarity.values - half, similarity.bounds[0])
         similarity.high = np.minimum(similarity.values + half, similarity.bounds[1])
         similarity.bias = (count - 1) * (middle - similarity.values)
@@ -140,6 +163,15 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
             reason = next(part[name].reasons[cell] for part in without if cell in part[name].reasons)
             similarity.reasons[cell] = f"the interval is undefined: without one group of texts {reason}"
         _warn_of_bias(similarity, half)
+
+
+def half_width(left_out: np.ndarray, ci: float) -> np.ndarray:
+    """(..) half of the interval of values whose (groups, ..) values without each group of texts are given."""
+    from scipy.stats import t
+
+    count = len(left_out)
+    squares = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
+    return np.asarray(float(t.ppf((1 + ci) / 2, count - 1)) * np.sqrt((count - 1) / count * squares))
 
 
 def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from layerscope.similarity.arriving import Arrival, Tile
 from layerscope.similarity.moments import Pair, power_of_two
 from layerscope.similarity.planning import GIB, Plan, Views, tiles, views_of
 from layerscope.similarity.registry import CONSTANT, Measure, Undefined, finite
+from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.sides import Side, scaled_pair, side_from
 from layerscope.similarity.similarity import Similarity
 
@@ -76,7 +77,11 @@ class Cells:
         if self._warned:
             such = next(iter(self._warned.values()))
             provenance["warning"] = f"{len(self._warned)} pairs of layers, such as one with {such}"
-        return Similarity(values, *views.axes, m.name, self.options, views.n, reasons, (m.low, m.high), provenance)
+        similarity = Similarity(
+            values, *views.axes, m.name, self.options, views.n, reasons, (m.low, m.high), provenance
+        )
+        similarity.distance = m.distance
+        return similarity
 
 
 def say_warnings(matrices: Mapping[str, Similarity]) -> None:
@@ -94,15 +99,35 @@ def matrices_of(plan: Plan, arrival: Arrival) -> dict[str, Similarity]:
         log.info("%s from the n x n side: %d rows make it cheaper than the d x d side.", m.name, arrival.n)
         from_grams(cells[m.name], arrival, plan)
     passes = plan.passes(arrival) if primal else []
+    row_sums = [RowSums.of(plan.of_sums, arrival, arrival.device)] if plan.of_sums else []
+    waiting = row_sums
     for exact in (False, True):
         alike = [m for m in primal if plan.exact(m) == exact]
         if alike:
             log.info("%s from the d x d side.", ", ".join(m.name for m in alike))
             sums = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
-            from_moments([cells[m.name] for m in alike], (arrival.tile(pairs, **sums) for pairs in passes))
+            from_moments([cells[m.name] for m in alike], _tiles(arrival, passes, waiting, **sums))
+            waiting = []
+    if waiting:
+        arrival.gather(waiting)
+    from_sums([cells[m.name] for m in plan.of_sums], row_sums)
     for m in plan.of_rows:
         from_rows(cells[m.name], arrival, plan.memory)
     return {name: cell.similarity() for name, cell in cells.items()}
+
+
+def _tiles(arrival: Arrival, passes: Sequence[list[Pair]], beside: list[RowSums], **options: Any) -> Iterator[Tile]:
+    """The moments of every pass; the sums beside them are filled in the first."""
+    for number, pairs in enumerate(passes):
+        yield arrival.tile(pairs, beside=() if number else beside, **options)
+
+
+def from_sums(cells: Sequence[Cells], row_sums: Sequence[RowSums]) -> None:
+    """Fill the cells from sums over rows."""
+    for sums in row_sums:
+        pairs = sorted({(min(i, j), max(i, j)) for i in sums.rows for j in sums.columns})
+        for cell in cells:
+            cell.fill(pairs, partial(sums.value, cell.measure.name))
 
 
 class Prepared:

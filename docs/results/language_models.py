@@ -1,0 +1,357 @@
+"""Every rule for choosing blocks, on real language models: writes language-models.md beside this.
+
+    python docs/results/language_models.py --model SmolLM2-135M=demo:smollm2 --model Gemma-3-270M=gemma.gguf+bos \\
+        --text wiki-00.txt.xz
+
+Rules choose blocks on some articles of the text, and every plan is cut and evaluated on others. `+bos` puts the first
+token before every window, which some models cannot do without. The numbers are kept in language-models.json, from which
+`--from-json` makes the page and the figures again; models that are not given stay there as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import math
+import statistics
+import sys
+import textwrap
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import layerscope as ls
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.painting import draw, write
+from layerscope.store import write_json, write_text
+
+HERE = Path(__file__).resolve().parent
+RESULTS, PAGE = "language-models.json", "language-models.md"
+SIZES = (1, 2, 3, 4, 6, 8, 10)  # blocks that are left out
+RULES = ("angular", "influence", "deepest", "last", "greedy", "spans", "random")
+WORDS = {
+    "angular": "the span of least angular distance (Gromov et al. 2024)",
+    "influence": "the blocks of least influence (ShortGPT)",
+    "deepest": "the deepest blocks but the last",
+    "last": "the last blocks",
+    "greedy": "one block after another, by loss (SLEB)",
+    "spans": "the best of all spans, by loss",
+    "random": "random blocks: the middle one of several plans",
+}
+NEAR = 0.02  # how far a figure may be from the one that was seen before
+# Perplexities of SmolLM2-135M-Instruct without these blocks, measured by hand on Wikipedia before layerscope had rules.
+SEEN = {
+    "": 22.57,
+    **{"15": 25.0, "15-16": 29.4, "14-16": 33.1, "13-16": 39.0, "14-19": 43.6, "12-19": 229.0, "10-19": 154.0},
+    **{"18": 24.9, "17-18": 27.9, "17-19": 29.9, "16-19": 35.3, "13-20": 67.4},
+    **{"30": 258.0, "29-30": 1329.0, "27-30": 30533.0},
+    **{"15,18": 27.7, "15,17-18": 31.6, "15,17-19": 33.9, "15-19": 38.2, "13-19": 51.5, "13-19,27": 62.6},
+}
+SEEN_OF = "SmolLM2-135M"  # the name under which that model must be given to be compared
+
+
+# The texts.
+
+
+def articles(path: Path) -> list[str]:
+    """The texts of a file: an empty line ends each."""
+    opener = lzma.open if path.suffix == ".xz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        return [text for text in file.read().split("\n\n") if text.strip()]
+
+
+def first_tokens(texts: Iterable[str], tokenizer: Any, count: int) -> str:
+    """As much of the texts, joined, as has so many tokens."""
+    joined = "\n\n".join(texts)
+    places = tokenizer(joined, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    if len(places) < count:
+        sys.exit(f"The texts have {len(places):,} tokens and {count:,} are asked for; give more texts.")
+    return joined[: places[count - 1][1]]
+
+
+def running(text: str, bos: bool) -> ls.Task:
+    """A text as a task for a language model."""
+    import pandas
+
+    return ls.task(pandas.DataFrame({"text": [text]}), text="text", kind="text", bos=bos)
+
+
+# The measurements.
+
+
+def measured(source: str, bos: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """The numbers of one model."""
+    started = time.perf_counter()
+    model = ls.load(source)
+    texts = articles(options.text)
+    scored, choosing = texts[: options.texts], texts[options.texts : options.texts + options.choosing_texts]
+    windows = (options.window - bos) * 2 * options.choosing_windows  # half of them choose
+    task = running(first_tokens(scored, model.tokenizer, options.tokens), bos)
+    plans = chosen(model, running(first_tokens(choosing, model.tokenizer, windows), bos), options)
+    told = time.perf_counter()
+    sizes = {removed for _, removed in plans}
+    keys = dict.fromkeys(["", *(key for found in plans.values() for key in found), *options.seen])
+    scores = {key: perplexity(model, key, task, options.window) for key in keys}
+    whole = scores[""]
+    rows = [
+        {"rule": rule, "removed": removed, "blocks": keys, "perplexity": [scores[key]["perplexity"] for key in keys]}
+        for (rule, removed), keys in plans.items()
+    ]
+    return {
+        "class": type(model.network).__name__,
+        "blocks": model.depth,
+        "source": model.described().get("converted"),
+        "bos": bos,
+        "window": options.window,
+        "tokens": options.tokens,
+        "scored": int(whole["tokens"]),
+        "file": options.text.name,
+        "texts": options.texts,
+        "choosing_texts": options.choosing_texts,
+        "choosing_windows": options.choosing_windows,
+        "sizes": sorted(sizes),
+        "whole": whole["perplexity"],
+        "bits_per_byte": whole["bits_per_byte"],
+        "rules": rows,
+        "seen": {key: scores[key]["perplexity"] for key in ["", *options.seen]},
+        "seconds": {"choosing": told - started, "scoring": time.perf_counter() - told},
+        "device": model.device.type,
+    }
+
+
+def chosen(model: ls.Model, task: ls.Task, options: argparse.Namespace) -> dict[tuple[str, int], list[str]]:
+    """For every rule and number of blocks the blocks that go, chosen on half of the windows; of `random` several."""
+    sizes = [size for size in options.sizes if size < model.depth]
+    frame = ls.advise(
+        model,
+        task,
+        rules=list(RULES),
+        remove=sizes,
+        max_span=max(sizes),
+        evaluations=model.depth * max(sizes),
+        tolerance="10%",
+        confidence=0,
+        timed=False,
+        max_length=options.window,
+    ).frame
+    found: dict[tuple[str, int], list[str]] = {}
+    for rule in RULES:
+        own = frame[frame["rule"].str.split(", ").map(lambda names, rule=rule: rule in names)]
+        for removed, group in own.groupby("removed"):
+            ordered = group.sort_values("chosen_on")  # the lowest perplexity first
+            plans = ordered["blocks"] if rule == "random" else ordered["blocks"].iloc[:1]
+            found[rule, int(removed)] = [spelled(gone(kept, model.depth)) for kept in plans]
+    return found
+
+
+def perplexity(model: ls.Model, key: str, task: ls.Task, window: int) -> dict[str, float]:
+    """Perplexity, bits per byte and tokens of the model without these blocks."""
+    network = model
+    if key:
+        network = ls.cut(model, ls.LayerPlan([b for b in range(1, model.depth + 1) if b not in blocks_of(key)]))
+    metrics = ls.evaluate(network, task, max_length=window).metrics
+    print(f"without {key or 'none'}: {metrics['perplexity']:,.2f}", flush=True)
+    return {name: float(metrics[name]) for name in ("perplexity", "bits_per_byte", "tokens")}
+
+
+def blocks_of(key: str) -> list[int]:
+    """The blocks that a text such as `13-19, 27` names."""
+    parts = [part.strip().split("-") for part in key.split(",") if part.strip()]
+    return [block for part in parts for block in range(int(part[0]), int(part[-1]) + 1)]
+
+
+def gone(kept: str, depth: int) -> list[int]:
+    stay = blocks_of(kept)
+    return [block for block in range(1, depth + 1) if block not in stay]
+
+
+def spelled(blocks: list[int]) -> str:
+    """Blocks as a text: `13-19,27`."""
+    spans: list[list[int]] = []
+    for block in blocks:
+        if spans and block == spans[-1][-1] + 1:
+            spans[-1].append(block)
+        else:
+            spans.append([block])
+    return ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
+
+
+# The page, from the numbers.
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page, from the numbers of each model; sections stand one after another."""
+    parts = [introduction()]
+    for name, one in found.items():
+        parts += [heading(name, one), rule_table(one), *findings(one)]
+        if name == SEEN_OF:
+            parts.append(comparison(one))
+        parts += healing(one)
+    return "\n\n".join(parts) + "\n"
+
+
+def introduction() -> str:
+    rules = "\n".join(f"- `{rule}`: {what}" for rule, what in WORDS.items())
+    return f"""# Which rule finds the blocks that a language model can lose?
+
+Written by `python docs/results/language_models.py`. Each rule of `ls.advise` says which blocks go, by how many; it
+looks at texts that the reported perplexity is not measured on. Every plan is then cut (`ls.cut`) and evaluated whole
+(`ls.evaluate`), and nothing is trained.
+
+{rules}"""
+
+
+def heading(name: str, one: dict[str, Any]) -> str:
+    """What was measured on what, and the figure."""
+    file = one["source"]
+    made = f" It was made float32 from `{file['file']}` ({file['quantisation']})." if file else ""
+    first = "with the first token before each" if one["bos"] else "without a first token"
+    seconds = one["seconds"]
+    about = (
+        f"A {one['class']} of {one['blocks']} blocks.{made} Scored on {one['tokens']:,} tokens ({one['scored']:,} of "
+        f"them predicted) of the first {one['texts']} texts of `{one['file']}`, in windows of {one['window']} {first}; "
+        f"rules chose on {one['choosing_windows']} windows of the {one['choosing_texts']} texts after those. The whole "
+        f"model has perplexity **{one['whole']:.2f}** ({one['bits_per_byte']:.4f} bits per byte). Choosing took "
+        f"{seconds['choosing']:.0f} s and scoring {seconds['scoring']:.0f} s on one {one['device']} device."
+    )
+    figure = f"![perplexity of {name} by the number of blocks removed]({picture(name)})"
+    return "\n\n".join([f"## {name}", textwrap.fill(about, 118), figure])
+
+
+def value(row: dict[str, Any]) -> float:
+    """A rule's perplexity; of random plans the middle one."""
+    return statistics.median_low(row["perplexity"])
+
+
+def by_place(one: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["rule"], row["removed"]): row for row in one["rules"]}
+
+
+def rule_table(one: dict[str, Any]) -> str:
+    """Perplexity by rule and number of blocks, with the blocks that went."""
+    places = by_place(one)
+    lines = ["| blocks removed | " + " | ".join(RULES) + " |", "| --- |" + " --- |" * len(RULES)]
+    for size in one["sizes"]:
+        cells = []
+        for rule in RULES:
+            row = places.get((rule, size))
+            which = "" if row is None or rule == "random" else f" ({row['blocks'][0]})"
+            cells.append("" if row is None else f"{number(value(row))}{which}")
+        lines.append(f"| {size} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def number(perplexity: float) -> str:
+    if not math.isfinite(perplexity) or perplexity >= 1e6:
+        return f"{perplexity:.1e}"
+    return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}"
+
+
+def findings(one: dict[str, Any]) -> list[str]:
+    """Which rule is best at each size, and which lose to random blocks."""
+    places, said = by_place(one), []
+    for size in one["sizes"]:
+        named = {rule: value(places[rule, size]) for rule in RULES if (rule, size) in places}
+        floor = named.pop("random", math.inf)
+        best = min(named, key=named.__getitem__)
+        lost = [rule for rule, found in named.items() if found > floor]
+        worse = f"; worse than random ({number(floor)}): {', '.join(lost)}" if lost else "; none is worse than random"
+        said.append(f"- {size} removed: {best} is best ({number(named[best])}){worse}.")
+    return ["\n".join(said)]
+
+
+def comparison(one: dict[str, Any]) -> str:
+    """The same blocks removed, beside what was seen before."""
+    lines = ["| blocks removed | here | seen before | difference |", "| --- | --- | --- | --- |"]
+    far = []
+    for key, before in SEEN.items():
+        if key not in one["seen"]:
+            continue
+        here = one["seen"][key]
+        difference = here / before - 1
+        far += [key or "none"] if abs(difference) > NEAR else []
+        lines.append(f"| {key or 'none'} | {number(here)} | {number(before)} | {difference:+.1%} |")
+    verdict = f"All {len(lines) - 2} are within {NEAR:.0%}."
+    if far:
+        verdict = (
+            f"{len(far)} of {len(lines) - 2} are further than {NEAR:.0%} from it ({'; '.join(far)}). The texts are not "
+            f"the same: which articles were read then is not known, and the whole model has "
+            f"{one['whole'] / SEEN['']:.3f} times the perplexity on these."
+        )
+    return "\n".join(["The same blocks, measured by hand before there were rules:", "", *lines, "", verdict])
+
+
+def healing(one: dict[str, Any]) -> list[str]:
+    """What training after the cut gives back, where it was measured: rows under `healing` in the numbers."""
+    rows = one.get("healing")
+    if not rows:
+        return []
+    lines = ["### Healed", "", "| " + " | ".join(rows[0]) + " |", "| --- |" + " --- |" * (len(rows[0]) - 1)]
+    return ["\n".join([*lines, *("| " + " | ".join(map(str, row.values())) + " |" for row in rows)])]
+
+
+def picture(name: str) -> str:
+    return f"language-models-{name.lower()}.png"
+
+
+def figure(name: str, one: dict[str, Any]) -> CurveFigure:
+    """Every rule's perplexity by the number of blocks removed."""
+    places = by_place(one)
+    series = []
+    for rule in RULES:
+        points = [(float(size), value(places[rule, size])) for size in one["sizes"] if (rule, size) in places]
+        series.append(Series(rule, tuple(x for x, _ in points), tuple(y for _, y in points)))
+    return CurveFigure(
+        title=f"{name}: perplexity by blocks removed",
+        shows="Perplexity of each rule's plan.",
+        reading="Down is better.",
+        caveat="One text, one choice of blocks by each rule.",
+        series=tuple(series),
+        x_name="blocks removed",
+        y_name="perplexity",
+        references=(("the whole model", one["whole"]),),
+        n=one["scored"],
+    )
+
+
+def write_page(found: dict[str, Any], out: Path) -> None:
+    """The page and its figures."""
+    for name, one in found.items():
+        axes = draw(figure(name, one))
+        axes.set_yscale("log")
+        write(axes.figure, out / picture(name))
+    write_text(out / PAGE, page(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", default=[], help="NAME=MODEL, or NAME=MODEL+bos; several times")
+    parser.add_argument("--text", type=Path, help="a file of texts with an empty line between them, perhaps .xz")
+    parser.add_argument("--texts", type=int, default=60, help="how many of its texts are scored on, the first ones")
+    parser.add_argument("--choosing-texts", type=int, default=20, help="on how many after those the rules choose")
+    parser.add_argument("--tokens", type=int, default=131_072, help="tokens that are scored on")
+    parser.add_argument("--window", type=int, default=512, help="tokens of a window")
+    parser.add_argument("--choosing-windows", type=int, default=16, help="windows that the rules choose on")
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="how many blocks go")
+    parser.add_argument("--out", type=Path, default=HERE, help="the folder to write into (default: beside this script)")
+    parser.add_argument("--from-json", action="store_true", help="measure nothing; write the page from the numbers")
+    options = parser.parse_args()
+    if options.model and options.text is None and not options.from_json:
+        parser.error("name the file of texts with --text")
+    options.out.mkdir(parents=True, exist_ok=True)
+    kept = options.out / RESULTS
+    found = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    for asked in () if options.from_json else options.model:
+        name, _, source = asked.partition("=")
+        options.seen = [key for key in SEEN if key] if name == SEEN_OF else []
+        found[name] = measured(source.removesuffix("+bos"), source.endswith("+bos"), options)
+        write_json(kept, found)
+    if not found:
+        parser.error(f"there are no numbers in {kept} yet; give a --model")
+    write_page(found, options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The plans of several rules: which rules found each, what each scores on which rows, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from layerscope.cutting.costs import Costs
+from layerscope.cutting.cutting import can_be_built
+from layerscope.cutting.decision import Parts
+from layerscope.cutting.plan import LayerPlan, spans
+from layerscope.cutting.rule import Rule
+from layerscope.cutting.search import Search
+from layerscope.data import metrics
+from layerscope.evaluation.sitting import Sitting
+from layerscope.progress import progress
+
+if TYPE_CHECKING:
+    import pandas
+
+_FLOOR = "random"
+
+
+def proposed(search: Search, rules: Iterable[Rule]) -> dict[LayerPlan, tuple[str, ...]]:
+    """Every plan with the rules that found it; the whole model, which no rule found, is the first."""
+    found: dict[LayerPlan, tuple[str, ...]] = {LayerPlan(range(1, search.depth + 1)): ()}
+    for rule in rules:
+        for plan in rule.plans(search):
+            found[plan] = (*found.get(plan, ()), rule.name)
+    return found
+
+
+def table_of(
+    sitting: Sitting,
+    plans: dict[LayerPlan, tuple[str, ...]],
+    logits: np.ndarray,
+    parts: Parts,
+    costs: Costs,
+    timed: bool,
+) -> pandas.DataFrame:
+    """One row per plan."""
+    import pandas
+
+    model, scoring, rows = sitting.model, parts.scoring, []
+    with progress("latency" if timed else "scores", len(plans), "candidates") as advance:
+        for (plan, rules), part in zip(plans.items(), logits, strict=True):
+            low, high = sitting.interval(part, scoring)
+            rows.append(
+                {
+                    "plan": str(plan),
+                    "rule": ", ".join(rules),
+                    "blocks": spans(plan.keep),
+                    "removed": len(plan.removed(model.depth)),
+                    "chosen_on": sitting.value(part, parts.picking),
+                    "change": math.nan,
+                    "change_low": math.nan,
+                    "score": sitting.value(part, scoring),
+                    "low": low,
+                    "high": high,
+                    "parameters": costs.parameters(plan),
+                    "macs": costs.macs(plan),
+                    "latency_1_ms": 1000 * costs.latency(plan, 1) if timed else math.nan,
+                    "latency_32_ms": 1000 * costs.latency(plan, 32) if timed else math.nan,
+                    "savable": bool(plan.keep) and can_be_built(model, plan),
+                }
+            )
+            advance(1)
+    table = pandas.DataFrame(rows)
+    table["metric"] = sitting.metric
+    table["front"] = _front(table)
+    return table
+
+
+def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
+    """Each rule's best plan of each size, beside the middle one of the random plans of that size.
+
+    A rule's best plan is the one with the best score on the rows that choose (of the random ones it is the middle one);
+    `score` is on the others, and so is `random`, which is NaN where no random plan was tried. `lost` says that the
+    rule's plan is worse than that.
+    """
+    import pandas
+
+    metric = str(table["metric"].iloc[0])
+    worth = table["chosen_on"].map(lambda score: metrics.upward(metric, score))
+    found_by = table["rule"].str.split(", ")
+    rows = []
+    for rule in rules:
+        own = table[found_by.map(lambda names, rule=rule: rule in names)]
+        for removed, group in own.groupby("removed"):
+            drawn = table["score"][(table["removed"] == removed) & found_by.map(lambda names: _FLOOR in names)]
+            floor = float(drawn.median()) if len(drawn) else math.nan
+            place = worth[group.index].idxmax() if rule != _FLOOR else (drawn - floor).abs().fillna(math.inf).idxmin()
+            best = table.loc[place]
+            lost = metrics.upward(metric, best["score"]) < metrics.upward(metric, floor) and not math.isnan(floor)
+            known = {"blocks": best["blocks"], "plans": len(group), "score": best["score"], "random": floor}
+            rows.append({"rule": rule, "removed": removed, **known, "lost": bool(lost) and rule != _FLOOR})
+    return pandas.DataFrame(rows, columns=["rule", "removed", "blocks", "plans", "score", "random", "lost"])
+
+
+def _front(table: pandas.DataFrame) -> np.ndarray:
+    """Candidates that no other one beats in both the choosing score and multiply-adds."""
+    metric, macs = str(table["metric"].iloc[0]), table["macs"].to_numpy()
+    score = np.asarray([metrics.upward(metric, value) for value in table["chosen_on"]])
+    beaten = [
+        bool(np.any((score >= s) & (macs <= m) & ((score > s) | (macs < m)))) for s, m in zip(score, macs, strict=True)
+    ]
+    return ~np.asarray(beaten)

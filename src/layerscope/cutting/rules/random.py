@@ -1,0 +1,28 @@
+"""Random blocks: the floor that every other rule has to beat."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+
+from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.rule import Rule
+from layerscope.cutting.search import Search
+
+PER_SIZE = 3  # so that there is a middle one
+
+
+class Random(Rule):
+    """Blocks drawn at random, three plans of each size: the floor that other rules have to beat."""
+
+    name = "random"
+
+    def plans(self, search: Search) -> list[LayerPlan]:
+        plans: list[LayerPlan] = []
+        for size in search.sizes:
+            draw, own = np.random.default_rng([search.seed, search.depth, size]), dict[LayerPlan, None]()
+            while len(own) < min(PER_SIZE, comb(search.depth, size)):
+                own[search.without(1 + draw.permutation(search.depth)[:size])] = None
+            plans += own
+        return plans

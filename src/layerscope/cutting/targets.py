@@ -1,0 +1,129 @@
+"""What a smaller model has to be, where it is not asked for by its score: blocks, parameters, latency."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from layerscope.cutting.costs import Costs
+from layerscope.cutting.plan import LayerPlan
+from layerscope.errors import InputError
+
+_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+_MORE = 2  # sizes beyond the largest that meets a target, which are tried too
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A most: an amount, or a share of the whole model's."""
+
+    amount: float
+    share: bool
+    written: str
+
+    def most(self, whole: float) -> float:
+        return self.amount * whole if self.share else self.amount
+
+
+def _bound(name: str, value: float | str, units: dict[str, float], example: str) -> Bound:
+    text = str(value).strip()
+    match = re.fullmatch(
+        r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|[a-zA-Z]*)", text.replace(",", "").replace("_", "")
+    )
+    unit = match[2].lower() if match else ""
+    amount = float(match[1]) if match and (unit == "%" or unit in units) else math.nan
+    share = unit == "%" or (unit == "" and "" not in units)
+    if not 0 < amount < math.inf or (share and amount / (100 if unit == "%" else 1) > 1):
+        raise InputError(f"{name} is {value}; give {example}.")
+    if share:
+        amount = amount / 100 if unit == "%" else amount
+        return Bound(amount, True, f"{100 * amount:g} %")
+    return Bound(amount * units[unit], False, text)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a plan must be; of those that are, the one with the best score is chosen. None of it: nothing is asked."""
+
+    blocks: int | None = None
+    parameters: Bound | None = None
+    latency: Bound | None = None
+
+    @staticmethod
+    def parse(blocks: int | None, parameters: float | str | None, latency: float | str | None) -> Target:
+        """`blocks` that stay, `100M` or `80%` parameters, `80%` or `40ms` of latency."""
+        most = None if parameters is None else _bound("parameters", parameters, dict(_THOUSANDS), "100M, say, or 80%")
+        time = None if latency is None else _bound("latency", latency, {"ms": 1.0, "s": 1000.0}, "80%, say, or 40ms")
+        return Target(blocks, most, time)
+
+    def __bool__(self) -> bool:
+        return any(part is not None for part in (self.blocks, self.parameters, self.latency))
+
+    def __str__(self) -> str:
+        parts = []
+        if self.blocks is not None:
+            parts.append(f"keep {self.blocks} block{'s' * (self.blocks > 1)}")
+        if self.parameters is not None:
+            parts.append(f"have at most {self.parameters.written} {'of the ' * self.parameters.share}parameters")
+        if self.latency is not None:
+            parts.append(f"take at most {self.latency.written} {'of the time ' * self.latency.share}for one text")
+        return " and ".join(parts)
+
+    def sizes(self, costs: Costs) -> tuple[int, ...]:
+        """How many blocks have to go, and a few more, or the sentence that says what is possible."""
+        depth = costs.model.depth
+        if self.blocks is not None:
+            if isinstance(self.blocks, bool) or not 1 <= self.blocks < depth:
+                raise InputError(
+                    f"blocks is {self.blocks}; {costs.model.name} has {depth} blocks, so a smaller model keeps "
+                    f"1..{depth - 1} of them."
+                )
+            return (depth - self.blocks,)
+        fewest = max(self._fewest(costs, *each) for each in self._asked(costs))
+        return tuple(range(fewest, min(fewest + _MORE, depth - 1) + 1))
+
+    def _asked(self, costs: Costs) -> list[tuple[Bound, Any, str]]:
+        asked: list[tuple[Bound, Any, str]] = []
+        if self.parameters is not None:
+            asked.append((self.parameters, costs.least_parameters, "parameters"))
+        if self.latency is not None:
+            depth = costs.model.depth
+            asked.append(
+                (self.latency, lambda size: 1000 * costs.latency(LayerPlan.truncated(depth, depth - size), 1), "ms")
+            )
+        return asked
+
+    def _fewest(self, costs: Costs, bound: Bound, cost: Any, unit: str) -> int:
+        """The fewest blocks that have to go; what is left costs less the more go."""
+        name, depth, whole = costs.model.name, costs.model.depth, cost(0)
+        most = bound.most(whole)
+        if whole <= most:
+            raise InputError(
+                f"The whole of {name} has {_told(whole, unit)}, which is no more than {_told(most, unit)}: nothing has "
+                "to go. Ask for less."
+            )
+        if depth < 2 or cost(depth - 1) > most:
+            least = cost(max(depth - 1, 0))
+            raise InputError(
+                f"At most {_told(most, unit)} were asked for, and {name} has {_told(least, unit)} with one block left "
+                f"of {depth} ({100 * least / whole:.0f} % of the whole model's {_told(whole, unit)}); ask for more."
+            )
+        low, high = 1, depth - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if cost(middle) <= most else (middle + 1, high)
+        return high
+
+    def meets(self, blocks: int, row: Any, whole: Any) -> bool:
+        """Whether a candidate of so many blocks, a row of the table, is what was asked for."""
+        return (
+            (self.blocks is None or blocks == self.blocks)
+            and (self.parameters is None or row["parameters"] <= self.parameters.most(whole["parameters"]))
+            and (self.latency is None or row["latency_1_ms"] <= self.latency.most(whole["latency_1_ms"]))
+        )
+
+
+def _told(value: float, unit: str) -> str:
+    return f"{value:,.0f} parameters" if unit == "parameters" else f"{value:.2f} ms for a text"

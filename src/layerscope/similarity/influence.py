@@ -1,0 +1,170 @@
+"""How much each block changes what goes through it (ShortGPT, Men et al. 2024)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.errors import LayerscopeWarning, check_level, check_seed
+from layerscope.extraction.extracting import examples_of
+from layerscope.extraction.loop import note_cut
+from layerscope.extraction.reading import Reading
+from layerscope.extraction.streaming import Batch, Streamer
+from layerscope.models import Model, load
+from layerscope.results import Curve, provenance_of
+from layerscope.similarity.row_sums import unit_rows
+from layerscope.similarity.uncertainty import Grouping, half_width
+from layerscope.team import Team
+
+_MOST = 2.0  # of 1 - cosine
+_WORDS = {
+    "title": "Influence of every block",
+    "shows": "1 - mean cosine of a block's input and output, over tokens (Men et al. 2024).",
+    "reading": "Low: the block hardly turns what goes through it, and can perhaps be left out. Block l makes layer l.",
+    "caveat": "Depends on the texts. A low influence is no proof: only the loss without the block says what it costs.",
+    "x_name": "block",
+}
+
+
+def block_influence(
+    model: str | Path | Model | Any,
+    task: Any,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+    max_length: int = 128,
+    batch_tokens: int | None = None,
+    special: bool = False,
+    ci: float | None = None,
+    seed: int = 0,
+) -> Curve:
+    """Measure how much each block changes its input: 1 - mean cosine of its input and output, over tokens (ShortGPT).
+
+    One forward pass, in which only sums are kept. A block's input is the raw output of the block before it (of the
+    embeddings for block 1), its output its own raw output: no final norm. Every text is read by itself, also running
+    text. A token whose state is 0 has no direction, and the blocks around it no value.
+
+    Args:
+        model: A model argument.
+        task: The texts; their labels do not matter.
+        split: The split; `validation` where there is one.
+        limit: Only the first so many examples.
+        max_length: The longest text in tokens; the rest is cut off.
+        batch_tokens: Tokens per batch, padding included.
+        special: Count special tokens too, as ShortGPT, which takes all positions. A first token such as BOS often has
+            massive activations that no middle block turns, so that it makes all influences smaller. Where a tokenizer
+            adds none, the first token of a text takes that part, and counts in any case.
+        ci: Add an interval of this level, such as 0.95 (`low`, `high`), by a delete-a-group jackknife over texts.
+        seed: Decides the groups of texts.
+
+    Returns:
+        A `Curve` over the blocks 1..L: 0 for a block that turns nothing, 1 for one whose output is orthogonal to its
+        input, at most 2.
+
+    Example:
+        >>> import layerscope as ls
+        >>> curve = ls.block_influence("garden:bert-s0", "pydocs", limit=20, max_length=16)
+        >>> curve.layers[:3], bool((curve.values > 0).all())
+        ([1, 2, 3], True)
+    """
+    check_level(ci)
+    check_seed(seed)
+    reading = Reading("tokens", special=special, max_length=max_length)
+    opened = load(model)
+    examples = examples_of(task, split, limit)
+    groups = None if ci is None else Grouping(examples.rows, seed)
+    turns = _Turns(opened, 1 if groups is None else groups.count, _no_groups if groups is None else groups.groups_of)
+    team = Team.current()
+    streamer = Streamer([opened], None, reading, batch_tokens)
+    tally = streamer.feed(examples.take(slice(team.rank, None, team.size)), [turns], opened.name)
+    turns.reduce(team)
+    cut = int(team.add(torch.tensor(tally.truncated, device=opened.device)))
+    if team.is_main:
+        note_cut(cut, len(examples), examples.task, max_length)
+    values, reasons = turns.means()
+    name = str(model) if isinstance(model, str | Path) else opened.name
+    settings = {"pool": "tokens", "special": special, "max_length": max_length}
+    provenance = provenance_of([{**opened.described(), "name": name}], examples, settings)
+    provenance["data"]["n"] = turns.n
+    if reasons:
+        provenance["warning"] = _said(reasons)
+        warnings.warn(provenance["warning"], LayerscopeWarning, stacklevel=2)
+    blocks = list(range(1, opened.depth + 1))
+    curve = Curve("influence", [name] * len(blocks), blocks, values, provenance, words=_WORDS)
+    if ci is not None:
+        half = half_width(turns.left_out(), ci)
+        curve.low, curve.high = np.maximum(values - half, 0.0), np.minimum(values + half, _MOST)
+    return curve
+
+
+def least_first(curve: Curve) -> list[int]:
+    """The blocks in the order in which ShortGPT leaves them out; those without a value are not among them."""
+    return [curve.layers[k] for k in np.argsort(curve.values, kind="stable") if not np.isnan(curve.values[k])]
+
+
+def _no_groups(texts: np.ndarray) -> np.ndarray:
+    return np.zeros(len(texts), dtype=np.int64)
+
+
+def _said(reasons: Sequence[tuple[int, str]]) -> str:
+    first, reason = reasons[0]
+    others = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"The influence of block {first}{others} is undefined: {reason}."
+
+
+class _Turns:
+    """A consumer that sums 1 - cosine of neighbouring layers, for each group of texts."""
+
+    def __init__(self, model: Model, groups: int, groups_of: Callable[[np.ndarray], np.ndarray]) -> None:
+        self.groups_of, self.device = groups_of, model.device
+        self.rows = torch.zeros(groups, dtype=torch.float64, device=model.device)
+        self.known, self.total = (
+            torch.zeros(groups, model.depth, dtype=torch.float64, device=model.device) for _ in range(2)
+        )
+
+    def update(self, batch: Batch) -> None:
+        group = torch.from_numpy(self.groups_of(batch.rows.row)).to(self.device)
+        self.rows.index_add_(0, group, torch.ones(len(group), dtype=torch.float64, device=self.device))
+        states = batch.states[0]
+        before = unit_rows(states[0].to(self.device))
+        for block in range(self.total.shape[1]):
+            after = unit_rows(states[block + 1].to(self.device))
+            turned, defined = _turned(*before, *after)
+            self.total[:, block].index_add_(0, group, turned)
+            self.known[:, block].index_add_(0, group, defined.double())
+            before = after
+
+    def reduce(self, team: Team) -> None:
+        """The sums of every process, in every process."""
+        self.rows, self.known, self.total = (team.add(part).cpu() for part in (self.rows, self.known, self.total))
+
+    @property
+    def n(self) -> int:
+        return int(self.rows.sum())
+
+    def means(self) -> tuple[np.ndarray, list[tuple[int, str]]]:
+        """(L,) the influence of every block, NaN where it is undefined, and the reasons by block."""
+        missing = self.n - self.known.sum(dim=0)
+        values = torch.where(missing == 0, self.total.sum(dim=0) / self.n, torch.nan)
+        reasons = [
+            (block + 1, f"{int(count):,} of {self.n:,} tokens are 0 before or after it, so they have no direction")
+            for block, count in enumerate(missing.tolist())
+            if count
+        ]
+        return values.numpy(), reasons
+
+    def left_out(self) -> np.ndarray:
+        """(groups, L) the same without each group of texts in turn."""
+        return ((self.total.sum(dim=0) - self.total) / (self.n - self.rows)[:, None]).numpy()
+
+
+def _turned(before: Tensor, had: Tensor, after: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows,) 1 - cosine of unit rows, by the chord, which keeps its digits near 0; 0 where there is none."""
+    defined = had & has
+    return torch.where(defined, (before - after).pow(2).sum(dim=1) / 2, 0.0), defined
