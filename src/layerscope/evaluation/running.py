@@ -155,7 +155,8 @@ def _tokens(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
     if not fast or not len(ids):
         return ids, None
     ends = np.asarray([end for _, end in batch["offset_mapping"]], dtype=np.int64)
-    sizes = np.cumsum([0, *(len(sign.encode("utf-8", "surrogatepass")) for sign in text)])
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    sizes = np.append(0, np.cumsum(1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)))  # bytes as UTF-8 has them
     return ids, np.maximum.accumulate(sizes[ends])
 
 

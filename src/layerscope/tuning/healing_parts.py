@@ -140,8 +140,8 @@ def check_healable(model: Model) -> None:
     """Raise where no training can be trusted on this model, or none of its answers be learned."""
     if model.anatomy.unpadded:
         raise ModelError(
-            f"The states of {model.name} ({model.anatomy.family}) change with padding, and training pads the texts of a "
-            "batch to one length: what is healed would answer unlike what is evaluated."
+            f"The states of {model.name} ({model.anatomy.family}) change with padding, and training pads the texts of "
+            "a batch to one length: what is healed would answer unlike what is evaluated."
         )
     if getattr(model.network, "hf_quantizer", None) is not None:
         raise ModelError(f"{model.name} is quantised; heal the model that it was made from, then quantise that.")
