@@ -4,8 +4,8 @@ Run with: python benchmarks/healing.py --model FOLDER --text FILE [--without 13-
 
 The plain loop is what one writes by hand: the same cut model, the same windows, LoRA of the same rank on the same
 projections, transformers' Trainer with bfloat16, its loss over all logits at once. Each is run twice, and the faster
-one counts. "upper half" trains the blocks of the upper half for four epochs, so that the lower half runs once. The plain
-loop has no looks at held-out text and saves nothing; layerscope's has one of each.
+one counts. "upper half" trains the blocks of the upper half for four epochs, so that the lower half runs once. The
+plain loop has no looks at held-out text and saves nothing; layerscope's has one of each.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ class Piece:
     first: int  # the first token that is scored, from 1 on: the token before it must be there
     text: int  # the text that it is of
     size: int  # bytes of text that the scored tokens stand for
+    end: int = 0  # bytes of text before its end, where the tokenizer tells
 
 
 class RunningText(TokenSitting):
@@ -59,12 +60,10 @@ class RunningText(TokenSitting):
         pieces = self._pieces[:windows]
         if self.task.asking.by_text:
             return max(piece.text for piece in pieces) + 1
-        if not all(piece.size for piece in pieces):
+        if not pieces[-1].end:
             return len(self._source)
-        ends = np.cumsum([len(text.encode("utf-8", "replace")) + len(BETWEEN) for text in self._source.texts])
-        # The first token of a window without BOS is scored by none, so a few bytes more than the sizes are read.
-        reached = sum(piece.size for piece in pieces) * (1 + 8 / max(min(len(piece.ids) for piece in pieces), 1))
-        return min(int(np.searchsorted(ends, reached)) + 1, len(self._source))
+        ends = np.cumsum([len(text.encode("utf-8", "surrogatepass")) + len(BETWEEN) for text in self._source.texts])
+        return min(int(np.searchsorted(ends, pieces[-1].end)) + 1, len(self._source))
 
     def _settings(self) -> dict[str, Any]:
         return {"bos": self._bos, "stride": self.task.asking.stride, "by_text": self.task.asking.by_text}
@@ -171,7 +170,7 @@ def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, b
             front = 0 if bos is None else 1
             size = 0 if ends is None else int(ends[end - 1] - (ends[scored - 1] if scored else 0))
             tokens = own if bos is None else np.concatenate([[bos], own])
-            found.append(Piece(tokens, scored - begin + front, 0, size))
+            found.append(Piece(tokens, scored - begin + front, 0, size, 0 if ends is None else int(ends[end - 1])))
         done = max(done, end)
         if end == len(ids):
             break
