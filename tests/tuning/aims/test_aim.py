@@ -33,7 +33,7 @@ def test_who_cannot_teach_is_told_why():
         check_teacher(student, healed.classifier())
     with pytest.raises(InputError, match="tokenizers differ"):
         check_teacher(student, language.model("llama", bos="adds"))
-    with pytest.raises(InputError, match="it has 170 outputs, and .* has 165"):
+    with pytest.raises(InputError, match=r"it has 170 outputs, and .* has 165"):
         check_teacher(student, healed.decoder(vocab_size=170))
 
 
