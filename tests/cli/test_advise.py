@@ -1,5 +1,7 @@
 """`layerscope advise`"""
 
+import json
+
 import zoo
 from command import run_here
 from quick import QUICK, rows
@@ -8,7 +10,7 @@ import layerscope as ls
 
 
 def test_advice_on_the_command_line(tuned_minilm, tmp_path):
-    options = ["--limit", "60", "--max-span", "1", "--evaluations", "0", "--tolerance", "0.2"]
+    options = ["--limit", "60", "--rules", "last,random", "--remove", "1-2", "--tolerance", "0.2"]
     done = run_here(
         *("advise", tuned_minilm, "--task", "pydocs", *options, "--print-as", "llama.cpp"),
         *("--save", tmp_path / "small", "-o", tmp_path / "out"),
@@ -17,6 +19,9 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert "Keep blocks" in done.stdout
     assert ls.load(str(tmp_path / "small")).depth < 6
     assert "--prune-layers " in done.stdout
+    assert "Each rule's best plan of each size" in done.stdout
+    assert "last, random: about 9 plans." in " ".join(done.stderr.split())  # said first
+    assert "block-forwards" in done.stderr
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-record"}
 
 
@@ -35,3 +40,22 @@ def test_what_cannot_be_saved_is_refused_before_the_work(tmp_path):
     assert "live adapters that no standard checkpoint can hold" in " ".join(done.stderr.split())
     assert "rows; advice needs" not in done.stderr  # which is found out later
     assert not (tmp_path / "small").exists()
+
+
+def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
+    options = ["--task", words, "--no-timed", "--format", "json"]
+    done = run_here("advise", classifier, *options, "--blocks", 2, "--rules", "last,spans", "--all")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    chosen = [row for row in rows if row["chosen"]]
+    assert len(chosen) == 1
+    assert chosen[0]["chosen_on"] == max(row["chosen_on"] for row in rows if row["rule"])
+    assert {row["rule"] for row in rows} == {"", "last, spans", "spans"}
+    assert "latency_1_ms" not in rows[0]
+    done = run_here("advise", classifier, *options, "--parameters", "10")
+    assert done.returncode == 2
+    assert "with one block left of 4" in " ".join(done.stderr.split())
+    done = run_here("advise", classifier, *options, "--latency", "80%")
+    assert "A latency was asked for, and" in done.stderr
+    done = run_here("advise", classifier, *options, "--rules", "angle")
+    assert "no rule 'angle'" in done.stderr

@@ -19,7 +19,7 @@ COMMANDS = {
     "truncate": (["truncate", "--curve"], {"curve", "table"}),
     "cut": (["truncate", "--keep", 2], {"table"}),
     "skip": (["skip", "--map"], {"heatmap", "table"}),
-    "advise": (["advise", "--max-span", 1, "--evaluations", 0], {"scatter", "table"}),
+    "advise": (["advise", "--max-span", 1, "--evaluations", 0], {"scatter", "curve", "table"}),
     "specialty": (["specialty"], {"curve", "bars", "table"}),
     "tune": (["tune", "--strategy", "(3, 4, 4)", "--seeds", 2, *QUICK], {"box", "curve", "table"}),
     "study": (["tune", "--study", "--best", 3, "--preset", "wu2020", *QUICK], {"scatter", "table"}),

@@ -9,6 +9,7 @@ import zoo
 
 import layerscope as ls
 from layerscope.cutting.decision import Parts
+from layerscope.cutting.rule import RULES
 from layerscope.errors import InputError
 from layerscope.evaluation.exam import exam
 
@@ -214,3 +215,103 @@ def test_the_best_front_of_a_loss_is_its_lowest():
     opened, data = language.model(), ls.task(language.frame(60, least=6), kind="text")
     frame = ls.advise(opened, data, tolerance="5%", confidence=0, evaluations=0, max_length=16, max_span=1).frame
     assert frame["front"][frame["chosen_on"].idxmin()]
+
+
+def test_every_rule_proposes_and_is_set_beside_random_plans():
+    import language
+
+    opened, data = language.model(), ls.task(language.frame(60, least=6), kind="text")
+    found = ls.advise(opened, data, tolerance="30%", confidence=0, **SHORT)
+    depth = opened.depth
+    named = set(", ".join(found.frame["rule"].iloc[1:]).split(", "))
+    assert named == set(found.rule_names) == set(RULES)
+    assert found.frame["plan"].is_unique
+    assert found.frame["latency_1_ms"].isna().all()
+    singles = found.frame[found.frame["removed"] == 1]
+    assert len(singles) == depth  # spans has them all
+    best = singles.loc[singles["chosen_on"].idxmin()]
+    assert "greedy" in best["rule"]
+    rules = found.rules.set_index(["rule", "removed"])
+    assert set(rules.index) >= {(rule, 1) for rule in RULES}
+    random = found.frame[found.frame["rule"].str.contains("random") & (found.frame["removed"] == 1)]
+    assert rules.loc[("spans", 1), "random"] == pytest.approx(random["score"].median())
+    assert rules.loc[("spans", 1), "score"] == best["score"]
+
+
+def scored(advice):
+    """The score of every plan on the rows that did not choose, by cutting it."""
+    for plan, row in zip(map(kept, advice.frame["blocks"]), advice.frame.itertuples(), strict=True):
+        cut = advice.exam.of(ls.load(ls.cut(advice.exam.model, plan)))
+        yield row, cut.value(cut.logits(), advice.parts.picking), cut.value(cut.logits(), advice.parts.scoring)
+
+
+def kept(blocks):
+    from layerscope.cli.options import integers
+
+    return ls.LayerPlan(integers(blocks.replace(" ", "")))
+
+
+def language_model():
+    import language
+
+    return language.model(), ls.task(language.frame(60, least=6), kind="text")
+
+
+def embedding_model():
+    import language
+
+    words = language.texts(120)
+    pairs = pandas.DataFrame({"text": words[:60], "text_pair": words[60:], "label": np.linspace(0, 1, 60)})
+    return ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer()), ls.task(pairs, metric="spearman")
+
+
+def classifier():
+    from cuts import model, table
+
+    return model("bert"), table()
+
+
+@pytest.mark.parametrize("kind", [classifier, language_model, embedding_model])
+def test_the_best_plan_that_meets_a_target(kind):
+    opened, data = kind()
+    depth = opened.depth
+    found = ls.advise(opened, data, blocks=depth - 2, rules="angular,greedy,last,spans", **SHORT)
+    assert len(found.choice.keep) == depth - 2
+    assert set(found.frame["removed"]) == {0, 2}
+    assert len(found.parts.confirming) == 0
+    sign = 1 if found.exam.higher_is_better else -1
+    worths = {}
+    for row, choosing, score in scored(found):
+        assert row.chosen_on == pytest.approx(choosing, rel=1e-4)
+        assert row.score == pytest.approx(score, rel=1e-4)
+        worths[row.blocks] = sign * row.chosen_on
+    best = max(worth for blocks, worth in worths.items() if blocks != f"1-{depth}")
+    assert worths[found.row["blocks"]] == best
+    assert found.row["change_low"] <= found.row["change"]
+    change = sign * (found.row["score"] - found.frame["score"].iloc[0])
+    assert found.row["change"] == pytest.approx(change, rel=0.05, abs=0.02)
+    assert f"keep {depth - 2} blocks" in str(found)
+    assert "tolerance" not in str(found)
+    assert found.print_as("llama.cpp").startswith("--prune-layers ")
+
+
+@pytest.mark.parametrize("kind", [classifier, language_model, embedding_model])
+def test_parameters_are_a_target(kind):
+    opened, data = kind()
+    found = ls.advise(opened, data, parameters="90%", rules="last,deepest", **SHORT)
+    whole = found.frame["parameters"].iloc[0]
+    assert found.row["parameters"] <= 0.9 * whole
+    assert found.row["parameters"] == sum(p.numel() for p in found.model.parameters())
+    with pytest.raises(InputError, match="with one block left of"):
+        ls.advise(opened, data, parameters=100, **SHORT)
+
+
+def test_latency_is_a_target():
+    opened, data = classifier()
+    found = ls.advise(opened, data, latency="99%", rules="last", max_length=16)
+    assert found.row["latency_1_ms"] <= 0.99 * found.frame["latency_1_ms"].iloc[0]
+    assert "of the time at batch 1" in str(found)
+    with pytest.raises(InputError, match="A latency was asked for, and without timing"):
+        ls.advise(opened, data, latency="99%", timed=False)
+    with pytest.raises(InputError, match="blocks says how many stay and remove how many go"):
+        ls.advise(opened, data, blocks=2, remove=1)

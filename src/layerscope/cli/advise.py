@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from layerscope.cli.cutting import check_save, saved
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
+from layerscope.cli.cutting import PRINT_AS, check_save, print_plan, saved
+from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
+from layerscope.registry import Registry
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -19,14 +20,17 @@ if TYPE_CHECKING:
     from layerscope.cutting.advice_results import Advice
 
 PLACE = 60  # in the help text
-_SCORES = ("blocks", "chosen_on", "change_low", "score", "low", "high")
+RULES: Registry[object] = Registry("layerscope.cutting.rules", "rule")  # for their names alone: nothing is imported
+_SCORES = ("blocks", "rule", "chosen_on", "change_low", "score", "low", "high")
 _COSTS = ("parameters", "macs", "latency_1_ms", "latency_32_ms", "chosen")
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope advise path/to/classifier --task sst2 --tolerance 0.01 --save smaller`")(
-        advise
-    )
+    app.command(
+        epilog="Example:  `layerscope advise path/to/classifier --task sst2 --tolerance 0.01 --save smaller`  \n"
+        "`layerscope advise path/to/language-model --task wikitext --rules angular,greedy,random --blocks 24`  \n"
+        "`layerscope advise path/to/language-model --task wikitext --parameters 100M --print-as mergekit`"
+    )(advise)
 
 
 @with_columns
@@ -37,12 +41,22 @@ def advise(
         "0.01", help="How much of the metric may be lost; 5% is a share, as it always is of perplexity."
     ),
     confidence: float = typer.Option(0.9, help="How sure that must be; 0 takes what looks to be enough, and warns."),
-    max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks."),
-    evaluations: int = typer.Option(60, help="Most evaluations of the greedy search."),
-    save: Path | None = Given.save,
-    print_as: str | None = typer.Option(
-        None, "--print-as", help="Print the chosen plan as another tool takes it: mergekit or llama.cpp."
+    rules: str | None = typer.Option(
+        None, help=f"Where plans come from: {', '.join(RULES)}, with commas; as fits the depth if not given."
     ),
+    blocks: int | None = typer.Option(None, help="In place of a tolerance: the best plan that keeps so many blocks."),
+    parameters: str | None = typer.Option(
+        None, help="In place of a tolerance: the best plan with at most so many parameters, 100M or 80%."
+    ),
+    latency: str | None = typer.Option(
+        None, help="In place of a tolerance: the best plan that takes at most 80%, say, of the time for one text; 40ms."
+    ),
+    remove: str | None = typer.Option(None, help="Plans leave out so many blocks: 4, or 1,2,4-8; as fits the depth."),
+    max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks (spans, angular, deepest)."),
+    evaluations: int = typer.Option(256, help="Most plans that the greedy search evaluates on texts that choose."),
+    timed: bool = typer.Option(True, "--timed/--no-timed", help="Measure the latency of every candidate."),
+    save: Path | None = Given.save,
+    print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
     all: bool = typer.Option(False, "--all", help="Print every candidate, not only the Pareto front."),
     seed: int = typer.Option(0, help="Decides which rows pick, confirm and score."),
@@ -55,40 +69,47 @@ def advise(
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """Which blocks a model can lose within a tolerance: chosen on half of the rows, scored on the other half.
+    """Which blocks a model can lose: the smallest model within a tolerance, or the best one of a size.
 
-    Of the half that chooses, a quarter picks a candidate of each size and the rest confirms the picks, so that the
-    confidence holds after the choice.
+    Rules propose plans, every plan is evaluated, half of the rows choose and the other half scores the choice. Within a
+    tolerance a quarter of the half that chooses picks a candidate of each size and the rest confirms the picks, so that
+    the confidence holds after the choice. What it will take is said first.
     """
     import layerscope as ls
-    from layerscope.cutting.exports import PRINTERS, printed_as
-    from layerscope.errors import choose
+    from layerscope.cutting.advice import consult
+    from layerscope.cutting.exports import check_tool
 
-    if print_as is not None:
-        choose("tool", print_as, PRINTERS)
+    check_tool(print_as)
     opened = ls.load(model, device=device, dtype=dtype)
     check_save(save, opened)
-    advice = ls.advise(
+    consultation = consult(
         opened,
         columns.open(task),
         tolerance=tolerance,
         confidence=confidence,
-        split=split,
-        limit=limit,
+        rules=rules,
+        blocks=blocks,
+        parameters=parameters,
+        latency=latency,
+        remove=None if remove is None else integers(remove),
         max_span=max_span,
         evaluations=evaluations,
+        timed=timed,
+        split=split,
+        limit=limit,
         max_length=max_length,
         seed=seed,
         all_rows=all_rows,
     )
+    print(consultation.effort, file=sys.stderr)
+    advice = consultation.advice()
     title = f"What {model} can lose on {task}"
     show(_table(advice, all, format).to_dict("records"), format, title)
     if format is Format.table:
-        print(advice)
+        show(advice.rules.to_dict("records"), format, "Each rule's best plan of each size, beside random blocks")
+        print("\n".join(advice.findings()))
     if print_as is not None:
-        print(
-            printed_as(print_as, advice.choice, model, opened.depth), file=sys.stderr if format is Format.json else None
-        )
+        print_plan(print_as, advice.choice, model, opened.depth, format)
     keep(out, "advise", title, {"advice": advice})
     if save is not None:
         ls.save(advice.model, save, scores=advice.score)
@@ -104,4 +125,4 @@ def _table(advice: Advice, all: bool, format: Format) -> DataFrame:
     frame = frame.sort_values("macs")
     if format is Format.table:
         frame = frame.assign(blocks=frame["blocks"].where(frame["removed"] > 0, frame["blocks"] + " (whole model)"))
-    return frame[[*_SCORES, *_COSTS]]
+    return frame[[*_SCORES, *(name for name in _COSTS if frame[name].notna().any())]]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli.cutting import checked_task, cut_and_save
+from layerscope.cli.cutting import DTYPE, FLOAT, PRINT_AS, checked_task, cut_and_save, cut_without_task
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
 from layerscope.cli.record import OUT, keep
 from layerscope.errors import InputError, choose
+
+if TYPE_CHECKING:
+    from layerscope.cutting.plan import LayerPlan
 
 PLACE = 40  # in the help text
 _TITLES = {
@@ -48,19 +51,21 @@ def truncate(
     batch: int | None = typer.Option(None, help="Where heads are trained: texts per step; 32 if not given."),
     seed: int | None = typer.Option(None, help="Where heads are trained: decides new heads and the order of rows."),
     save: Path | None = Given.save,
+    print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
     split: str | None = Data.split,
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
-    dtype: str = Given.dtype,
+    dtype: str | None = DTYPE,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
     """Cut the top blocks off a model and evaluate what is left: one depth, or the curve of all.
 
-    The curve of a language model is its logit lens. With --keep and --save, no task is needed.
+    The curve of a language model is its logit lens. With --keep, --save and --print-as need no task: then the
+    checkpoint is cut on disk, and the network never built.
     """
     import layerscope as ls
 
@@ -68,22 +73,32 @@ def truncate(
         raise InputError("Give either --keep K, to cut there, or --curve, to see what every cut costs.")
     if save is not None and curve:
         raise InputError("--save needs --keep K: which of the curve's models is to be saved?")
+    if print_as is not None and curve:
+        raise InputError("--print-as needs --keep K: which of the curve's plans is to be printed?")
     given = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed, "train_limit": train_limit}
     training: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _check(mode, base, training, curve)
-    data = checked_task(task, columns, save)
-    opened = ls.load(model, device=device, dtype=dtype)
+    data = checked_task(task, columns, save, print_as)
+
+    def plan_of(depth: int) -> LayerPlan:
+        return ls.LayerPlan.truncated(depth, keep_ or 0)
+
+    if data is None and keep_ is not None:
+        about: dict[str, Any] = {"save": save, "out": out, "print_as": print_as, "format": format}
+        cut_without_task(model, plan_of, device=device, dtype=dtype, **about)
+        return
+    opened = ls.load(model, device=device, dtype=dtype or FLOAT)
     options: dict[str, Any] = {
         "split": split,
         "limit": limit,
         "max_length": max_length,
         "all_rows": all_rows,
     }
-    if keep_ is not None:
-        cut_and_save(opened, ls.LayerPlan.truncated(opened.depth, keep_), data, options, save, out, format)
+    if data is not None and keep_ is not None:
+        cut_and_save(opened, plan_of(opened.depth), data, options, save, out, format, model, print_as)
         return
     assert data is not None
-    untuned = None if base is None else ls.load(base, device=device, dtype=dtype)
+    untuned = None if base is None else ls.load(base, device=device, dtype=dtype or FLOAT)
     truncation = ls.truncation_curve(opened, data, mode=mode, base=untuned, **training, **options)
     show_scores(truncation.frame, format, _TITLES[mode].format(model=model, base=base))
     keep(out, "truncate", f"{model} on {task}: the head on every layer ({mode})", {"truncation": truncation})

@@ -133,16 +133,19 @@ def consult(
     if evaluations < 0:
         raise InputError(f"evaluations is {evaluations}; it must be 0 (no greedy search) or more.")
     if target.latency is not None and not timed:
-        raise InputError("A latency was asked for, and timed=False measures none; leave one of them out.")
+        raise InputError(
+            "A latency was asked for, and without timing (timed=False, --no-timed) none is measured; leave one out."
+        )
     if blocks is not None and remove is not None:
         raise InputError("blocks says how many stay and remove how many go; give one of them.")
     check_seed(seed)
     chosen_rules(rules, 0)
     sitting = exam(model, task, split=split, limit=limit, max_length=max_length, all_rows=all_rows)
     if len(sitting.examples) < _LEAST_ROWS:
+        shorter = " (running text: more text, or shorter windows by max_length)" * (sitting.rows_are == "windows")
         raise InputError(
             f"{sitting.examples.task} ({sitting.examples.split}) has {len(sitting.examples)} rows; advice needs at "
-            f"least {_LEAST_ROWS}, half to choose on and half to score on."
+            f"least {_LEAST_ROWS}, half to choose on and half to score on{shorter}."
         )
     costs, depth = Costs(sitting.model), sitting.model.depth
     contiguous(depth, max_span)

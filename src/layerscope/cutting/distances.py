@@ -6,9 +6,10 @@ all choices count. Tokens that the tokenizer adds (separators, a first token) an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,23 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from layerscope.errors import DataError
 from layerscope.evaluation.sitting import Sitting
 from layerscope.extraction.encode import Item
 from layerscope.models import Replay
+from layerscope.similarity.registry import Undefined, measure
+from layerscope.similarity.row_sums import RowSums
 from layerscope.store import Artifact
 
-_NUMBERS = 1 << 22  # of states that are compared at once
+_MEASURES = ("cosine", "angular")
 _FILE = "distances.safetensors"
 
 
 @dataclass(frozen=True)
 class LayerDistances:
-    """Means over tokens, for every two of the layers 0..L: of the cosine, and of arccos(cosine) / pi."""
+    """Means over tokens, for every two of the layers 0..L: of the cosine, and of arccos(cosine) / pi.
+
+    NaN where layers have different widths, or a token has no direction in one of them.
+    """
 
     cosine: np.ndarray
     angular: np.ndarray
@@ -54,33 +59,24 @@ class Distances(Artifact):
         return self.exam.spec()
 
     def build(self, folder: Path) -> None:
-        layers = self.exam.model.depth + 1
-        sums, tokens = torch.zeros(2, layers, layers, dtype=torch.float64), 0
-        for part, count in self.exam.over_batches(self._batch, f"distances of {self.exam.model.name}"):
-            sums, tokens = sums + part.double().cpu(), tokens + count
-        if not tokens:
-            raise DataError(f"{self.exam.examples.task} has no token to compare layers by among the texts that choose.")
-        cosine, angular = sums / tokens
-        save_file(
-            {"cosine": cosine.contiguous(), "angular": angular.contiguous(), "tokens": torch.tensor(tokens)},
-            folder / _FILE,
-        )
+        exam, measures = self.exam, [measure(name) for name in _MEASURES]
+
+        def of_batch(items: Sequence[Item], inputs: dict[str, Tensor]) -> RowSums:
+            states = Replay(exam.subject, inputs).states
+            layers = range(len(states))
+            part = RowSums(measures, [state.shape[-1] for state in states], layers, layers, exam.model.device)
+            at = torch.from_numpy(text_tokens(items, states[0].shape[1], exam.padding_left))
+            part.update([state.flatten(0, 1)[at.to(state.device)] for state in states])
+            return part
+
+        sums = reduce(RowSums.merge, exam.over_batches(of_batch, f"distances of {exam.model.name}"))
+        tables = {name: torch.from_numpy(_table(sums, name)) for name in _MEASURES}
+        save_file({**tables, "tokens": torch.tensor(sums.n)}, folder / _FILE)
 
     def measured(self) -> LayerDistances:
         """The distances, from the store if they are there."""
         found = load_file(self.produce() / _FILE)
         return LayerDistances(found["cosine"].numpy(), found["angular"].numpy(), int(found["tokens"]))
-
-    def _batch(self, items: Sequence[Item], inputs: dict[str, Tensor]) -> tuple[Tensor, int]:
-        states = Replay(self.exam.subject, inputs).states
-        time = states[0].shape[1]
-        at = torch.from_numpy(text_tokens(items, time, self.exam.padding_left)).to(states[0].device)
-        layers, width = len(states), states[0].shape[-1]
-        sums = torch.zeros(2, layers, layers, dtype=torch.float64)
-        for part in at.split(max(1, _NUMBERS // (layers * width))):
-            rows = torch.stack([state.to(at.device).flatten(0, 1)[part] for state in states], dim=1)
-            sums += summed(rows).cpu()
-        return sums, len(at)
 
 
 def text_tokens(items: Sequence[Item], time: int, padding_left: bool) -> np.ndarray:
@@ -94,12 +90,10 @@ def text_tokens(items: Sequence[Item], time: int, padding_left: bool) -> np.ndar
     return np.concatenate(places)
 
 
-def summed(rows: Tensor) -> Tensor:
-    """(tokens, layers, width) -> (2, layers, layers): the cosines and the angles over pi, summed over tokens.
-
-    In float64, since the angle of two directions that are close is a root of what a product rounds off.
-    """
-    precise = torch.float32 if rows.device.type == "mps" else torch.float64
-    units = torch.nn.functional.normalize(rows.to(precise), dim=-1)
-    cosines = (units @ units.transpose(1, 2)).clamp(-1, 1)
-    return torch.stack([cosines.sum(dim=0), cosines.arccos().sum(dim=0) / math.pi])
+def _table(sums: RowSums, name: str) -> np.ndarray:
+    """(layers, layers) means over tokens; NaN where a token has no direction, or layers have different widths."""
+    values = np.full((len(sums.rows), len(sums.columns)), np.nan)
+    for i, j in np.ndindex(values.shape):
+        with suppress(Undefined):
+            values[i, j] = sums.value(name, i, j)
+    return values

@@ -30,6 +30,12 @@ def _llama_cpp(plan: LayerPlan, name: str, depth: int) -> str:
 PRINTERS: dict[str, Callable[[LayerPlan, str, int], str]] = {"mergekit": _mergekit, "llama.cpp": _llama_cpp}
 
 
+def check_tool(tool: str | None) -> None:
+    """Raise a sentence if a tool is named that no plan can be printed for."""
+    if tool is not None:
+        choose("tool", tool, PRINTERS)
+
+
 def printed_as(tool: str, plan: LayerPlan, name: str, depth: int) -> str:
     """A plan for a model of `depth` blocks as another tool takes it."""
     plan.check(depth)

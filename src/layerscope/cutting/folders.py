@@ -55,28 +55,47 @@ def cut_folder(folder: str | Path, plan: LayerPlan, path: str | Path) -> Path:
         >>> ls.load(smaller).depth
         2
     """
-    if not isinstance(plan, LayerPlan):
-        raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
-    asked, target = parse(str(folder)), Path(path)
-    if asked.random:
-        raise InputError(f"{folder} has no weights on disk; cut it in memory: ls.cut(model, plan), then ls.save.")
-    outer = fetch(asked)
-    inner = network_folder(outer)
-    model = load_shape(asked, inner)
-    check_plan(model, plan)
-    check_free(target, RECORD)
-    places = read_places(inner, asked.name)
-    kept = renumbered(places, model, plan)
-    _check_room(kept, target)
-    with atomic_folder(target, RECORD) as staging:
-        checksums = _write_weights(kept, staging)
-        write_json(staging / "config.json", _smaller_config(inner / "config.json", model, plan))
-        _copy_along(inner, staging)
-        if is_embedding_folder(outer):
-            read_embedding(outer, asked.name).write(staging)
-        _describe(model, plan, kept, checksums, outer, staging)
-        _compare(str(folder), staging, plan, places)
+    target = Path(path)
+    FolderCut(folder).write(plan, target)
     return target
+
+
+class FolderCut:
+    """A checkpoint on disk, ready to be cut there; raises a sentence where that cannot be done.
+
+    Args:
+        folder: As in `cut_folder`.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.name, asked = str(folder), parse(str(folder))
+        if asked.random:
+            raise InputError(f"{folder} has no weights on disk; cut it in memory: ls.cut(model, plan), then ls.save.")
+        self.outer = fetch(asked)
+        self.inner = network_folder(self.outer)
+        self.model = load_shape(asked, self.inner)
+        self.places = read_places(self.inner, asked.name)
+
+    def kept(self, plan: LayerPlan) -> dict[str, TensorPlace]:
+        """The tensors that a plan keeps, under their new names; raises the reason why there is no such checkpoint."""
+        if not isinstance(plan, LayerPlan):
+            raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
+        check_plan(self.model, plan)
+        return renumbered(self.places, self.model, plan)
+
+    def write(self, plan: LayerPlan, target: Path) -> bool:
+        """Write the smaller checkpoint; whether it was also opened and compared by what it computes."""
+        kept = self.kept(plan)
+        check_free(target, RECORD)
+        _check_room(kept, target)
+        with atomic_folder(target, RECORD) as staging:
+            checksums = _write_weights(kept, staging)
+            write_json(staging / "config.json", _smaller_config(self.inner / "config.json", self.model, plan))
+            _copy_along(self.inner, staging)
+            if is_embedding_folder(self.outer):
+                read_embedding(self.outer, self.model.name).write(staging)
+            _describe(self.model, plan, kept, checksums, self.outer, staging)
+            return _compare(self.name, staging, plan, self.places)
 
 
 def check_plan(model: Model, plan: LayerPlan) -> None:
@@ -101,7 +120,8 @@ def renumbered(places: Mapping[str, TensorPlace], model: Model, plan: LayerPlan)
     if model.anatomy.shared:
         return dict(places)
     prefix = f"(?:{re.escape(model.network.base_model_prefix)}\\.)?"
-    pattern = re.compile(f"({prefix}{re.escape(model.anatomy.blocks)}\\.)(\\d+)(\\..+)")
+    lists = "|".join(map(re.escape, (model.anatomy.blocks, *model.anatomy.beside)))
+    pattern = re.compile(f"({prefix}(?:{lists})\\.)(\\d+)(\\..+)")
     matches = {name: pattern.fullmatch(name) for name in places}
     numbers = {int(match[2]) for match in matches.values() if match}
     if numbers != set(range(model.depth)):
@@ -184,17 +204,18 @@ def _describe(
     describe_folder(model, folder, depth=len(plan.keep), parameters=parameters, files=hashes)
 
 
-def _compare(source: str, folder: Path, plan: LayerPlan, places: Mapping[str, TensorPlace]) -> None:
-    """Open both and compare what they compute, where both fit in memory."""
+def _compare(source: str, folder: Path, plan: LayerPlan, places: Mapping[str, TensorPlace]) -> bool:
+    """Open both and compare what they compute; False where they do not fit in memory."""
     numbers = sum(torch.Size(place.shape).numel() for place in places.values())
     if 8 * numbers > _ROOM * free_memory():
         log.warning(
             "%s is too large to be opened here beside the whole; every tensor was compared by its hash instead.",
             source,
         )
-        return
+        return False
     whole, smaller = load(source, device="cpu"), load(str(folder), device="cpu")
     check_against_replay(whole, smaller.network, plan)
+    return True
 
 
 def free_memory() -> int:

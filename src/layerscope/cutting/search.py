@@ -80,7 +80,7 @@ def usual_sizes(depth: int) -> tuple[int, ...]:
 
 def checked_sizes(remove: int | Sequence[int], depth: int) -> tuple[int, ...]:
     """Numbers of blocks that can go, or the sentence that says which can."""
-    sizes = (remove,) if isinstance(remove, int) else tuple(remove)
+    sizes = tuple(remove) if isinstance(remove, Iterable) else (remove,)
     if not sizes or any(isinstance(size, bool) or not hasattr(size, "__index__") for size in sizes):
         raise InputError(f"remove is {remove!r}; how many blocks go is a whole number, or several: [1, 2, 4].")
     for size in sizes:

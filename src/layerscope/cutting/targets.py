@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,20 +28,22 @@ class Bound:
         return self.amount * whole if self.share else self.amount
 
 
+_NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|[a-zA-Z]*)")
+
+
 def _bound(name: str, value: float | str, units: dict[str, float], example: str) -> Bound:
-    text = str(value).strip()
-    match = re.fullmatch(
-        r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|[a-zA-Z]*)", text.replace(",", "").replace("_", "")
-    )
-    unit = match[2].lower() if match else ""
-    amount = float(match[1]) if match and (unit == "%" or unit in units) else math.nan
-    share = unit == "%" or (unit == "" and "" not in units)
-    if not 0 < amount < math.inf or (share and amount / (100 if unit == "%" else 1) > 1):
+    """`80%`, or a number with one of some units; without a unit it is a share too, where none has no unit."""
+    match = _NUMBER.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
+    number, unit = (float(match[1]), match[2].lower()) if match else (math.nan, "")
+    if unit == "%":
+        bound = Bound(number / 100, True, f"{number:g} %")
+    elif unit == "" and unit not in units:
+        bound = Bound(number, True, f"{100 * number:g} %")
+    else:
+        bound = Bound(number * units.get(unit, math.nan), False, str(value).strip())
+    if not 0 < bound.amount <= (1 if bound.share else sys.float_info.max):
         raise InputError(f"{name} is {value}; give {example}.")
-    if share:
-        amount = amount / 100 if unit == "%" else amount
-        return Bound(amount, True, f"{100 * amount:g} %")
-    return Bound(amount * units[unit], False, text)
+    return bound
 
 
 @dataclass(frozen=True)

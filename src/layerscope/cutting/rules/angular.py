@@ -22,6 +22,8 @@ class Angular(Rule):
     def plans(self, search: Search) -> list[LayerPlan]:
         plans, distance = [], search.distances.angular
         for length in search.lengths:
-            first = 1 + int(np.argmin(np.diagonal(distance, offset=length)))
-            plans.append(LayerPlan.skipped(search.depth, first, first + length - 1))
+            ends = np.diagonal(distance, offset=length)
+            if not np.isnan(ends).all():
+                first = 1 + int(np.nanargmin(ends))
+                plans.append(LayerPlan.skipped(search.depth, first, first + length - 1))
         return plans

@@ -17,5 +17,6 @@ class Influence(Rule):
     looks = True
 
     def plans(self, search: Search) -> list[LayerPlan]:
-        blocks = 1 + np.argsort(search.distances.influence, kind="stable")
-        return [search.without(blocks[:size].tolist()) for size in search.sizes]
+        influence = search.distances.influence
+        blocks = 1 + np.argsort(influence, kind="stable")[: np.count_nonzero(~np.isnan(influence))]  # NaN are last
+        return [search.without(blocks[:size].tolist()) for size in search.sizes if size <= len(blocks)]

@@ -1,0 +1,44 @@
+"""The pictures of advice name the rules."""
+
+import pytest
+from cuts import model, table
+
+import layerscope as ls
+
+
+@pytest.fixture(scope="module")
+def advice(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERSCOPE_HOME", str(tmp_path_factory.mktemp("home")))
+        yield ls.advise(model("bert"), table(), rules="last,angular,random", confidence=0, timed=False)
+
+
+def test_every_point_says_which_rules_found_it(advice):
+    scatter = advice.figures()[0]
+    labels = {point.label for point in scatter.points}
+    rows = advice.frame[advice.frame["removed"] > 0]
+    assert labels == {"the whole model", *(f"blocks {r.blocks} ({r.rule})" for r in rows.itertuples())}
+    assert "found by the rules last, angular and random" in scatter.shows
+
+
+def test_the_rules_are_curves_over_the_blocks_that_go(advice, tmp_path):
+    curve = advice.figures()[1]
+    assert [series.name for series in curve.series] == ["last", "angular", "random"]
+    for series in curve.series:
+        own = advice.rules[advice.rules["rule"] == series.name]
+        assert series.x == tuple(own["removed"])
+        assert series.y == tuple(own["score"])
+    assert curve.references == (("the whole model", advice.frame["score"].iloc[0]),)
+    advice.plot(tmp_path / "advice.png")
+    assert (tmp_path / "advice.png").stat().st_size > 1000
+
+
+def test_the_findings_say_who_lost_to_chance(advice):
+    said = advice.against_random
+    lost = advice.rules[advice.rules["lost"]]
+    if len(lost):
+        assert said.startswith("Worse in accuracy than the middle one of random plans, by blocks removed: ")
+        assert all(f"{row.rule} at " in said and f"{row.removed} (" in said for row in lost.itertuples())
+    else:
+        assert said == "Every rule is at least as good as random blocks at every size."
+    assert advice.findings() == [str(advice), said]

@@ -1,0 +1,60 @@
+"""Plans of several rules, and how the rules compare."""
+
+import math
+
+import numpy as np
+import pandas
+from searches import Made, gone
+
+from layerscope.cutting.candidates import by_rule, proposed
+from layerscope.cutting.rule import chosen_rules
+
+
+def test_a_plan_of_several_rules_names_them_all():
+    found = proposed(Made(4, [1, 2]), chosen_rules("last,deepest,spans", 4))
+    plans = list(found)
+    assert gone(plans, 4)[0] == ()
+    assert found[plans[0]] == ()
+    named = dict(zip(gone(plans, 4), found.values(), strict=True))
+    assert named[(3, 4)] == ("last", "spans")
+    assert named[(2, 3)] == ("deepest", "spans")
+    assert named[(1, 2)] == ("spans",)
+    assert len(set(plans)) == len(plans)
+
+
+def table(metric, **columns):
+    return pandas.DataFrame({"plan": "", "blocks": [f"b{k}" for k in range(len(columns["rule"]))], **columns}).assign(
+        metric=metric
+    )
+
+
+def test_each_rule_is_set_beside_the_middle_random_plan():
+    frame = table(
+        "perplexity",
+        rule=["", "angular, spans", "spans", "random", "random", "random, last", "last"],
+        removed=[0, 1, 1, 1, 1, 1, 2],
+        chosen_on=[20.0, 30.0, 25.0, 40.0, 50.0, 60.0, 90.0],
+        score=[20.0, 45.0, 26.0, 41.0, 39.0, 70.0, 80.0],
+    )
+    found = by_rule(frame, ["angular", "last", "random", "spans"]).set_index(["rule", "removed"])
+    assert found.loc[("angular", 1), "score"] == 45
+    assert found.loc[("angular", 1), "lost"]
+    assert found.loc[("spans", 1), "blocks"] == "b2"  # the best on the rows that choose
+    assert not found.loc[("spans", 1), "lost"]
+    assert found.loc[("random", 1), ["score", "random", "blocks", "plans"]].tolist() == [41.0, 41.0, "b3", 3]
+    assert not found.loc[("random", 1), "lost"]
+    assert found.loc[("last", 1), "lost"]
+    assert math.isnan(found.loc[("last", 2), "random"])
+    assert not found.loc[("last", 2), "lost"]
+
+
+def test_higher_is_better_where_it_is():
+    frame = table(
+        "accuracy",
+        rule=["", "last", "random", "deepest"],
+        removed=[0, 1, 1, 1],
+        chosen_on=[0.9, 0.8, 0.7, np.nan],
+        score=[0.9, 0.6, 0.7, np.nan],
+    )
+    found = by_rule(frame, ["last", "random", "deepest"]).set_index("rule")
+    assert found["lost"].tolist() == [True, False, True]  # what is undefined is worse than anything
