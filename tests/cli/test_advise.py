@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import zoo
 from command import run_here
 from quick import QUICK, rows
@@ -59,3 +60,23 @@ def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
     assert "A latency was asked for, and" in done.stderr
     done = run_here("advise", classifier, *options, "--rules", "angle")
     assert "no rule 'angle'" in done.stderr
+
+
+def test_healing_needs_its_steps(classifier, words):
+    done = run_here("advise", classifier, "--task", words, "--heal-on", words)
+    assert done.returncode == 2
+    assert "give --heal STEPS too" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_fronts_plans_are_healed_and_shown_before_and_after(classifier, words, tmp_path):
+    quick = ["--rules", "last", "--no-timed", "--confidence", "0", "--tolerance", "0.5", "--max-length", "16"]
+    done = run_here(
+        *("advise", classifier, "--task", words, *quick, "--heal", "2", "--format", "json"),
+        *("--save", tmp_path / "smaller", "-o", tmp_path / "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    healed = [row["healed"] for row in json.loads(done.stdout) if row["healed"]]
+    assert len(healed) > 1
+    assert (tmp_path / "out" / "healed.csv").is_file()
+    assert "neither chose nor healed" in (tmp_path / "smaller" / "README.md").read_text()
