@@ -5,24 +5,28 @@ Run with: python benchmarks/healing.py --model FOLDER --text FILE [--without 13-
 The plain loop is what one writes by hand: the same cut model, the same windows, LoRA of the same rank on the same
 projections, transformers' Trainer with bfloat16, its loss over all logits at once. Each is run twice, and the faster
 one counts. "upper half" trains the blocks of the upper half for four epochs, so that the lower half runs once. The
-plain loop has no looks at held-out text and saves nothing; layerscope's has one of each.
+plain loop has no looks at held-out text and saves nothing; layerscope's has one look and one checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
 import json
-import os
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import layerscope as ls
 from layerscope.cli.heal import plan_without
+from layerscope.tuning.aims.aim import Teaching
 from layerscope.tuning.healing import plan_healing
+from layerscope.tuning.strategy import Strategy
 
 GOALS = {
     "LoRA / plain": 1.0,
@@ -79,19 +83,12 @@ def plain(model: ls.Model, plan: Any, planned: Any, options: argparse.Namespace,
         return time.perf_counter() - started
 
 
-def ours(model: ls.Model, plan: Any, task: ls.Task, options: argparse.Namespace, **given: Any) -> tuple[float, Any]:
-    """Seconds of layerscope's training, in a store of its own."""
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["LAYERSCOPE_HOME"] = home
-        planned = plan_healing(model, plan, task, **_settings(options, **given))
-        healing = planned.produce()
-        return healing.seconds, planned
-
-
-def _settings(options: argparse.Namespace, **given: Any) -> dict[str, Any]:
-    steps = given.get("steps", options.steps)
-    few = {"batch": options.batch, "max_length": options.length, "validation_limit": 16, "evaluate_every": steps}
-    return {"steps": steps, **few, **given}
+def ours(job: Any, **changes: Any) -> float:
+    """Seconds of layerscope's training, nothing saved."""
+    aim = copy.copy(job.aim)
+    aim.teaching = Teaching(job.uncut if changes.pop("distill", False) else None)
+    with tempfile.TemporaryDirectory() as folder:
+        return float(dataclasses.replace(job, aim=aim, **changes).train(Path(folder))[2].seconds)
 
 
 def main() -> None:
@@ -109,31 +106,29 @@ def main() -> None:
     model = ls.load(options.model, device=options.device)
     task = ls.task(options.text, kind="text", bos=False)
     plan = plan_without(model, options.without)
-    half = f"({(model.depth - len(plan.removed(model.depth))) // 2 + 1}, L, L)"
-    windows = options.steps * options.batch // EPOCHS
-    upper = {"strategy": half, "steps": options.steps, "train_limit": windows}
-
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
+    half = Strategy.parse(f"({(model.depth - len(plan.removed(model.depth))) // 2 + 1}, L, L)")
+    few = {"batch": options.batch, "max_length": options.length, "validation_limit": 16}
+    given = {"steps": options.steps, "evaluate_every": options.steps, **few}
+    whole = plan_healing(model, plan, task, **given)
+    upper = plan_healing(model, plan, task, strategy=half, train_limit=options.steps * options.batch // EPOCHS, **given)
+    all_of_it = plan_healing(model, plan, task, method="finetune", **given).job
+    finetune = {"method": all_of_it.method, "hyperparameters": all_of_it.hyperparameters}
     seconds: dict[str, float] = {}
 
     def note(name: str, value: float) -> None:
         seconds[name] = min(value, seconds.get(name, float("inf")))
-        say(f"{name}: {value:.2f} s")
+        print(f"{name}: {value:.2f} s", file=sys.stderr, flush=True)
 
-    rank = {"method": "lora", "size": 16}
-    ours(model, plan, task, options, **rank, steps=5)  # whatever is only slow once
+    first = whole.job.hyperparameters.model_copy(update={"max_steps": 5, "evaluate_every": 5})
+    ours(whole.job, hyperparameters=first)  # whatever is only slow once
     for _ in range(options.rounds):
-        value, planned = ours(model, plan, task, options, **rank)
-        note("LoRA", value)
-        note("plain", plain(model, plan, planned, options, options.steps))
-        value, planned = ours(model, plan, task, options, **rank, **upper)
-        note("upper half", value)
-        note("plain, upper half", plain(model, plan, planned, options, options.steps))
-        note("distilled LoRA", ours(model, plan, task, options, **rank, distill=True)[0])
-        for name, distill in (("finetune", False), ("distilled finetune", True)):
-            note(name, ours(model, plan, task, options, method="finetune", distill=distill)[0])
+        note("LoRA", ours(whole.job))
+        note("plain", plain(model, plan, whole, options, options.steps))
+        note("distilled LoRA", ours(whole.job, distill=True))
+        note("upper half", ours(upper.job))
+        note("plain, upper half", plain(model, plan, upper, options, options.steps))
+        note("finetune", ours(whole.job, **finetune))
+        note("distilled finetune", ours(whole.job, distill=True, **finetune))
     tokens = options.steps * options.batch * options.length
     ratios = {
         "LoRA / plain": seconds["plain"] / seconds["LoRA"],

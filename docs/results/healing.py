@@ -9,16 +9,19 @@ in healing.json, from which `--from-json` makes the page again; cases that are n
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from layerscope.cli import app
+from layerscope.cli.streams import prepare
 from layerscope.store import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
@@ -36,19 +39,23 @@ CASES = {
     "8, LoRA, upper half": ("13-19,27", "--strategy (12,L,L)"),
 }
 ASKED = ("--kind", "text", "--no-bos", "--max-length", "512", "--format", "json")
+EVERY = ("--all-rows",)  # a line that two texts share must not part the windows otherwise
 
 
 def command(*words: str) -> Any:
     """What a command of layerscope prints as JSON, and how long it took."""
     started = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "layerscope", *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"layerscope {shlex.join(words)} failed: {done.stderr[-2000:]}")
-    return json.loads(done.stdout)[0], time.perf_counter() - started
+    print(f"layerscope {shlex.join(words)}", file=sys.stderr, flush=True)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):  # in this process: nothing is imported twice
+        app([*words], standalone_mode=False)
+    seconds = time.perf_counter() - started
+    print(f"took {seconds:.1f} s", file=sys.stderr, flush=True)
+    return json.loads(said.getvalue())[0] if said.getvalue().startswith("[") else None, seconds
 
 
 def perplexity(model: str, test: str) -> float:
-    return float(command("evaluate", model, "--task", test, *ASKED)[0]["score"])
+    return float(command("evaluate", model, "--task", test, *ASKED, *EVERY)[0]["score"])
 
 
 def healed(model: str, case: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -60,7 +67,7 @@ def healed(model: str, case: str, options: argparse.Namespace) -> dict[str, Any]
         words += ["--steps", str(options.steps), "--batch", str(options.batch)]
         row, seconds = command(*words, *ASKED, "-o", target)
         skipped = ["skip", model, "--blocks", without, "--save", smaller]
-        subprocess.run([sys.executable, "-m", "layerscope", *skipped], check=True, capture_output=True)
+        command(*skipped)
         scores = {"cut": perplexity(smaller, options.test), "healed": perplexity(target, options.test)}
         shutil.rmtree(target)
     shown = shlex.join(["layerscope", "heal", "MODEL", *words[2:], *ASKED[:5], "-o", "healed"])
@@ -123,6 +130,7 @@ def main() -> None:
     parser.add_argument("--from-json", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
+    prepare(verbose=True)
     path = options.out / RESULTS
     before = path if path.is_file() else HERE / RESULTS
     found: dict[str, Any] = json.loads(before.read_text(encoding="utf-8")) if before.is_file() else {}

@@ -11,6 +11,7 @@ import numpy as np
 from layerscope.data import Examples
 from layerscope.data.asking import Asking
 from layerscope.errors import InputError
+from layerscope.evaluation.long_texts import tokens_of
 from layerscope.evaluation.tokens import COUNT, LOSS, TokenSitting
 from layerscope.extraction.encode import Item
 from layerscope.extraction.reading import Reading
@@ -144,19 +145,21 @@ def _tokens(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
     tokenizer = model.require_tokenizer()
     fast = bool(getattr(tokenizer, "is_fast", False))
     with quiet():  # about texts that are too long for the model, which these are meant to be
-        batch = tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
-    ids = np.asarray(batch["input_ids"], dtype=np.int64)
+        ids, spans = tokens_of(tokenizer, text) if fast else (_ids(tokenizer, text), None)
     if len(ids) and int(ids.max()) >= model.vocabulary:
         raise InputError(
             f"The tokenizer of {model.name} gives token {int(ids.max())}, and the model has {model.vocabulary} token "
             "embeddings; they do not belong together."
         )
-    if not fast or not len(ids):
+    if spans is None or not len(ids):
         return ids, None
-    ends = np.asarray([end for _, end in batch["offset_mapping"]], dtype=np.int64)
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     sizes = np.append(0, np.cumsum(1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)))  # bytes as UTF-8 has them
-    return ids, np.maximum.accumulate(sizes[ends])
+    return ids, np.maximum.accumulate(sizes[spans[:, 1]])
+
+
+def _ids(tokenizer: Any, text: str) -> np.ndarray:
+    return np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=np.int64)
 
 
 def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, bos: int | None) -> list[Piece]:

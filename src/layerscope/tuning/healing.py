@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from layerscope.cutting.cutting import cut, refuse_adapters
 from layerscope.cutting.plan import LayerPlan
 from layerscope.data import task as open_task
 from layerscope.drawing.words import listed
-from layerscope.errors import InputError, check_seed, choose
+from layerscope.errors import InputError, check_seed, choose, log
 from layerscope.models import Model, load
 from layerscope.models.lineage import ORIGIN, RECORD
 from layerscope.store import check_free, produce_all
@@ -157,7 +158,12 @@ def plan_healing(
             f"{smaller.depth}; cut it there first, or write L for the head."
         )
     chosen.check(smaller, resolved)
+    started = time.perf_counter()
     aim, learned, held = make_aim(smaller, data, asked, settings, taught)
+    log.info(
+        "%d %s to learn from and %d held out were read in %.1f s.",
+        *(len(aim.learned.items), aim.rows_are, len(aim.scored.items), time.perf_counter() - started),
+    )
     return HealingPlan(
         HealingJob(Lesson(smaller, data, learned, held), resolved, chosen, settings, seed, aim, uncut), done
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from layerscope.cutting.cutting import cut
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.saving import describe
 from layerscope.data import Examples, Task, metrics
-from layerscope.errors import ModelError
+from layerscope.errors import ModelError, log
 from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.score import Score
@@ -89,6 +90,16 @@ class TrainingJob(Artifact):
 
     def build(self, folder: Path) -> None:
         """Train, save and compare; in a folder with what an earlier try left, go on from there."""
+        tuned, trained, outcome, about = self.train(folder)
+        started = time.perf_counter()
+        if Team.current().is_main:
+            self._save(tuned, trained, folder, outcome)
+            write_json(folder / RESULT, self._result(outcome, *about))
+            discard(folder / _CHECKPOINTS)
+        log.info("Saved, opened again and compared in %.1f s.", time.perf_counter() - started)
+
+    def train(self, folder: Path) -> tuple[Model, Any, Outcome, tuple[tuple[int, int], bool, Sequence[ItemRows]]]:
+        """The trained model, the module that was trained, what came out, and parameters, caching and rows."""
         lesson, method = self.lesson, self.method
         method.check(lesson.model, self.strategy)
         tuned = self.prepared()
@@ -112,10 +123,8 @@ class TrainingJob(Artifact):
                 f"The training of {lesson.model.name} diverged: its answers are no longer numbers. Take a learning "
                 f"rate below {self.hyperparameters.rates[0]:g}."
             )
-        if Team.current().is_main:
-            self._save(tuned, trained, folder, outcome)
-            write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
-            discard(folder / _CHECKPOINTS)
+        log.info("%d steps took %.1f s.", outcome.steps, outcome.seconds)
+        return tuned, trained, outcome, (parameters, caches[0] is not None, rows)
 
     def _wrapped(self, tuned: Model, network: Any) -> Prefixed:
         return Prefixed(tuned, self._frozen, self._embeddings, network)
