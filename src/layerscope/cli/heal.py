@@ -132,7 +132,12 @@ def heal(
     if out is not None:
         with atomic_folder(out, RECORD) as staging:  # both or neither
             healing.write(staging)
-            about = {"without": without, "method": method, "strategy": strategy, "distill": distill or None}
+            about: dict[str, Any] = {
+                "without": without,
+                "method": method,
+                "strategy": strategy,
+                "distill": distill or None,
+            }
             keep(staging, "heal", title, {"healing": healing}, tables="", final=out, **about)
     if format is Format.table:
         kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."

@@ -42,10 +42,10 @@ def _in_pieces(tokenizer: Any, text: str) -> tuple[np.ndarray, np.ndarray] | Non
     read = _read(tokenizer, [text[start : start + _PIECE + _OVERLAP] for start in starts])
     parts = [(ids, spans + start) for (ids, spans), start in zip(read, starts, strict=True)]
     begin, ids, spans = 0, [], []
-    for (own, places), (other, others), start in zip(parts, [*parts[1:], (None, None)], [*starts[1:], 0], strict=True):
-        end = len(own)
-        after = 0
-        if other is not None:
+    for k, (own, places) in enumerate(parts):
+        end, after = len(own), 0
+        if k + 1 < len(parts):
+            (other, others), start = parts[k + 1], starts[k + 1]
             shared = (start + _OVERLAP // 4, min(start + 3 * _OVERLAP // 4, len(text)))
             first, second = (np.flatnonzero((p[:, 0] >= shared[0]) & (p[:, 1] <= shared[1])) for p in (places, others))
             if not len(first) or len(first) != len(second):

@@ -160,9 +160,9 @@ def heal_advice(
     table = _frame(rows, exam.metric)
     choice = _choice(advice, table)
     table["chosen"] = table.index == (-1 if choice is None else choice)
-    plan = None if choice is None else healings[choice - 1].plan
+    chosen = None if choice is None else healings[choice - 1].plan
     about = exam.provenance(heal=steps, on=texts.name, seed=seed)
-    return HealedAdvice(advice, table, healings, plan, about, healed, scored)
+    return HealedAdvice(advice, table, healings, chosen, about, healed, scored)
 
 
 def healing_texts(advice: Advice, task: Task, on: Any) -> Task:

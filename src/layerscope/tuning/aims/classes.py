@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class ClassAim(Aim):
         self, model: Model, task: Task, learned: Examples, scored: Examples, teaching: Teaching, max_length: int
     ) -> None:
         self._loop = Loop.over_tokens([model], Reading("cls", max_length=max_length))
-        super().__init__(model, *(self._part(each) for each in (learned, scored)), teaching)
+        super().__init__(model, self._part(learned), self._part(scored), teaching)
         self.task, self._max_length = task, max_length
         self.labelled = learned.labels is not None and scored.labels is not None
         self._exam = Exam(model, task, scored, max_length) if self.labelled else None
@@ -110,7 +111,7 @@ class ClassAim(Aim):
         for start in range(0, last, _TOGETHER):
             batch = collate([rows[place] for place in range(start, min(start + _TOGETHER, last))])
             inputs = {k: v.to(model.device) for k, v in batch.items() if k not in ("labels", CHOICES)}
-            logits = Teacher(model)(lambda network, i=inputs: primary(network(**i))).float().cpu()
+            logits = Teacher(model)(partial(_answered, inputs)).float().cpu()
             real = batch.get(CHOICES)
             answers += (logits if real is None else logits.masked_fill(~real, _NEVER)).numpy().tolist()
         most = max(map(len, answers))
@@ -135,6 +136,10 @@ class ClassAim(Aim):
             provenance=provenance_of([model], self.scored.examples, {"metric": self.metric}),
             note="beside the answers of the whole model, not beside labels",
         )
+
+
+def _answered(inputs: dict[str, Tensor], network: Any) -> Tensor:
+    return primary(network(**inputs))
 
 
 class _WithTargets:

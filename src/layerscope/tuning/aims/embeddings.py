@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class EmbeddingAim(Aim):
         self.embedding = embedding_of(model, task.asking.embedding)
         self._max_length = min(max_length, self.embedding.max_length or max_length)
         self._loop = Loop.over_tokens([model], Reading("cls", max_length=self._max_length), encoder=self._encoded)
-        super().__init__(model, *(self._part(each) for each in (learned, scored)), teaching)
+        super().__init__(model, self._part(learned), self._part(scored), teaching)
         pairs = scored.pairs is not None and task.regression and scored.labels is not None
         self._pairs = Embeddings(model, task, scored, self._max_length) if pairs else None
         self._prompt = prompt_length(model, self.embedding)
@@ -83,7 +84,7 @@ class EmbeddingAim(Aim):
             batch = collate([rows[k] for k in range(start, min(start + 32, len(rows)))])
             real = batch.pop(_REAL).to(model.device)
             inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
-            states = Teacher(model)(lambda network, i=inputs: network.base_model(**i).last_hidden_state)
+            states = Teacher(model)(partial(_states, inputs))
             vectors.append(self.vectors(states, real).float().cpu().numpy())
         return np.concatenate(vectors)
 
@@ -118,6 +119,11 @@ def single_texts(examples: Examples) -> Examples:
     single = replace(single, pairs=None, choices=None, prompts=None, tags=None, words=None, words_by=None)
     object.__setattr__(single, "_whole", (examples.fingerprint, examples.texts_fingerprint))
     return single
+
+
+def _states(inputs: dict[str, Tensor], network: Any) -> Tensor:
+    states: Tensor = network.base_model(**inputs).last_hidden_state
+    return states
 
 
 class _Texts:

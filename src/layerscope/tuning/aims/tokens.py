@@ -34,8 +34,7 @@ class TokenAim(Aim):
     one_length = True
 
     def __init__(self, learned: TokenSitting, scored: TokenSitting, teaching: Teaching) -> None:
-        parts = (Part(each.examples, each.encoder, each.reading, each.encoded()) for each in (learned, scored))
-        super().__init__(learned.model, *parts, teaching)
+        super().__init__(learned.model, _part(learned), _part(scored), teaching)
         self.sitting, self._learned = scored, learned
         self.rows_are = scored.rows_are  # type: ignore[misc]
 
@@ -84,6 +83,10 @@ class TokenAim(Aim):
 
     def score(self, model: Model, answers: np.ndarray) -> Score:
         return self.sitting.of(model).score(answers)
+
+
+def _part(sitting: TokenSitting) -> Part:
+    return Part(sitting.examples, sitting.encoder, sitting.reading, sitting.encoded())
 
 
 def _exam_spec(sitting: TokenSitting) -> dict[str, Any]:
