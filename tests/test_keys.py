@@ -43,6 +43,16 @@ def encoder(seed=0):
     return ls.load(zoo.network("bert", "encoder", seed=seed, **SMALL), tokenizer=zoo.tokenizer())
 
 
+@cache
+def speaker():
+    return ls.load(zoo.network("bert", "masked", **SMALL), tokenizer=zoo.tokenizer())
+
+
+@cache
+def texts():
+    return ls.task({"train": rows(20, 0)[["text"]], "validation": rows(12, 1)[["text"]]}, kind="text")
+
+
 def rows(count, seed):
     """Texts whose class is the word that they end with."""
     generator = np.random.default_rng(seed)
@@ -89,12 +99,14 @@ HYPERPARAMETERS = {
     "adam_epsilon": {"adam_epsilon": 1e-6},
     "max_length": {"max_length": 16},
     "bf16": {"bf16": True},
+    "evaluate_every": {"evaluate_every": 2},
     "patience": {"patience": 1},
     "cache": {"cache": False},
     "cache_dtype": {"cache_dtype": "bfloat16"},
     "train_limit": {"train_limit": 20},
     "validation_limit": {"validation_limit": 20},
 }
+HOW = {"checkpointing": {"checkpointing": True}, "report_to": {"report_to": []}}  # neutral for every training
 MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
     "standardize": ("cka", False, True),
     "rank_tolerance": ("cca", 1e-7, 1e-3),
@@ -162,6 +174,12 @@ NOT_COMPARED = {
     "seed": {"seed": 1},
     "memory": {"memory": 1.0},
 }
+
+
+PLAN = ls.LayerPlan([1, 3])
+TAUGHT = {"distill": True}
+UPPER = {"strategy": "top-1", "epochs": 2}
+SPEAKING = {"model": speaker(), "task": texts(), **TAUGHT}
 
 
 @dataclasses.dataclass
@@ -320,10 +338,11 @@ CALLS = {
         },
         {
             "out": {"out": "copy"},
+            **HOW,
             "cache_limit": ({"strategy": "top-1"}, {"strategy": "top-1", "cache_limit": 0}),
         },
         tuple(Hyperparameters.model_fields),
-        ("cache_limit",),
+        ("cache_limit", "checkpointing"),
     ),
     "strategy_study": Call(
         {"model": encoder(), "task": task(), "strategies": ["full"], "seeds": [0], "epochs": 1, "learning_rate": 1e-2},
@@ -338,9 +357,37 @@ CALLS = {
             "metric": {"metric": "f1"},
             **HYPERPARAMETERS,
         },
-        {"cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0})},
+        {**HOW, "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0})},
         tuple(Hyperparameters.model_fields),
-        ("cache_limit",),
+        ("cache_limit", "checkpointing"),
+    ),
+    "heal": Call(
+        {"model": classifier(), "plan": PLAN, "task": task(), "epochs": 1, "learning_rate": 1e-2, "max_length": 32},
+        {
+            "model": {"model": classifier(1)},
+            "plan": [{"plan": ls.LayerPlan([1, 2])}, {"plan": None}],
+            "task": {"task": task(5)},
+            "method": {"method": "finetune"},
+            "strategy": {"strategy": "top-1"},
+            "teacher": {"teacher": classifier(1)},
+            "distill": TAUGHT,
+            "mix": (TAUGHT, {**TAUGHT, "mix": 0.1}),
+            "distance": ({"model": encoder()}, {"model": encoder(), "distance": "mse"}),
+            "keep_teacher": (SPEAKING, {**SPEAKING, "keep_teacher": 3}),
+            "steps": ({"epochs": None, "steps": 3}, {"epochs": None, "steps": 4}),
+            "size": {"size": 2},
+            "metric": {"metric": "f1"},
+            "seed": {"seed": 1},
+            **HYPERPARAMETERS,
+            "cache_limit": ({"cache_dtype": "bfloat16"}, {"cache_dtype": "bfloat16", "cache_limit": 0}),
+        },
+        {
+            "out": {"out": "copy"},
+            **HOW,
+            "cache_limit": ({**UPPER}, {**UPPER, "cache_limit": 0}),
+        },
+        tuple(Hyperparameters.model_fields),
+        ("cache_limit", "checkpointing"),
     ),
     "choose": Call(
         {"model": encoder(), "task": task()},
@@ -428,8 +475,8 @@ WITHOUT = {
     **dict.fromkeys(["stream", "attentions", "evaluate", "block_influence"], STREAMS),
     **dict.fromkeys(["families", "measures", "tasks"], "lists what there is"),
     "task": "opens data; its one artifact, the built-in pydocs, is tested in data/test_pydocs.py",
-    **dict.fromkeys(["Advice", "Aligner", "Attentions", "Blocks", "Choice", "Curve", "Injection", "LayerPlan"], NOUN),
-    **dict.fromkeys(["Model", "Moments", "Record", "Replay", "Representations", "Result", "Score"], NOUN),
+    **dict.fromkeys(["Advice", "Aligner", "Attentions", "Blocks", "Choice", "Curve", "Healing", "Injection"], NOUN),
+    **dict.fromkeys(["LayerPlan", "Model", "Moments", "Record", "Replay", "Representations", "Result", "Score"], NOUN),
     **dict.fromkeys(["Similarity", "SkipMap", "Strategy", "Task", "Training", "Trainings", "Truncation"], NOUN),
     **dict.fromkeys(["LayerscopeError", "__version__"], "no computation"),
 }
@@ -501,7 +548,7 @@ def test_no_two_changes_have_one_key(name):
 # What neutral parameters leave as it is.
 
 # What a training says of how it went, which is not its result.
-ASIDE = ("seconds", "epoch_seconds", "seconds_per_epoch", "cached", "cache_limit")
+ASIDE = ("seconds", "epoch_seconds", "seconds_per_epoch", "cached", "cache_limit", "checkpointing", "report_to")
 _KEPT: dict[str, dict[str, Any]] = {}
 
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from layerscope.similarity.similarity import Similarity, panels
     from layerscope.tuning.choosing import Choice, choose
     from layerscope.tuning.costs import strategies, training_cost
+    from layerscope.tuning.healing import heal
+    from layerscope.tuning.healing_results import Healing
     from layerscope.tuning.strategy import Strategy
     from layerscope.tuning.studies import strategy_study
     from layerscope.tuning.training import Training, Trainings
@@ -63,6 +65,7 @@ _HOMES = {
     "Blocks": "similarity.segmentation",
     "Choice": "tuning.choosing",
     "Curve": "results",
+    "Healing": "tuning.healing_results",
     "Injection": "alignment.injecting",
     "LayerPlan": "cutting.plan",
     "Model": "models",
@@ -95,6 +98,7 @@ _HOMES = {
     "extract": "extraction.extracting",
     "families": "models",
     "figures": "reporting.paper",
+    "heal": "tuning.healing",
     "imbalance": "probing.robustness",
     "inject": "alignment.injecting",
     "injection_study": "alignment.injection_study",
@@ -139,6 +143,7 @@ __all__ = [
     "Blocks",
     "Choice",
     "Curve",
+    "Healing",
     "Injection",
     "LayerPlan",
     "LayerscopeError",
@@ -173,6 +178,7 @@ __all__ = [
     "extract",
     "families",
     "figures",
+    "heal",
     "imbalance",
     "inject",
     "injection_study",

@@ -11,6 +11,7 @@ SMALL = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "in
 _QUICK = "--max-steps 2 --batch 8 --max-length 16"
 
 # Every command that writes. {task} and {record} are others in an earlier run, so that old and new can be told apart.
+_STEP = "--steps 1 --batch 8 --max-length 16"
 COMMANDS = {
     "extract": "extract {model} --task {task} --pool mean -o {out}",
     "compare": "compare {model} {other} --task {task} --pool mean --measure cka -o {out}",
@@ -25,6 +26,8 @@ COMMANDS = {
     "specialty": "specialty {model} --task {task} -o {out}",
     "align": "align {model} {other} --task {task} --layer 1 --method linear --train 16 --test 16 -o {out}",
     "inject": "inject {model} {other} --task {task} --layer 1 --method linear --train 16 -o {out}",
+    "advise --heal": "advise {model} --task {task} --rules last --no-timed --confidence 0 --heal 1 -o {out}",
+    "heal": f"heal {{model}} --without 1 --task {{task}} {_STEP} -o {{out}}",
     "tune": f"tune {{model}} --task {{task}} {_QUICK} -o {{out}}",
     "tune --method lora": f"tune {{model}} --task {{task}} --method lora {_QUICK} -o {{out}}",
     "tune --study": f"tune {{model}} --task {{task}} --study --best 1 {_QUICK} -o {{out}}",

@@ -3,6 +3,7 @@
 import json
 import re
 
+import pytest
 import zoo
 from command import run_here
 from quick import QUICK, rows
@@ -68,3 +69,23 @@ def test_where_no_block_goes_there_is_no_plan_to_print(classifier, words, tmp_pa
     done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--print-as", "mergekit")
     assert done.exit_code == 0
     assert "No block goes, so there is no plan to print." in done.stderr
+
+
+def test_healing_needs_its_steps(classifier, words):
+    done = run_here("advise", classifier, "--task", words, "--heal-on", words)
+    assert done.returncode == 2
+    assert "give --heal STEPS too" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_fronts_plans_are_healed_and_shown_before_and_after(classifier, words, tmp_path):
+    quick = ["--rules", "last", "--no-timed", "--confidence", "0", "--tolerance", "0.5", "--max-length", "16"]
+    done = run_here(
+        *("advise", classifier, "--task", words, *quick, "--heal", "2", "--format", "json"),
+        *("--save", tmp_path / "smaller", "-o", tmp_path / "out"),
+    )
+    assert done.returncode == 0, done.stderr
+    healed = [row["healed"] for row in json.loads(done.stdout) if row["healed"]]
+    assert len(healed) > 1
+    assert (tmp_path / "out" / "healed.csv").is_file()
+    assert "neither chose nor healed" in (tmp_path / "smaller" / "README.md").read_text()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerscope.data.resampling import exchanged, folds, halves, resampled, shuffled
+from layerscope.data.resampling import ending, exchanged, folds, halves, resampled, shuffled
 
 TEXTS = np.repeat([7, 3, 11, 4, 9, 20], [3, 1, 5, 2, 4, 1])
 
@@ -72,3 +72,13 @@ def test_texts_change_places_among_those_of_like_length():
     assert np.mean(np.abs(sizes[moved] / sizes - 1)) < 0.15
     kept = [np.isin(np.flatnonzero(texts == text), taken).mean() for text in range(90)]
     assert np.mean(kept) > 0.85  # few rows are left out
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_an_end_holds_its_share_and_leaves_something_before_it(share):
+    sizes = np.random.default_rng(0).integers(1, 50, 40)
+    before = ending(sizes, share)
+    assert sizes[before:].sum() >= share * sizes.sum()
+    assert sizes[before + 1 :].sum() < share * sizes.sum() or before == 1
+    assert ending([5, 1], 0.5) == 1
+    assert ending([1, 500], 0.01) == 1

@@ -47,3 +47,14 @@ def test_options_that_cannot_apply_are_refused(tmp_path):
     assert ls.task("sst2", metric="f1").metric == "f1"
     with pytest.raises(DataError, match="no file or folder /no/such/place"):
         ls.task("/no/such/place")
+
+
+def test_one_split_alone_keeps_the_classes_of_all():
+    frames = {"train": pandas.DataFrame({"text": ["a", "b"], "label": ["x", "z"]})}
+    frames["validation"] = pandas.DataFrame({"text": ["c"], "label": ["y"]})
+    task = ls.task(frames)
+    alone = task.only("train")
+    assert alone.splits == ("train",)
+    assert alone.label_names == ("x", "y", "z")
+    assert alone.split().labels.tolist() == [0, 2]
+    assert task.splits == ("train", "validation")

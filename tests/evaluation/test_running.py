@@ -146,3 +146,12 @@ def test_windows_are_kept_by_what_they_are_made_of():
     ]
     assert len(set(keys)) == 4
     assert isinstance(exam(opened, ls.task(language.frame(), kind="text")), RunningText)
+
+
+def test_some_windows_are_scored_as_they_are_among_all():
+    sitting = exam(language.model(), ls.task(language.frame(12, least=8), kind="text"), max_length=16)
+    answers = sitting.logits()
+    some = sitting.taken([3, 1, 2])
+    np.testing.assert_allclose(some.logits(), answers[[3, 1, 2]], rtol=1e-5)
+    assert some.measured(some.logits(), np.arange(3)) == pytest.approx(sitting.measured(answers, np.asarray([3, 1, 2])))
+    assert some.texts.tolist() == [3, 1, 2]

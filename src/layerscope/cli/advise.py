@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from layerscope.cutting.advice_results import Advice
+    from layerscope.data import Task
+    from layerscope.tuning.healed_advice import HealedAdvice
 
 PLACE = 60  # in the help text
 RULES: Registry[object] = Registry("layerscope.cutting.rules", "rule")  # for their names alone: nothing is imported
@@ -57,6 +59,12 @@ def advise(
     max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks (spans, angular, deepest)."),
     evaluations: int = typer.Option(256, help="Most plans that the greedy search evaluates on texts that choose."),
     timed: bool = typer.Option(True, "--timed/--no-timed", help="Measure the latency of every candidate."),
+    heal: int | None = typer.Option(
+        None, "--heal", help="Heal the Pareto front's plans with so many steps: scores before and after."
+    ),
+    heal_on: str | None = typer.Option(
+        None, "--heal-on", help="With --heal: texts to heal on, where the task has no train split."
+    ),
     save: Path | None = Given.save,
     push_to_hub: str | None = Publishing.push_to_hub,
     public: bool = Publishing.public,
@@ -82,6 +90,7 @@ def advise(
     import layerscope as ls
     from layerscope.cutting.advice import consult
     from layerscope.cutting.exports import check_tool
+    from layerscope.tuning.healed_advice import HELD_OUT
 
     check_tool(print_as)
     check_publishing(push_to_hub, public, save)
@@ -92,9 +101,13 @@ def advise(
         )
     opened = ls.load(model, device=device, dtype=dtype)
     check_save(save, opened)
+    data = columns.open(task)
+    if heal_on is not None and heal is None:
+        raise InputError("--heal-on names texts to heal on; give --heal STEPS too, or leave it out.")
+    texts = None if heal_on is None else columns.open(heal_on)
     consultation = consult(
         opened,
-        columns.open(task),
+        data,
         tolerance=0.01 if tolerance is None else tolerance,
         confidence=confidence,
         rules=rules,
@@ -114,19 +127,46 @@ def advise(
     print(consultation.effort, file=sys.stderr)
     advice = consultation.advice()
     title = f"What {model} can lose on {task}"
-    show(_table(advice, all, format).to_dict("records"), format, title)
     if format is Format.table:
+        show(_table(advice, all, format).to_dict("records"), format, title)
         show(advice.rules.to_dict("records"), format, "Each rule's best plan of each size, beside random blocks")
         print("\n".join(advice.findings()))
     if print_as is not None and not advice.choice.removed(opened.depth):
         print("No block goes, so there is no plan to print.", file=sys.stderr)
     elif print_as is not None:
         print_plan(print_as, advice.choice, model, opened.depth, format)
-    keep(out, "advise", title, {"advice": advice})
-    if save is not None:
+    healed = None if heal is None else _heal(advice, data, heal, texts, seed)
+    if healed is not None and format is Format.table:
+        show(healed.frame.to_dict("records"), format, f"Healed with {heal} steps, on {HELD_OUT}")
+        print("\n".join(healed.findings()))
+    if format is Format.json:
+        show(_json_rows(advice, healed, all), format)
+    keep(out, "advise", title, {"advice": advice, **({} if healed is None else {"healed": healed})})
+    if save is not None and healed is not None and healed.model is not None:
+        ls.save(healed.model, save, scores=() if healed.score is None else healed.score)
+    elif save is not None:
         ls.save(advice.model, save, scores=advice.score)
+    if save is not None:
         saved(save, format)
         publish(save, push_to_hub, public, format)
+
+
+def _heal(advice: Advice, data: Task, steps: int, texts: Task | None, seed: int) -> HealedAdvice:
+    """The front's plans, healed; windows and texts are as long as those that chose."""
+    from layerscope.tuning.healed_advice import heal_advice
+
+    return heal_advice(advice, data, steps=steps, on=texts, seed=seed, max_length=advice.exam.reading.max_length)
+
+
+def _json_rows(advice: Advice, healed: HealedAdvice | None, all: bool) -> list[dict[Any, Any]]:
+    """The table, and what healing changes of those plans that were healed."""
+    rows: list[dict[Any, Any]] = _table(advice, all, Format.json).to_dict("records")
+    if healed is not None:
+        known = {row["blocks"]: row for row in healed.frame.to_dict("records")}
+        for row in rows:
+            own = known.get(row["blocks"], {})
+            row["healed"] = {name: own[name] for name in ("before", "after", "low", "high", "chosen")} if own else None
+    return rows
 
 
 def _table(advice: Advice, all: bool, format: Format) -> DataFrame:

@@ -34,6 +34,16 @@ def halves(texts: Numbers, *, seed: int, labels: Numbers | None = None) -> np.nd
     return folds(texts, 2, seed=seed, labels=labels) == 0
 
 
+def ending(sizes: Numbers, share: float) -> int:
+    """How many texts come before an end that holds at least this share of all (by size), one text or more on each side.
+
+    Running text is parted so: texts that follow one another stay together.
+    """
+    total = np.cumsum(np.asarray(sizes, dtype=float))
+    before = int(np.searchsorted(total, (1 - share) * total[-1] + 1e-9, side="right"))
+    return min(max(before, 1), len(total) - 1)
+
+
 def shuffled(texts: Numbers, *, seed: int) -> np.ndarray:
     """An order of the rows in which the texts have changed places and the rows of each still follow one another.
 

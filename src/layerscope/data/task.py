@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -248,6 +248,14 @@ class Task:
         running._metric = self._metric if self._metric in LOSSES else None
         return running
 
+    def only(self, split: str) -> Task:
+        """The same task with one of its splits alone."""
+        name = self.resolve(split)
+        alone = copy.copy(self)
+        alone._label_meaning()  # of all splits, so that classes keep their numbers
+        alone._source, alone._examples = _OneSplit(self._source, name), dict(self._examples)
+        return alone
+
     def is_here(self, split: str) -> bool:
         """Whether a split can be read without asking the hub."""
         return self._source.is_here(split)
@@ -306,6 +314,24 @@ class Task:
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, splits={', '.join(self.splits)})"
+
+
+@dataclass(frozen=True)
+class _OneSplit:
+    """A source of which only one split is to be seen."""
+
+    source: Source
+    name: str
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def is_here(self, split: str) -> bool:
+        return self.source.is_here(split)
+
+    def table(self, split: str) -> Table:
+        return self.source.table(split)
 
 
 def _drawn(n: int, classes: np.ndarray | None) -> np.ndarray:

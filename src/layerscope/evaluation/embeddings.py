@@ -39,7 +39,8 @@ class Embeddings(Sitting):
             joined = replace(self.examples, pairs=None, choices=pairs)
             object.__setattr__(joined, "_whole", (self.examples.fingerprint, self.examples.texts_fingerprint))
             self.examples = joined
-        self._prompt_length = self._count_prompt()  # now: later the tokenizer is at work in another thread
+        # Now: later the tokenizer is at work in another thread.
+        self._prompt_length = prompt_length(self.model, self.embedding)
         super().__post_init__()
 
     @property
@@ -59,21 +60,9 @@ class Embeddings(Sitting):
 
     def _encoded(self, model: Model, examples: Examples, reading: Reading) -> Items:
         assert examples.choices is not None
-        texts = [self._read_as(text) for pair in examples.choices for text in pair]
+        texts = [read_as(self.embedding, text) for pair in examples.choices for text in pair]
         rows = np.repeat(examples.rows, 2)
         return encode(model, replace(examples, texts=texts, rows=rows, choices=None, labels=None), reading)
-
-    def _read_as(self, text: str) -> str:
-        text = self.embedding.prompt + text
-        return text.lower() if self.embedding.lower_case else text
-
-    def _count_prompt(self) -> int:
-        """Tokens of the prompt, without the one that ends a text."""
-        if not self.embedding.prompt or self.embedding.include_prompt:
-            return 0
-        tokenizer = self.model.require_tokenizer()
-        ids = tokenizer(self.embedding.prompt)["input_ids"]
-        return len(ids) - (ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id))
 
     def _reader(self, items: Items, inputs: dict[str, Tensor], more: dict[str, Tensor]) -> Read:
         mask, prompt = inputs["attention_mask"], self._prompt_length
@@ -101,6 +90,21 @@ class Embeddings(Sitting):
     def interval(self, answers: np.ndarray, rows: Any = None) -> tuple[float, float]:
         at = self._at(rows)
         return metrics.bootstrap(self.metric, self.labels[at], self.predictions(answers)[at])
+
+
+def read_as(embedding: Embedding, text: str) -> str:
+    """A text as an embedding's model reads it: after its prompt, perhaps in lower case."""
+    text = embedding.prompt + text
+    return text.lower() if embedding.lower_case else text
+
+
+def prompt_length(model: Model, embedding: Embedding) -> int:
+    """Tokens of the prompt that do not count, without the one that ends a text."""
+    if not embedding.prompt or embedding.include_prompt:
+        return 0
+    tokenizer = model.require_tokenizer()
+    ids = tokenizer(embedding.prompt)["input_ids"]
+    return len(ids) - (ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id))
 
 
 def embedding_of(model: Model, asked: str | None) -> Embedding:

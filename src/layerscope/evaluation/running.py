@@ -11,6 +11,7 @@ import numpy as np
 from layerscope.data import Examples
 from layerscope.data.asking import Asking
 from layerscope.errors import InputError, log
+from layerscope.evaluation import long_texts
 from layerscope.evaluation.tokens import COUNT, LOSS, TokenSitting
 from layerscope.extraction.items import Item
 from layerscope.extraction.reading import Reading
@@ -29,6 +30,7 @@ class Piece:
     first: int  # the first token that is scored, from 1 on: the token before it must be there
     text: int  # the text that it is of
     size: int  # bytes of text that the scored tokens stand for
+    end: int = 0  # bytes of text before its end, where the tokenizer tells
 
 
 class RunningText(TokenSitting):
@@ -59,7 +61,17 @@ class RunningText(TokenSitting):
 
     @property
     def texts(self) -> np.ndarray:
-        return np.asarray([piece.text for piece in self._pieces])
+        return np.asarray([self._pieces[row].text for row in self.examples.rows])
+
+    def texts_within(self, windows: int) -> int:
+        """How many of the texts that were joined the first windows reach into; all of them where that is not known."""
+        pieces = self._pieces[:windows]
+        if self.task.asking.by_text:
+            return max(piece.text for piece in pieces) + 1
+        if not pieces[-1].end:
+            return len(self._source)
+        ends = np.cumsum([len(text.encode("utf-8", "surrogatepass")) + len(BETWEEN) for text in self._source.texts])
+        return min(int(np.searchsorted(ends, pieces[-1].end)) + 1, len(self._source))
 
     def _settings(self) -> dict[str, Any]:
         return {"bos": self._bos, "stride": self.task.asking.stride, "by_text": self.task.asking.by_text}
@@ -78,7 +90,7 @@ class RunningText(TokenSitting):
         return items
 
     def _bytes(self, rows: np.ndarray) -> np.ndarray:
-        return np.asarray([self._pieces[row].size for row in rows], dtype=float)
+        return np.asarray([self._pieces[row].size for row in self.examples.rows[rows]], dtype=float)
 
     def _of_sums(self, sums: np.ndarray, size: float) -> dict[str, float]:
         nll = float(sums[LOSS] / sums[COUNT]) if sums[COUNT] else math.nan
@@ -147,18 +159,21 @@ def tokens_of(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
     tokenizer = model.require_tokenizer()
     fast = bool(getattr(tokenizer, "is_fast", False))
     with quiet():  # about texts that are too long for the model, which these are meant to be
-        batch = tokenizer(text, add_special_tokens=False, return_offsets_mapping=fast, verbose=False)
-    ids = np.asarray(batch["input_ids"], dtype=np.int64)
+        ids, spans = long_texts.tokens_of(tokenizer, text) if fast else (_ids(tokenizer, text), None)
     if len(ids) and int(ids.max()) >= model.vocabulary:
         raise InputError(
             f"The tokenizer of {model.name} gives token {int(ids.max())}, and the model has {model.vocabulary} token "
             "embeddings; they do not belong together."
         )
-    if not fast or not len(ids):
+    if spans is None or not len(ids):
         return ids, None
-    ends = np.asarray([end for _, end in batch["offset_mapping"]], dtype=np.int64)
-    sizes = np.cumsum([0, *(len(sign.encode("utf-8", "surrogatepass")) for sign in text)])
-    return ids, np.maximum.accumulate(sizes[ends])
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    sizes = np.append(0, np.cumsum(1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)))  # bytes as UTF-8 has them
+    return ids, np.maximum.accumulate(sizes[spans[:, 1]])
+
+
+def _ids(tokenizer: Any, text: str) -> np.ndarray:
+    return np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=np.int64)
 
 
 def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, bos: int | None) -> list[Piece]:
@@ -172,7 +187,7 @@ def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, b
             front = 0 if bos is None else 1
             size = 0 if ends is None else int(ends[end - 1] - (ends[scored - 1] if scored else 0))
             tokens = own if bos is None else np.concatenate([[bos], own])
-            found.append(Piece(tokens, scored - begin + front, 0, size))
+            found.append(Piece(tokens, scored - begin + front, 0, size, 0 if ends is None else int(ends[end - 1])))
         done = max(done, end)
         if end == len(ids):
             break

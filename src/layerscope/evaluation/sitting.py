@@ -20,7 +20,7 @@ from layerscope.evaluation.score import Score
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Item, Items
-from layerscope.extraction.loop import Loop, Portions, Window, note_cut
+from layerscope.extraction.loop import Encoder, Loop, Portions, Window, note_cut
 from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
@@ -152,6 +152,24 @@ class Sitting(ABC):
         other.model = model
         other.__post_init__()
         return other
+
+    def taken(self, rows: Any) -> Self:
+        """The same exam on some of its rows, by a slice or positions; each keeps its identity."""
+        import copy
+
+        other = copy.copy(self)
+        other.examples = self.examples.take(rows)
+        other.__post_init__()
+        return other
+
+    def encoded(self) -> Items:
+        """The items of all rows, in their order."""
+        return self._loop.items(self.examples)[0]
+
+    @property
+    def encoder(self) -> Encoder:
+        """What makes items of rows."""
+        return self._encoded
 
     @property
     def ordinary_tokens(self) -> int:

@@ -51,18 +51,19 @@ class TokenHead:
 
     def portions(self, output: Any, states: Tensor, at_once: int | None = None) -> Iterator[tuple[slice, Tensor]]:
         """(places, width) states, as the body gave them -> which of them, and their logits (some, outputs)."""
-        size = at_once or max(1, _NUMBERS.get(states.device.type, 1 << 25) // self._outputs)
+        size = at_once or max(1, _NUMBERS.get(states.device.type, 1 << 25) // self.outputs)
         for start in range(0, len(states), size):
             part = slice(start, min(start + size, len(states)))
-            yield part, self._run(output, states[part])
+            yield part, self.logits(output, states[part])
 
     @property
-    def _outputs(self) -> int:
+    def outputs(self) -> int:
+        """How many numbers it gives for a place."""
         config = self.model.network.config
         return max(int(config.num_labels if self.model.head == "tags" else config.vocab_size), 1)
 
-    def _run(self, output: Any, states: Tensor) -> Tensor:
-        """The network's own forward, its body answering with one text of these states."""
+    def logits(self, output: Any, states: Tensor) -> Tensor:
+        """(places, outputs) by the network's own forward, its body answering with one text of these states."""
         network = self.model.network
         ids = torch.zeros(1, len(states), dtype=torch.long, device=states.device)
         answer = type(output)(**{**output, "last_hidden_state": states[None]})
@@ -114,8 +115,8 @@ class TokenSitting(Sitting):
             chosen = states[owner.to(states.device), at.to(states.device)]
             sums = torch.zeros(len(items), 3, device=device)
             for part, logits in self._head.portions(output, chosen):
-                counted = _counted(logits, wanted[part].to(logits.device))  # a spread network ends on another device
-                sums.index_add_(0, owner[part], counted.to(device))
+                marks = counted(logits, wanted[part].to(logits.device))  # a spread network ends on another device
+                sums.index_add_(0, owner[part], marks.to(device))
             return sums
 
         return read
@@ -157,7 +158,7 @@ class TokenSitting(Sitting):
         return sums[kept, LOSS] / sums[kept, COUNT], sums[kept, COUNT]
 
 
-def _counted(logits: Tensor, targets: Tensor) -> Tensor:
+def counted(logits: Tensor, targets: Tensor) -> Tensor:
     """(places, 3): the loss at each place in nats, whether the answer is right, and one place."""
     values = logits.float()
     loss = values.logsumexp(dim=-1) - values.gather(-1, targets[:, None])[:, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from layerscope.models import Model, Replay
 from layerscope.models.anatomy import block_modules, evaluating
 from layerscope.models.replay import entering, wrap
 from layerscope.models.selfcheck import probe_inputs
+from layerscope.tuning.kept_states import KeptStates
 
 CHOICES = "real_choices"  # the input that says which choices of a batch are real, (texts, choices)
 INDEX = "prefix_index"  # instead of the states, their rows in a table on the device, (texts, time)
+ROWS = "prefix_rows"  # or the numbers of the rows, whose states are kept when they are first made
 STATES = "prefix_states"  # the input that holds layer `frozen` of a batch, (texts, time, width)
 
 
@@ -36,6 +38,7 @@ class Prefixed(nn.Module):
         self.frozen = frozen
         self._model = [model]  # in a list: no second registration of the network
         self.table: Tensor | None = None  # all cached states, where they fit on the device
+        self.kept: KeptStates | None = None  # or those that the training itself makes as it goes
         self._containers = self._outputs(model) if frozen else []
         self._blocks = block_modules(model.network.base_model, model.anatomy)[:frozen]
         self._quiet: list[nn.Module] = [] if model.anatomy.shared else list(self._blocks)
@@ -61,16 +64,26 @@ class Prefixed(nn.Module):
         return self
 
     def forward(self, **inputs: Any) -> dict[str, Tensor]:
-        states, index, real, labels = (inputs.pop(name, None) for name in (STATES, INDEX, CHOICES, "labels"))
-        if index is not None:
-            assert self.table is not None
-            states = self.table[index].to(self.network.dtype)
-        with nullcontext() if states is None else self._answering(states):
+        real, labels = (inputs.pop(name, None) for name in (CHOICES, "labels"))
+        with self.given(inputs):
             logits = self.network(**inputs).logits
         if real is not None:
             logits = logits.masked_fill(~real, -torch.inf)
         answer = {"logits": logits}
         return answer if labels is None else {"loss": _loss(logits, labels), **answer}
+
+    def given(self, inputs: dict[str, Any]) -> AbstractContextManager[None]:
+        """The frozen blocks answer with what a batch brings along, if it does; that is taken out of the inputs."""
+        states, index, rows = (inputs.pop(name, None) for name in (STATES, INDEX, ROWS))
+        if index is not None:
+            assert self.table is not None
+            states = self.table[index].to(self.network.dtype)
+        if rows is not None:
+            assert self.kept is not None
+            states = self.kept.states(rows, inputs["input_ids"].shape[-1])
+            if states is None:  # some of them for the first time
+                return self.kept.watching(self._blocks[-1], rows)
+        return nullcontext() if states is None else self._answering(states)
 
     @contextmanager
     def _answering(self, states: Tensor) -> Iterator[None]:

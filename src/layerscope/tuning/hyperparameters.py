@@ -30,7 +30,10 @@ class Hyperparameters(BaseModel):
     adam_epsilon: float = Field(1e-8, gt=0)
     max_length: int = Field(128, ge=3)
     bf16: bool = False
-    patience: int | None = Field(None, ge=1)  # epochs without a better score after which to stop
+    evaluate_every: int | None = Field(None, ge=1)  # steps between two looks at what is held out; else an epoch
+    checkpointing: bool = False  # run blocks again in the backward pass instead of keeping what they made
+    report_to: tuple[str, ...] = ()  # the Trainer's trackers
+    patience: int | None = Field(None, ge=1)  # looks without a better score after which to stop
     cache: bool = True  # keep the output of frozen blocks instead of running them in every epoch
     cache_dtype: Literal["float32", "bfloat16"] = "float32"
     cache_limit: float = Field(20.0, ge=0)  # GiB
@@ -43,7 +46,9 @@ class Hyperparameters(BaseModel):
         How much may be cached changes how long a training takes and not what comes out, unless what is cached is
         rounded; which rows are learned from is said by the examples.
         """
-        neutral = {"train_limit", "validation_limit"} | ({"cache_limit"} if self.cache_dtype == "float32" else set())
+        neutral = {"train_limit", "validation_limit", "checkpointing", "report_to"}
+        neutral |= {"cache_limit"} if self.cache_dtype == "float32" else set()
+        neutral |= {"evaluate_every"} if self.evaluate_every is None else set()
         return self.model_dump(mode="json", exclude=neutral)
 
     @property
@@ -108,8 +113,11 @@ def hyperparameters(
         values["learning_rate"] = xie_rates(strategy, method.paper_rates)
         values["epochs"] = xie_epochs(strategy, method, task)
     values |= {k: v for k, v in changes.items() if v is not None}
-    if isinstance(values.get("learning_rate"), list):
-        values["learning_rate"] = tuple(values["learning_rate"])
+    for several in ("learning_rate", "report_to"):
+        if isinstance(values.get(several), list):
+            values[several] = tuple(values[several])
+    if isinstance(values.get("report_to"), str):
+        values["report_to"] = tuple(name.strip() for name in values["report_to"].split(",") if name.strip())
     if changes.get("epochs") is not None and changes.get("max_steps") is not None:
         raise InputError("Both epochs and max_steps were given; they say the same thing twice, so give one of them.")
     for name in values:

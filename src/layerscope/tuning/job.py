@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from layerscope.cutting.cutting import cut
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.saving import describe
 from layerscope.data import Examples, Task, metrics
-from layerscope.errors import ModelError
+from layerscope.errors import ModelError, log
 from layerscope.evaluation.exam import KINDS, Exam
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.score import UNKNOWN, Score
@@ -31,9 +32,9 @@ from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
 from layerscope.tuning.method import ADAPTER, CHECKPOINT, Method, counts
 from layerscope.tuning.prefix import PrefixCache, prefix_cache
-from layerscope.tuning.rows import TextRows
+from layerscope.tuning.rows import ItemRows, TextRows
 from layerscope.tuning.strategy import Strategy
-from layerscope.tuning.trainer import Outcome, train
+from layerscope.tuning.trainer import Marking, Outcome, train
 from layerscope.version import __version__
 
 RESULT = "training.json"
@@ -89,19 +90,28 @@ class TrainingJob(Artifact):
 
     def build(self, folder: Path) -> None:
         """Train, save and compare; in a folder with what an earlier try left, go on from there."""
+        tuned, trained, outcome, about = self.train(folder)
+        started = time.perf_counter()
+        if Team.current().is_main:
+            self._save(tuned, trained, folder, outcome)
+            write_json(folder / RESULT, self._result(outcome, *about))
+            discard(folder / _CHECKPOINTS)
+        log.info("Saved, opened again and compared in %.1f s.", time.perf_counter() - started)
+
+    def train(self, folder: Path) -> tuple[Model, Any, Outcome, tuple[tuple[int, int], bool, Sequence[ItemRows]]]:
+        """The trained model, the module that was trained, what came out, and parameters, caching and rows."""
         lesson, method = self.lesson, self.method
         method.check(lesson.model, self.strategy)
         tuned = self.prepared()
         caches = self._caches()
         trained = method.apply(tuned, self.strategy, self._embeddings, self.seed)
-        network = trained if method.stands_for_network else None
-        wrapped = Prefixed(tuned, self._frozen, self._embeddings, network)
+        wrapped = self._wrapped(tuned, trained if method.stands_for_network else None)
         parameters = counts(wrapped.network)
         rows = self._rows(wrapped, tuned, caches)
         outcome = train(
             wrapped,
             tuned,
-            lesson.task,
+            self._marking(tuned),
             rows,
             self.hyperparameters,
             seed=self.seed,
@@ -113,10 +123,14 @@ class TrainingJob(Artifact):
                 f"The training of {lesson.model.name} diverged: its answers are no longer numbers. Take a learning "
                 f"rate below {self.hyperparameters.rates[0]:g}."
             )
-        if Team.current().is_main:
-            self._save(tuned, trained, folder, outcome)
-            write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
-            discard(folder / _CHECKPOINTS)
+        log.info("%d steps took %.1f s.", outcome.steps, outcome.seconds)
+        return tuned, trained, outcome, (parameters, caches[0] is not None, rows)
+
+    def _wrapped(self, tuned: Model, network: Any) -> Prefixed:
+        return Prefixed(tuned, self._frozen, self._embeddings, network)
+
+    def _marking(self, tuned: Model) -> Marking:
+        return Marking.of(tuned, self.lesson.task)
 
     def prepared(self) -> Model:
         """A classifier for the task, cut at the strategy's head, that will have learned from the lesson's rows."""
@@ -152,7 +166,7 @@ class TrainingJob(Artifact):
         )
         return (learned, scored) if learned is not None and scored is not None else (None, None)
 
-    def _rows(self, wrapped: Prefixed, tuned: Model, caches: Caches) -> tuple[TextRows, TextRows]:
+    def _rows(self, wrapped: Prefixed, tuned: Model, caches: Caches) -> tuple[ItemRows, ItemRows]:
         length, lesson = self.hyperparameters.max_length, self.lesson
         starts = self._hold(wrapped, caches, tuned.device)
         learned, scored = (
@@ -236,9 +250,10 @@ class TrainingJob(Artifact):
         return Exam(model, self.lesson.task, part, self.hyperparameters.max_length).logits(note=False)
 
     def _result(
-        self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[TextRows]
+        self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[ItemRows]
     ) -> dict[str, Any]:
         lesson, network = self.lesson, SimpleNamespace()
+        metric, majority = self._measured()
         inherit(network, lesson.model.network)
         learn(network, lesson.train)
         return {
@@ -265,18 +280,27 @@ class TrainingJob(Artifact):
             "score": outcome.best["score"],
             "best_epoch": outcome.best["epoch"],
             "epochs": outcome.epochs,
-            "metric": lesson.task.metric,
-            "majority": metrics.majority(lesson.task.metric, lesson.labels),
+            "metric": metric,
+            "majority": majority,
             "seconds": outcome.seconds,
             "epoch_seconds": outcome.epoch_seconds,
-            "seconds_per_epoch": float(np.mean(outcome.epoch_seconds[1:] or outcome.epoch_seconds)),
+            "seconds_per_epoch": float(np.mean(outcome.epoch_seconds[1:] or outcome.epoch_seconds or [np.nan])),
             "cached": cached,
             "parameters": parameters[0],
             "trainable": parameters[1],
             "steps": outcome.steps,
             "rows": {"learned": len(lesson.train), "scored": len(lesson.validation)},
-            "cut_off": {"learned": rows[0].cut_off, "scored": rows[1].cut_off},
+            "cut_off": self._cut_off(rows),
         }
+
+    def _measured(self) -> tuple[str, float]:
+        """The metric, and the score of always giving the most frequent class."""
+        metric = self.lesson.task.metric
+        return metric, metrics.majority(metric, self.lesson.labels)
+
+    def _cut_off(self, rows: Sequence[Any]) -> dict[str, int]:
+        """How many of the texts are cut off."""
+        return {"learned": rows[0].cut_off, "scored": rows[1].cut_off}
 
 
 def _place(name: str) -> str:

@@ -136,8 +136,10 @@ def possible(
 
 
 def head_parameters(model: Model) -> list[nn.Parameter]:
-    """The parameters of the head."""
+    """The parameters of the head; a bare encoder has none, whatever stands beside its blocks."""
     network = model.network
+    if not model.has_head:
+        return []
     return [p for path in head_modules(network, model.anatomy) for p in network.get_submodule(path).parameters()]
 
 

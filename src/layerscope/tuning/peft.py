@@ -11,6 +11,7 @@ from torch import nn
 
 from layerscope.models import Model
 from layerscope.models.anatomy import head_modules
+from layerscope.models.heads import VOCABULARY
 from layerscope.tuning.method import ADAPTER, Method
 from layerscope.tuning.strategy import Strategy
 
@@ -34,5 +35,10 @@ class PeftMethod(Method):
 
 
 def head_names(model: Model) -> list[str]:
-    """The head's modules by their last name, as `modules_to_save` takes them: trained and saved whole."""
+    """The head's modules by their last name, as `modules_to_save` takes them: trained and saved whole.
+
+    A head with an output for every token stays as it is: it is as large as the embeddings, and often the same tensor.
+    """
+    if model.head in (*VOCABULARY, "none"):
+        return []
     return sorted({path.split(".")[-1] for path in head_modules(model.network, model.anatomy)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from layerscope.data import Examples
 from layerscope.errors import log
-from layerscope.extraction.encode import texts_of
+from layerscope.extraction.encode import encode, texts_of
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
-from layerscope.extraction.loop import Loop, Window
+from layerscope.extraction.loop import Encoder, Loop, Window
 from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
@@ -79,15 +79,25 @@ class PrefixStates(Artifact):
     kind = "prefix"
     version = 2
 
-    def __init__(self, model: Model, examples: Examples, layer: int, max_length: int, dtype: str) -> None:
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        layer: int,
+        max_length: int,
+        dtype: str,
+        encoder: Encoder = encode,
+        asked: Mapping[str, Any] | None = None,
+    ) -> None:
         self.model, self.examples, self.layer, self.dtype = model, examples, layer, dtype
         self.reading = Reading("tokens", special=True, max_length=max_length)
-        self._loop = Loop.over_tokens([model], self.reading)
+        self._asked = dict(asked or {})  # what decides the items besides, where another encoder makes them
+        self._loop = Loop.over_tokens([model], self.reading, encoder=encoder)
 
     def spec(self) -> dict[str, Any]:
         model, examples = self.model.spec(), self.examples.spec()
         settings = {"layer": self.layer, "reading": self.reading.spec(), "dtype": self.dtype}
-        return {"model": model, "examples": examples, **settings}
+        return {"model": model, "examples": examples, **settings, **self._asked}
 
     @cached_property
     def items(self) -> Items:
@@ -160,10 +170,16 @@ def _shard_name(shard: int) -> str:
 
 
 def prefix_cache(
-    model: Model, examples: Examples, layer: int, max_length: int, dtype: str = "float32", most: float = MOST
+    model: Model,
+    examples: Examples,
+    layer: int,
+    max_length: int,
+    dtype: str = "float32",
+    most: float = MOST,
+    **options: Any,
 ) -> PrefixCache | None:
     """Layer `layer` of every item, run once and kept; None, with a note, where it would be larger than `most` GiB."""
-    states = PrefixStates(model, examples, layer, max_length, dtype)
+    states = PrefixStates(model, examples, layer, max_length, dtype, **options)
     what = f"Layer {layer} of {len(states.items)} texts of {examples.task} ({examples.split})"
     if states.size > most:
         log.warning(

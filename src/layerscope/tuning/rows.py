@@ -12,16 +12,58 @@ from torch.utils.data import Dataset
 
 from layerscope.data import Examples
 from layerscope.errors import ModelError
+from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, cut_texts
 from layerscope.extraction.packing import padded
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.asking import head_padding
-from layerscope.tuning.freezing import CHOICES, INDEX, STATES
+from layerscope.tuning.freezing import CHOICES, INDEX, ROWS, STATES
 from layerscope.tuning.prefix import PrefixCache
 
 
-class TextRows(Dataset):
+class ItemRows(Dataset):
+    """One entry per row: its items (tokens of a text, or of each choice), its label, and its frozen states if cached.
+
+    Rows without a label of their own have their number in its place.
+    """
+
+    def __init__(
+        self,
+        items: Items | Sequence[Item],
+        counts: Sequence[int] | None = None,
+        labels: np.ndarray | None = None,
+        cache: PrefixCache | None = None,
+        first_row: int | None = None,
+        first_kept: int | None = None,
+    ) -> None:
+        self.items = Items.of(items)
+        self.first_kept = first_kept  # the number of the first row where the training keeps states as it goes
+        counts = [1] * len(items) if counts is None else counts
+        ends = np.cumsum(counts)
+        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        self.labels = np.arange(len(self.places)) if labels is None else labels
+        self.cache = cache
+        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+
+    def states(self, places: Sequence[int], left: bool = False) -> dict[str, Any]:
+        """What a batch of these items brings along for the frozen blocks; nothing without a cache."""
+        if self.first_kept is not None:
+            return {ROWS: [self.first_kept + place for place in places]}
+        if self.cache is None:
+            return {}
+        if self.first_row is None:
+            return {STATES: self.cache.batch(places, left)}
+        return {INDEX: self.cache.index(places, left) + self.first_row}
+
+
+class TextRows(ItemRows):
     """One entry per text: its tokens (one item per choice), its label, and its states at the frozen layer if cached."""
 
     def __init__(
@@ -32,21 +74,10 @@ class TextRows(Dataset):
         cache: PrefixCache | None = None,
         first_row: int | None = None,
     ) -> None:
-        self.items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
-        self.cut_off = cut_texts(examples, [self.items])  # how many of the texts
-        counts = [1] * len(examples) if examples.choices is None else [len(c) for c in examples.choices]
-        ends = np.cumsum(counts)
-        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
-        assert examples.labels is not None
-        self.labels = examples.labels
-        self.cache = cache
-        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+        items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
+        self.cut_off = cut_texts(examples, [items])  # how many of the texts
+        counts = None if examples.choices is None else [len(c) for c in examples.choices]
+        super().__init__(items, counts, examples.labels, cache, first_row)
 
 
 class Collate:
@@ -67,16 +98,13 @@ class Collate:
         self._accepted = accepted
 
     def __call__(self, entries: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        rows: TextRows = entries[0]["rows"]
+        rows: ItemRows = entries[0]["rows"]
         most = max(len(entry["items"]) for entry in entries)
         # Texts with fewer choices repeat their first one; CHOICES says which are real.
         places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
-        batch = padded(rows.items.at(places), self._pad, self._left)
+        batch = padded(rows.items.at(np.asarray(places)), self._pad, self._left)
         batch = {k: v for k, v in batch.items() if k in self._accepted}
-        if rows.cache is not None and rows.first_row is not None:
-            batch[INDEX] = rows.cache.index(places, self._left) + rows.first_row
-        elif rows.cache is not None:
-            batch[STATES] = rows.cache.batch(places, self._left)
+        batch |= rows.states(places, self._left)
         if self._choice:
             batch = {k: v if k in (STATES, INDEX) else v.view(len(entries), most, -1) for k, v in batch.items()}
             real = torch.tensor([[c < len(e["items"]) for c in range(most)] for e in entries])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field
 
 from layerscope.data import Task, metrics
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError, choose
 from layerscope.models import Model
 from layerscope.models.anatomy import accepted_inputs
 from layerscope.models.checkpoints import quiet
@@ -22,7 +23,13 @@ from layerscope.store import Saved, read_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.rows import Collate, TextRows
+from layerscope.tuning.rows import Collate, ItemRows
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+
+_SHORT = 256  # tokens, up to which many texts are scored at once
 
 
 @dataclass
@@ -30,41 +37,58 @@ class Outcome:
     """What the Trainer did, with the best epoch's weights left in the network."""
 
     logits: np.ndarray  # of the validation rows
-    epochs: list[dict[str, float]]  # epoch, score and loss on validation
+    epochs: list[dict[str, float]]  # epoch, score and loss on validation, at every look
     epoch_seconds: list[float]  # of training, evaluation not counted
     seconds: float
     steps: int
+    by: str = "score"  # or "loss": what decided which epoch is kept
 
     @property
     def best(self) -> dict[str, float]:
-        """The epoch with the highest score."""
-        return max(self.epochs, key=lambda entry: -math.inf if math.isnan(entry["score"]) else entry["score"])
+        """The epoch with the highest score, or the lowest loss."""
+        sign = 1 if self.by == "score" else -1
+        return max(self.epochs, key=lambda entry: -math.inf if math.isnan(entry[self.by]) else sign * entry[self.by])
+
+
+@dataclass(frozen=True)
+class Marking:
+    """How rows become batches and answers marks; `metrics` gives a `score`, and a `held_out` loss if that decides."""
+
+    collate: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]
+    metrics: Callable[[Any], dict[str, float]]
+    by: str = "score"
+
+    @staticmethod
+    def of(tuned: Model, task: Task) -> Marking:
+        """By the task's metric."""
+        return Marking(Collate(tuned, task.regression, accepted_inputs(tuned.network)), _Metrics(task))
 
 
 def train(
     wrapped: Prefixed,
     tuned: Model,
-    task: Task,
-    rows: tuple[TextRows, TextRows],
+    marking: Marking,
+    rows: tuple[ItemRows, ItemRows],
     hyperparameters: Hyperparameters,
     *,
     seed: int,
     folder: Path,
     title: str,
 ) -> Outcome:
-    """Train on the first rows and score on the second after every epoch; goes on from a checkpoint in the folder."""
+    """Train on the first rows and score on the second at every look; goes on from a checkpoint in the folder."""
     from transformers import EarlyStoppingCallback, Trainer, TrainerState
     from transformers.trainer import TRAINER_STATE_NAME
 
-    accepted = accepted_inputs(tuned.network)
+    if hyperparameters.checkpointing:
+        tuned.network.gradient_checkpointing_enable({"use_reentrant": False})
     with quiet():
         trainer = Trainer(
             model=wrapped,
-            args=_arguments(hyperparameters, tuned, seed, folder),
-            data_collator=Collate(tuned, task.regression, accepted),
+            args=_arguments(hyperparameters, tuned, seed, folder, marking.by),
+            data_collator=marking.collate,
             train_dataset=rows[0],
             eval_dataset=rows[1],
-            compute_metrics=_Metrics(task),
+            compute_metrics=marking.metrics,
         )
         for callback in list(trainer.callback_handler.callbacks):
             if type(callback).__name__ in ("PrinterCallback", "ProgressCallback"):
@@ -82,30 +106,43 @@ def train(
                 trainer._load_best_model()
     seconds = time.perf_counter() - started
     epochs = evaluations(trainer.state.log_history)
+    if hyperparameters.checkpointing:
+        tuned.network.gradient_checkpointing_disable()
     logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
-    return Outcome(logits, epochs, bar.epochs, seconds, trainer.state.global_step)
+    answers = logits[0] if isinstance(logits, tuple) else logits
+    return Outcome(answers, epochs, bar.epochs, seconds, trainer.state.global_step, marking.by)
 
 
 def evaluations(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Epoch, score and loss of every evaluation; one step counts once, also where a resumed training looked again."""
     steps = {entry["step"]: entry for entry in reversed(history) if "eval_score" in entry}
     return [
-        {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
+        {
+            "epoch": entry["epoch"],
+            "score": entry["eval_score"],
+            "loss": entry.get("eval_held_out", entry["eval_loss"]),
+        }
         for _, entry in sorted(steps.items())
     ]
 
 
-def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder: Path) -> Any:
+def _arguments(
+    hyperparameters: Hyperparameters, tuned: Model, seed: int, folder: Path, by: str = "score"
+) -> TrainingArguments:
     from transformers import TrainingArguments
 
     h = hyperparameters
+    looks: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    if h.evaluate_every is not None:
+        every = {"eval_steps": h.evaluate_every, "save_steps": h.evaluate_every}
+        looks = {"eval_strategy": "steps", "save_strategy": "steps", **every}
     return TrainingArguments(
         output_dir=str(folder),
         learning_rate=h.rates[0],
         num_train_epochs=h.epochs,
         max_steps=h.max_steps or -1,
         per_device_train_batch_size=h.batch,
-        per_device_eval_batch_size=max(h.batch, 32),
+        per_device_eval_batch_size=max(h.batch, 32) if h.max_length <= _SHORT else h.batch,
         gradient_accumulation_steps=h.accumulate,
         warmup_steps=h.warmup,
         lr_scheduler_type=h.schedule,
@@ -115,15 +152,15 @@ def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder
         seed=seed,
         data_seed=seed,
         restore_callback_states_from_checkpoint=h.patience is not None,  # how long it has been patient already
-        eval_strategy="epoch",
-        save_strategy="epoch",
+        **looks,
         save_total_limit=1,
         load_best_model_at_end=True,
-        metric_for_best_model="score",
-        greater_is_better=True,
-        logging_strategy="no",
+        metric_for_best_model="score" if by == "score" else "held_out",
+        greater_is_better=by == "score",
+        logging_strategy="steps" if h.report_to else "no",
+        logging_steps=10,
         logging_nan_inf_filter=False,  # it would wait for the GPU in every step
-        report_to="none",
+        report_to=list(h.report_to) or "none",
         disable_tqdm=True,
         remove_unused_columns=False,
         label_names=["labels"],
@@ -131,6 +168,24 @@ def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder
         dataloader_pin_memory=tuned.device.type == "cuda",
         ddp_find_unused_parameters=Team.current().size > 1,  # a few embeddings are in no forward
     )
+
+
+def check_trackers(names: Any) -> tuple[str, ...]:
+    """The trackers that are named, if the Trainer knows them and their packages are here."""
+    if not names:
+        return ()
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    given = names.split(",") if isinstance(names, str) else names
+    asked = tuple(str(name).strip() for name in given if str(name).strip())
+    for name in asked:
+        choose("tracker", name, sorted(INTEGRATION_TO_CALLBACK))
+        if name not in get_available_reporting_integrations():
+            raise InputError(f"The tracker {name} is not installed; install it with: pip install {name}.")
+    if "tensorboard" in asked:  # its own place is a folder of the store that goes when the training is done
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")
+    return asked
 
 
 class _Metrics:
@@ -200,6 +255,8 @@ class _Bar:
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 bar._advance(1)
+                if state.global_step >= state.max_steps and args.eval_strategy == "steps":
+                    control.should_evaluate = control.should_save = True  # what was learned last counts too
 
         self._context: Any = None
         self._advance: Any = None

@@ -29,3 +29,19 @@ def test_no_part_of_a_head_is_lost_when_lora_is_reloaded(family, task):
     inputs = zoo.inputs()
     with torch.inference_mode(), caches_off(merged), caches_off(other.network):
         torch.testing.assert_close(again(**inputs).logits, merged(**inputs).logits, rtol=1e-3, atol=1e-4)
+
+
+def test_everywhere_are_all_projections_of_the_strategys_blocks():
+    from layerscope.tuning.methods.lora import Lora, projections
+    from layerscope.tuning.strategy import Strategy
+
+    network = ls.load(zoo.network("llama", "next"), tokenizer=zoo.tokenizer("llama"))
+    strategy = Strategy(3, 4, 4)
+    paths = projections(network, strategy)
+    assert len(paths) == 2 * 7
+    assert all(path.startswith(("model.layers.2.", "model.layers.3.")) for path in paths)
+    trained = Lora(4, everywhere=True).apply(network, strategy, False, 0)
+    names = {name for name, parameter in trained.named_parameters() if parameter.requires_grad}
+    assert len(names) == 2 * len(paths)
+    assert all("lora_" in name for name in names)  # the vocabulary head stays as it is
+    assert Lora(4).spec() != Lora(4, everywhere=True).spec()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from layerscope.cutting.saving import save
 from layerscope.errors import ModelError
 from layerscope.models import Model, load
+from layerscope.models.anatomy import block_modules
 from layerscope.tuning.method import CHECKPOINT
 from layerscope.tuning.peft import PeftMethod, head_names
 from layerscope.tuning.strategy import Strategy
@@ -20,10 +23,19 @@ class Lora(PeftMethod):
     size_is = "rank of LoRA"
     default_size = 8
 
+    def __init__(self, size: int | None = None, everywhere: bool = False) -> None:
+        super().__init__(size)
+        self.everywhere = everywhere  # every projection of the blocks, and not only those of the family's record
+
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec(), **({"everywhere": True} if self.everywhere else {})}
+
     def check(self, model: Model, strategy: Strategy) -> None:
         super().check(model, strategy)
         self.needs_blocks(strategy)
-        if not model.anatomy.lora:
+        if self.everywhere and not projections(model, strategy):
+            raise ModelError(f"The blocks of {model.name} have no projections that LoRA adapts; take finetune.")
+        if not self.everywhere and not model.anatomy.lora:
             raise ModelError(
                 f"{model.name} ({model.anatomy.family}) has no record of its projections; tune it with finetune."
             )
@@ -34,14 +46,14 @@ class Lora(PeftMethod):
         assert self.size is not None
         anatomy = model.anatomy
         chosen: dict[str, Any] = {}
-        if not anatomy.shared:
+        if not anatomy.shared and not self.everywhere:
             chosen["layers_to_transform"] = [b - 1 for b in strategy.blocks]
             chosen["layers_pattern"] = anatomy.blocks.split(".")[-1]
         return LoraConfig(
             fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.network.modules()),
             r=self.size,
             lora_alpha=2 * self.size,
-            target_modules=list(anatomy.lora),
+            target_modules=projections(model, strategy) if self.everywhere else list(anatomy.lora),
             modules_to_save=head_names(model),
             **chosen,
         )
@@ -51,3 +63,19 @@ class Lora(PeftMethod):
         network = trained.merge_and_unload()
         network.requires_grad_(True)
         save(load(network, tokenizer=tuned.tokenizer), folder / CHECKPOINT)
+
+
+def projections(model: Model, strategy: Strategy) -> list[str]:
+    """The paths of all projections in the strategy's blocks, as peft takes them."""
+    from transformers.pytorch_utils import Conv1D
+
+    modules = block_modules(model.network.base_model, model.anatomy)
+    blocks = {id(modules[b - 1]) for b in strategy.blocks}
+    inside = {
+        id(part)
+        for module in modules
+        if id(module) in blocks
+        for part in module.modules()
+        if isinstance(part, (nn.Linear, Conv1D))
+    }
+    return [path for path, module in model.network.named_modules() if id(module) in inside]

@@ -1,0 +1,154 @@
+"""What healing brings back of cut language models, by blocks that went and by method: writes healing.md beside this.
+
+    python docs/results/healing.py --model SmolLM2-135M=path/to/folder --text wiki-train.txt --test wiki-test.txt
+
+Every figure is of a command: `layerscope heal` on one text and `layerscope evaluate` on another. The numbers are kept
+in healing.json, from which `--from-json` makes the page again; cases that are not asked for stay there as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from layerscope.cli import app
+from layerscope.cli.streams import prepare
+from layerscope.store import write_json, write_text
+
+HERE = Path(__file__).resolve().parent
+RESULTS, PAGE = "healing.json", "healing.md"
+# Blocks that go one after another when the loss chooses (SLEB's greedy search), and how the rest is healed.
+CASES = {
+    "2, LoRA": ("15,18", ""),
+    "4, LoRA": ("15,17-19", ""),
+    "8, LoRA": ("13-19,27", ""),
+    "8, LoRA, distilled": ("13-19,27", "--distill"),
+    "8, LoRA, distilled alone": ("13-19,27", "--distill --mix 1"),
+    "8, all parameters": ("13-19,27", "--method finetune"),
+    "8, all parameters, distilled": ("13-19,27", "--method finetune --distill"),
+    "8, head and last three blocks": ("13-19,27", "--method finetune --strategy (L-2,L,L)"),
+    "8, LoRA, upper half": ("13-19,27", "--strategy (12,L,L)"),
+}
+ASKED = ("--kind", "text", "--no-bos", "--max-length", "512", "--format", "json")
+EVERY = ("--all-rows",)  # a line that two texts share must not part the windows otherwise
+
+
+def command(*words: str) -> Any:
+    """What a command of layerscope prints as JSON, and how long it took."""
+    started = time.perf_counter()
+    print(f"layerscope {shlex.join(words)}", file=sys.stderr, flush=True)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):  # in this process: nothing is imported twice
+        app([*words], standalone_mode=False)
+    seconds = time.perf_counter() - started
+    print(f"took {seconds:.1f} s", file=sys.stderr, flush=True)
+    return json.loads(said.getvalue())[0] if said.getvalue().startswith("[") else None, seconds
+
+
+def perplexity(model: str, test: str) -> float:
+    return float(command("evaluate", model, "--task", test, *ASKED, *EVERY)[0]["score"])
+
+
+def healed(model: str, case: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One case: cut, healed and evaluated by commands."""
+    without, more = CASES[case]
+    with tempfile.TemporaryDirectory() as folder:
+        smaller, target = f"{folder}/cut", f"{folder}/healed"
+        words = ["heal", model, "--without", without, "--task", options.text, *more.split()]
+        words += ["--steps", str(options.steps), "--batch", str(options.batch)]
+        row, seconds = command(*words, *ASKED, "-o", target)
+        skipped = ["skip", model, "--blocks", without, "--save", smaller]
+        command(*skipped)
+        scores = {"cut": perplexity(smaller, options.test), "healed": perplexity(target, options.test)}
+        shutil.rmtree(target)
+    shown = shlex.join(["layerscope", "heal", "MODEL", *words[2:], *ASKED[:5], "-o", "healed"])
+    for path in (options.text, options.test):
+        shown = shown.replace(path, Path(path).name)
+    about = {name: row[name] for name in ("trainable", "tokens", "steps", "learning_rate")}
+    times = {"seconds of training": row["seconds"], "seconds of the command": seconds}
+    return {"blocks": without, "command": shown, **scores, **about, **times}
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page that the numbers make."""
+    lines = [
+        "# Healing language models",
+        "",
+        "Made by `docs/results/healing.py` from `healing.json`: each model was cut, healed and evaluated by commands",
+        "of layerscope. Perplexity is on text that neither chose blocks nor healed, in windows of 512 tokens.",
+        "",
+    ]
+    for name, model in found.items():
+        lines += [f"## {name}", "", f"The uncut model has perplexity {model['uncut']:.2f}. {model['about']}", ""]
+        lines += [
+            "| blocks gone, healed by | cut | healed | trained parameters | s |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for case, row in model["cases"].items():
+            cells = (case, f"{row['cut']:.1f}", f"{row['healed']:.2f}", f"{row['trainable']:,}")
+            lines.append(f"| {' | '.join(cells)} | {row['seconds of training']:.0f} |")
+        lines += ["", "The commands:", "", "```text"]
+        lines += [row["command"] for row in model["cases"].values()]
+        lines += ["```", ""]
+        if "speed" in model:
+            lines += _speed(model["speed"])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _speed(speed: dict[str, Any]) -> list[str]:
+    """The benchmark's table."""
+    lines = ["Speed (`python benchmarks/healing.py`), each the faster of two:", ""]
+    lines += ["| training | s | tokens per second |", "| --- | --- | --- |"]
+    for name, seconds in speed["seconds"].items():
+        lines.append(f"| {name} | {seconds:.1f} | {speed['tokens per second'][name]:,.0f} |")
+    lines += ["", "| ratio | value | goal |", "| --- | --- | --- |"]
+    for name, value in speed["ratios"].items():
+        lines.append(
+            f"| {name} | {value:.2f} | {speed['goals'][name]:g} {'or less' if 'time' in name else 'or more'} |"
+        )
+    return [*lines, ""]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="NAME=FOLDER")
+    parser.add_argument("--text", help="a file of running text to heal on")
+    parser.add_argument("--test", help="another, to evaluate on")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--speed", type=Path, help="what benchmarks/healing.py --format json printed")
+    parser.add_argument("--from-json", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE)
+    options = parser.parse_args()
+    prepare(verbose=True)
+    path = options.out / RESULTS
+    before = path if path.is_file() else HERE / RESULTS
+    found: dict[str, Any] = json.loads(before.read_text(encoding="utf-8")) if before.is_file() else {}
+    if not options.from_json:
+        name, _, model = options.model.partition("=")
+        about = f"Healed by {options.steps} steps of {options.batch} x 512 tokens of Wikipedia."
+        entry = found.setdefault(name, {"cases": {}})
+        entry |= {"uncut": perplexity(model, options.test), "about": about}
+        for case in options.cases:
+            entry["cases"][case] = healed(model, case, options)
+            entry["cases"] = {each: entry["cases"][each] for each in CASES if each in entry["cases"]}
+            print(case, json.dumps(entry["cases"][case]), flush=True)
+            write_json(path, found)
+    if options.speed is not None:
+        next(iter(found.values()))["speed"] = json.loads(options.speed.read_text(encoding="utf-8"))
+        write_json(path, found)
+    write_text(options.out / PAGE, page(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""`layerscope heal`: one folder with the checkpoint and a record, and sentences for what cannot be."""
+
+import json
+
+import language
+import pytest
+import zoo
+from healed import LLAMA
+from typer.testing import CliRunner
+
+import layerscope as ls
+from layerscope.cli import app
+from layerscope.cli.heal import plan_without
+from layerscope.errors import InputError
+
+FEW = ("--steps", "2", "--batch", "2", "--max-length", "16")
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    zoo.save(tmp_path / "model", "llama", "next", **LLAMA)
+    (tmp_path / "corpus.txt").write_text("\n".join(language.texts(60)))
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["heal", *words], catch_exceptions=False)
+
+
+def test_it_cuts_heals_saves_and_records(world):
+    words = ("model", "--without", "2", "--task", "corpus.txt", "--distill", *FEW, "--format", "json", "-o", "healed")
+    row = json.loads(run(*words).stdout)[0]
+    assert (row["method"], row["teacher"], row["steps"]) == ("lora", "model", 2)
+    opened = ls.load("healed")
+    assert opened.depth == 2
+    record = ls.read_record(world / "healed" / "heal-record")
+    assert "without blocks 2 healed on corpus.txt" in record.title
+    assert record.kind == "heal"
+    assert [figure.kind for figure in record.figures][:1] == ["bars"]
+    with pytest.raises(InputError, match="holds a record of `layerscope heal` already"):
+        run(*words)
+
+
+def test_blocks_that_are_not_there_and_folders_that_are_taken(world):
+    with pytest.raises(InputError, match=r"Block 9 was to be left out; model has blocks 1\.\.3"):
+        run("model", "--without", "2,9", "--task", "corpus.txt")
+    (world / "taken").mkdir()
+    (world / "taken" / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="taken"):
+        run("model", "--without", "2", "--task", "corpus.txt", "-o", "taken")
+    assert plan_without(ls.load("model"), "1,3") == ls.LayerPlan([2])

@@ -1,0 +1,105 @@
+"""One healing as an artifact: interrupted it goes on, its precision and memory are choices, its save is compared."""
+
+import healed
+import numpy as np
+import pytest
+import torch
+
+import layerscope as ls
+from layerscope.errors import ModelError
+from layerscope.store import Store
+from layerscope.tuning import healing_job
+from layerscope.tuning.aims.tokens import TokenCollate
+from layerscope.tuning.healing import plan_healing
+
+FEW = {**healed.FEW, "steps": 6, "evaluate_every": 2}
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.slow
+def test_interrupted_in_the_middle_it_ends_with_the_same_metrics(monkeypatch):
+    options = {**FEW, "train_limit": 12, "strategy": "(L, L, L)", "distill": True}
+    model, task = healed.decoder(), healed.running()
+    whole = ls.heal(model, healed.PLAN, task, **options)
+    entry = next(entry for entry in Store().entries() if entry.kind == "healing")
+    Store().remove(entry)
+    given, plain = [], TokenCollate.__call__
+
+    def counted(self, entries):
+        given.append(1)
+        if len(given) == 8:  # after the second look
+            raise Killed
+        return plain(self, entries)
+
+    monkeypatch.setattr(TokenCollate, "__call__", counted)
+    with pytest.raises(Killed):
+        ls.heal(model, healed.PLAN, task, **options)
+    left = [entry for entry in Store().entries() if entry.kind == "healing"]
+    assert [entry.state for entry in left] == ["unfinished"]
+    assert list((left[0].path / "checkpoints").glob("checkpoint-*"))
+    monkeypatch.setattr(TokenCollate, "__call__", plain)
+    again = ls.heal(model, healed.PLAN, task, **options)
+    assert again.epochs == whole.epochs
+    assert again.scores == whole.scores
+
+
+@pytest.mark.slow
+def test_bfloat16_accumulation_and_checkpointing():
+    plain = ls.heal(healed.decoder(), healed.PLAN, healed.running(), **FEW)
+    again = ls.heal(healed.decoder(), healed.PLAN, healed.running(), seed=0, checkpointing=True, **FEW)
+    assert again.path == plain.path  # memory is no part of the key
+    Store().remove(next(entry for entry in Store().entries() if entry.kind == "healing"))
+    sparing = ls.heal(healed.decoder(), healed.PLAN, healed.running(), checkpointing=True, **FEW)
+    assert sparing.scores == pytest.approx(plain.scores, rel=1e-5)
+    half = {**FEW, "batch": 2, "accumulate": 2, "bf16": True}
+    mixed = ls.heal(healed.decoder(), healed.PLAN, healed.running(), **half)
+    assert mixed.scores["healed"] == pytest.approx(plain.scores["healed"], rel=0.1)
+    assert mixed.scores["cut"] == plain.scores["cut"]  # scores are always in full precision
+
+
+def test_what_answers_unlike_what_was_trained_does_not_count(monkeypatch):
+    monkeypatch.setattr(healing_job, "_alike", lambda *_: False)
+    with pytest.raises(ModelError, match="the healing does not count"):
+        ls.heal(healed.decoder(), healed.PLAN, healed.running(), **{**FEW, "steps": 1})
+
+
+def test_answers_are_alike_up_to_rounding():
+    some = np.asarray([[10.0, -3.0], [4.0, 5.0]])
+    assert healing_job._alike(some + 1e-4, some, torch.float32)
+    assert not healing_job._alike(some + 0.1, some, torch.float32)
+    assert healing_job._alike(some + 0.1, some, torch.bfloat16)
+    assert not healing_job._alike(some[:1], some, torch.float32)
+    assert not healing_job._alike(some * np.nan, some, torch.float32)
+
+
+def test_everything_that_decides_a_healing_is_in_its_key():
+    model, task, base = healed.decoder(), healed.running(), {**FEW, "distill": True}
+
+    def key(model=model, plan=healed.PLAN, task=task, **options):
+        return plan_healing(model, plan, task, **{**base, **options}).job.key
+
+    others = [
+        key(),
+        key(model=healed.decoder(seed=1)),
+        key(plan=ls.LayerPlan([1, 2])),
+        key(task=healed.running(41)),
+        key(method="finetune"),
+        key(strategy="(2, L, L)"),
+        key(size=4),
+        key(teacher=healed.decoder(seed=2)),
+        key(distill=False),
+        key(mix=0.1),
+        key(keep_teacher=3),
+        key(steps=7),
+        key(metric="nll"),
+        key(seed=1),
+        key(max_length=12),
+        key(train_limit=5),
+        key(validation_limit=5),
+        key(evaluate_every=3),
+    ]
+    assert len(set(others)) == len(others)
+    assert key(checkpointing=True) == key()

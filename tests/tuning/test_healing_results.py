@@ -1,0 +1,61 @@
+"""A healing as a result: its row, its figures, what it says, and the folder that it leaves."""
+
+import json
+
+import healed
+import pytest
+
+import layerscope as ls
+from layerscope.tuning.healing_results import RECORDED
+
+
+@pytest.fixture(scope="module")
+def healing(tmp_path_factory):
+    import os
+
+    before = os.environ.get("LAYERSCOPE_HOME")
+    os.environ["LAYERSCOPE_HOME"] = str(tmp_path_factory.mktemp("home"))
+    yield ls.heal(healed.decoder(), healed.PLAN, healed.running(), distill=True, **{**healed.FEW, "steps": 2})
+    if before is None:
+        del os.environ["LAYERSCOPE_HOME"]
+    else:
+        os.environ["LAYERSCOPE_HOME"] = before
+
+
+def test_its_row_has_the_scores_before_and_after(healing):
+    row = healing.frame.iloc[0]
+    assert (row["uncut"], row["cut"], row["healed"]) == tuple(healing.scores[n] for n in ("uncut", "cut", "healed"))
+    assert (row["steps"], row["mix"], row["tokens"]) == (2, 0.5, 2 * 4 * 16)
+    assert healing.tokens_per_second == pytest.approx(row["tokens"] / row["seconds"])
+
+
+def test_its_figures_are_bars_and_the_loss_over_time(healing):
+    kinds = [figure.kind for figure in healing.figures()]
+    assert kinds == ["bars", "curve", "table"]
+    assert healing.figures()[0].values == tuple(healing.scores.values())
+    assert "Lower is better" in healing.figures()[0].reading
+
+
+def test_it_says_what_came_of_it(healing):
+    said = healing.findings()[0]
+    assert "after healing" in said
+    assert "where the uncut model has" in said
+    assert "Healing(" in repr(healing)
+    healing.outcome["scores"]["healed"] = 2 * healing.scores["cut"]
+    assert "did not get better" in healing.findings()[1]
+    healing.outcome["scores"]["healed"] = healing.score
+    healing.outcome["kept"] = {"k": 8, "left_out": 0.1, "divergence": 0.5, "kept_divergence": 0.4}
+    assert "8 likeliest outputs of the teacher that were kept leave out 10.00%" in healing.findings()[-1]
+    del healing.outcome["kept"]
+
+
+def test_its_folder_is_a_checkpoint_with_its_numbers(healing, tmp_path):
+    folder = healing.copy_to(tmp_path / "healed")
+    numbers = json.loads((folder / RECORDED).read_text())
+    assert numbers["scores"] == healing.scores
+    record = json.loads((folder / "layerscope.json").read_text())
+    assert record["steps"][0]["keep"] == [1, 3]
+    assert record["learned"][0]["n"] == len(healing.job.lesson.train)
+    assert record["scores"][0]["score"] == pytest.approx(healing.score)
+    assert "not learned from" in record["scores"][0]["note"]
+    assert ls.load(folder).depth == 2
