@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import layerscope as ls
 from layerscope.cli.demo.stage import Outcome, Settings, Stage
 from layerscope.drawing.words import listed
 from layerscope.errors import ModelError
+from layerscope.evaluation.running import BETWEEN
 from layerscope.models.sources import DEMO_LM, demo_lm_file
 
 if TYPE_CHECKING:
@@ -60,8 +60,13 @@ def language(stage: Stage) -> Outcome:
 
 def fitting(model: ls.Model, examples: Examples, tokens: int) -> int:
     """How many of the texts, from the first on and joined, have at most so many tokens; at least one."""
-    sizes = [len(ids) for ids in model.require_tokenizer()(list(examples.texts), verbose=False)["input_ids"]]
-    return max(sum(total <= tokens for total in accumulate(size + 1 for size in sizes)), 1)  # one joins two
+    tokenizer, fits = model.require_tokenizer(), 1
+    for count in range(2, len(examples.texts) + 1):
+        joined = BETWEEN.join(examples.texts[:count])
+        if len(tokenizer(joined, add_special_tokens=False, verbose=False)["input_ids"]) > tokens:
+            break
+        fits = count
+    return fits
 
 
 def _chosen(advice: ls.Advice) -> tuple[ls.LayerPlan, Any]:

@@ -42,7 +42,7 @@ class Settings:
     searched: int = 12  # further cuts that advice tries
     tolerance: float = 0.02  # accuracy that the smaller model may lose
     language_model: str = "demo:smollm2"
-    language_tokens: int = 1408  # of its texts, at most: 22 windows, of which half choose
+    language_tokens: int = 1470  # of its texts, at most: 23 windows, of which half choose
     window: int = 64  # tokens that it reads at once
     language_sizes: tuple[int, ...] = (1, 3)  # blocks that plans leave out
     lost: str = "25%"  # of its perplexity, which the smaller one may have more
