@@ -19,7 +19,6 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, ModelError, log
-from layerscope.models.origin import Base
 from layerscope.store import Saved, read_json
 
 if TYPE_CHECKING:
@@ -72,6 +71,17 @@ class Learned(Saved):
     n: int = Field(ge=0)
     rows: Annotated[str, AfterValidator(_is_packed)]
     marks: Annotated[str, AfterValidator(_are_marks)] = ""
+
+
+class Base(Saved):
+    """What a network began as. `hub` says whether its name is one of the hub's."""
+
+    name: str
+    hub: bool = False
+    revision: str | None = None
+    license: str | list[str] | None = None
+    license_name: str | None = None
+    license_link: str | None = None
 
 
 class Converted(Saved):

@@ -7,25 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+from layerscope.models.lineage import Base
 from layerscope.models.sources import DEMO, DEMO_LM, GARDEN, Source
-from layerscope.store import Saved
 
 CARD = "README.md"
 _LONGEST_CARD = 1 << 20  # bytes
 _IN_CACHE = re.compile(r"models--([^/\\]+)[/\\]snapshots[/\\]([0-9a-f]{40})")  # as the hub's cache keeps a revision
 _HEAD = re.compile(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)  # of a card: its data
 _LICENCE = ("license", "license_name", "license_link")  # as cards spell it
-
-
-class Base(Saved):
-    """What a network began as. `hub` says whether its name is one of the hub's."""
-
-    name: str
-    hub: bool = False
-    revision: str | None = None
-    license: str | list[str] | None = None
-    license_name: str | None = None
-    license_link: str | None = None
 
 
 def base_of(source: Source, folder: Path) -> Base:
