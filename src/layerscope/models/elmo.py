@@ -1,0 +1,243 @@
+"""ELMo, the bidirectional language model of Peters et al. (2018), and its transformer variant (Peters et al. 2018b).
+
+A word is its characters: convolutions of several widths over their embeddings, the maximum over places, highways, a
+projection. Over those run two stacks that never see one another, one from the left and one from the right; a layer's
+output is both side by side. Layer 0 is the word by itself, twice, so that all layers have one width.
+
+The published code carries the state of a text over to the next batch. Here a text begins with a state of zeros, so that
+batches and their order change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+_BEGIN_TEXT, _END_TEXT, _BEGIN_WORD, _END_WORD, _PADDING = 256, 257, 258, 259, 260  # after the 256 bytes
+CHARACTERS = 262  # those, shifted by 1: 0 is a place without a word
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class CharacterOptions(_Options):
+    """`char_cnn` of the published options."""
+
+    activation: Literal["relu", "tanh"] = "relu"
+    filters: tuple[tuple[int, int], ...]  # width and number of each
+    n_highway: int = Field(ge=0)
+    embedding: dict[str, int]
+    max_characters_per_token: int = Field(default=50, ge=3, le=1000)
+
+
+class StackOptions(_Options):
+    """`lstm` of the published options; a transformer has attention heads and no clipping."""
+
+    projection_dim: int = Field(ge=1)  # the width of one direction
+    dim: int = Field(ge=1)  # of the memory cell, or of the feed-forward part
+    n_layers: int = Field(ge=1)
+    cell_clip: float | None = None
+    proj_clip: float | None = None
+    use_skip_connections: bool = True
+    attention_heads: int | None = None  # set for the transformer variant
+
+
+class ElmoOptions(_Options):
+    """What `options.json` says of a network."""
+
+    char_cnn: CharacterOptions
+    lstm: StackOptions
+
+    @property
+    def width(self) -> int:
+        """Of a layer: both directions."""
+        return 2 * self.lstm.projection_dim
+
+
+def character_ids(words: Sequence[str], longest: int = 50) -> Tensor:
+    """(words + 2, longest) ids of the characters (bytes of UTF-8) of a text's words, between its two marks."""
+    rows = [[_BEGIN_TEXT], *(list(word.encode()[: longest - 2]) for word in words), [_END_TEXT]]
+    ids = torch.full((len(rows), longest), _PADDING)
+    for row, text in zip(ids, rows, strict=True):
+        row[: len(text) + 2] = torch.tensor([_BEGIN_WORD, *text, _END_WORD])
+    return ids + 1
+
+
+class CharacterEncoder(nn.Module):
+    """Words from their characters: (batch, words, characters) to (batch, words, width of one direction)."""
+
+    def __init__(self, options: ElmoOptions) -> None:
+        super().__init__()
+        cnn = options.char_cnn
+        filters = sum(number for _, number in cnn.filters)
+        self.embedding = nn.Embedding(CHARACTERS, cnn.embedding["dim"], padding_idx=0)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(cnn.embedding["dim"], number, kernel_size=width) for width, number in cnn.filters
+        )
+        self.highways = nn.ModuleList(Highway(filters) for _ in range(cnn.n_highway))
+        self.projection = nn.Linear(filters, options.lstm.projection_dim)
+        self.activation = torch.relu if cnn.activation == "relu" else torch.tanh
+
+    def forward(self, ids: Tensor) -> Tensor:
+        unique, place = torch.unique(ids.reshape(-1, ids.shape[-1]), dim=0, return_inverse=True)
+        letters = self.embedding(unique).transpose(1, 2)  # a word that occurs often is read once
+        words = torch.cat([self.activation(conv(letters).amax(dim=-1)) for conv in self.convolutions], dim=-1)
+        for highway in self.highways:
+            words = highway(words)
+        return self.projection(words)[place].reshape(*ids.shape[:-1], -1)
+
+
+class Highway(nn.Module):
+    """g f(x) + (1 - g) x with a gate g of x."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.transform, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.gate(x))
+        return gate * torch.relu(self.transform(x)) + (1 - gate) * x
+
+
+class ProjectedLSTM(nn.Module):
+    """One direction of one layer: gates i, j, f, o, a memory cell that is clipped, a projection that is clipped."""
+
+    def __init__(self, options: StackOptions) -> None:
+        super().__init__()
+        self.cell_clip, self.proj_clip = options.cell_clip, options.proj_clip
+        self.input = nn.Linear(options.projection_dim, 4 * options.dim, bias=False)
+        self.state = nn.Linear(options.projection_dim, 4 * options.dim)  # its bias holds the forget gate's + 1
+        self.project = nn.Linear(options.dim, options.projection_dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, time, width) to the same; time begins at 0."""
+        driven = self.input(x).unbind(dim=1)
+        output, cell = x.new_zeros(len(x), x.shape[-1]), x.new_zeros(len(x), self.project.in_features)
+        outputs = []
+        for step in driven:
+            enter, candidate, keep, show = (step + self.state(output)).chunk(4, dim=-1)
+            cell = torch.sigmoid(enter) * torch.tanh(candidate) + torch.sigmoid(keep) * cell
+            cell = cell if self.cell_clip is None else cell.clamp(-self.cell_clip, self.cell_clip)
+            output = self.project(torch.sigmoid(show) * torch.tanh(cell))
+            output = output if self.proj_clip is None else output.clamp(-self.proj_clip, self.proj_clip)
+            outputs.append(output)
+        return torch.stack(outputs, dim=1)
+
+
+class RecurrentLayer(nn.Module):
+    """Both directions of one layer of the LSTM; from the second on a layer's input is added to its output."""
+
+    def __init__(self, options: StackOptions, first: bool) -> None:
+        super().__init__()
+        self.skips = options.use_skip_connections and not first
+        self.forwards, self.backwards = ProjectedLSTM(options), ProjectedLSTM(options)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        ahead, behind = x.chunk(2, dim=-1)
+        turned = turned_around(mask)
+        ran_back = self.backwards(_along(behind, turned))
+        both = torch.cat([self.forwards(ahead), _along(ran_back, turned)], dim=-1)
+        return both + x if self.skips else both
+
+
+def turned_around(mask: Tensor) -> Tensor:
+    """(batch, time) places that turn the real words of every text around and leave its padding where it is."""
+    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    lengths = mask.long().sum(dim=1, keepdim=True)
+    return torch.where(places < lengths, lengths - 1 - places, places)
+
+
+def _along(x: Tensor, places: Tensor) -> Tensor:
+    return x.gather(1, places.unsqueeze(-1).expand_as(x))
+
+
+class AttentiveLayer(nn.Module):
+    """Both directions of one layer of the transformer variant: each word attends to those before (or after) it."""
+
+    def __init__(self, options: StackOptions, last: bool) -> None:
+        super().__init__()
+        self.forwards, self.backwards = (AttentionBlock(options, last) for _ in range(2))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        ahead, behind = x.chunk(2, dim=-1)
+        places = torch.arange(mask.shape[1], device=mask.device)
+        before = places[:, None] >= places[None, :]
+        real = mask.bool()[:, None, :] | torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
+        return torch.cat([self.forwards(ahead, before & real), self.backwards(behind, before.T & real)], dim=-1)
+
+
+class AttentionBlock(nn.Module):
+    """Attention, then a feed-forward part, each behind a norm and added to what came in; the last ends in a norm."""
+
+    def __init__(self, options: StackOptions, last: bool) -> None:
+        super().__init__()
+        width, self.attention_heads = options.projection_dim, options.attention_heads or 1
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, options.dim), nn.Linear(options.dim, width)
+        self.attention_norm, self.feedforward_norm = Norm(width), Norm(width)
+        self.final_norm = Norm(width) if last else nn.Identity()
+
+    def forward(self, x: Tensor, sees: Tensor) -> Tensor:
+        y = self.attention_norm(x)
+        query, key, value = (self._by_head(linear(y)) for linear in (self.query, self.key, self.value))
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=sees[:, None])
+        x = x + self.output(mixed.transpose(1, 2).flatten(2))
+        x = x + self.down(torch.relu(self.up(self.feedforward_norm(x))))
+        return self.final_norm(x)
+
+    def _by_head(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.attention_heads, -1)).transpose(1, 2)
+
+
+class Norm(nn.Module):
+    """Divides by (standard deviation + 1e-6), where torch's own divides by the root of (variance + epsilon)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        spread = x.std(dim=-1, correction=0, keepdim=True)
+        return self.weight * (x - x.mean(dim=-1, keepdim=True)) / (spread + 1e-6) + self.bias
+
+
+class Elmo(nn.Module):
+    """The whole network: character ids and a mask to the states of layers 0..L."""
+
+    def __init__(self, options: ElmoOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.words = CharacterEncoder(options)
+        depth, stack = options.lstm.n_layers, options.lstm
+        self.layers = nn.ModuleList(
+            RecurrentLayer(stack, first=k == 0)
+            if stack.attention_heads is None
+            else AttentiveLayer(stack, last=k == depth - 1)
+            for k in range(depth)
+        )
+
+    def forward(self, character_ids: Tensor, mask: Tensor) -> list[Tensor]:
+        """States of (batch, words, width), the two marks of the text among the words; padding stays 0."""
+        words = self.words(character_ids)
+        states = [torch.cat([words, words], dim=-1) * mask.unsqueeze(-1)]
+        x = states[0]
+        if self.options.lstm.attention_heads is not None:
+            x = x + positions(x.shape[1], words.shape[-1]).to(x).repeat(1, 2)
+        for layer in self.layers:
+            x = layer(x, mask)
+            states.append(x * mask.unsqueeze(-1))
+        return states
+
+
+def positions(count: int, width: int) -> Tensor:
+    """(count, width) sines and cosines, as in Vaswani et al. (2017)."""
+    angles = torch.arange(count)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    table = torch.zeros(count, width)
+    table[:, 0::2], table[:, 1::2] = torch.sin(angles), torch.cos(angles)[:, : width // 2]
+    return table
