@@ -67,7 +67,7 @@ def test_one_step_agrees_with_numpy():
     x = np.random.default_rng(1).normal(size=width)
     expected, _ = by_hand.lstm_step(x, np.zeros(width), np.zeros(dim), by_hand.OPTIONS, own)
     with torch.inference_mode():
-        got = lstm(torch.tensor(x, dtype=torch.float32)[None, None])[0, 0]
+        got = lstm(torch.tensor(x, dtype=torch.float32)[None, None])[0][0, 0]
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
@@ -124,6 +124,40 @@ def test_the_transformer_variant_agrees_with_a_plain_computation():
     with torch.inference_mode():
         got = block(torch.tensor(x, dtype=torch.float32)[None], sees)[0]
     np.testing.assert_allclose(got, norm(expected), atol=1e-5)
+
+
+def test_a_stateful_network_goes_on_where_the_batch_before_ended():
+    """As the published code does: a long text in two batches is, from the left, the long text in one."""
+    made, _ = network()
+    words = TEXTS[3]
+    whole = run(made, [words])[0]
+    made.stateful = True
+
+    def states(rows):
+        with torch.inference_mode():
+            return made(rows[None], torch.ones(1, len(rows)))
+
+    ids = character_ids(words, made.options.char_cnn.max_characters_per_token)
+    parts = states(ids[:6]), states(ids[6:])
+    for layer, expected in enumerate(whole):
+        ours = torch.cat([part[layer][0] for part in parts])[1:-1, :6].numpy()
+        np.testing.assert_allclose(ours, expected[:, :6], atol=1e-6)  # the direction from the left
+    again = states(ids[:6])
+    assert (again[1] - parts[0][1]).abs().max() > 1e-3  # it depends on what came before
+    made.stateful = False
+    np.testing.assert_allclose(states(ids)[1][0, 1:-1].numpy(), whole[1], atol=1e-6)
+
+
+def test_a_stateful_network_takes_batches_of_other_sizes():
+    made, _ = network()
+    made.stateful = True
+    first = run(made, TEXTS)
+    (one,) = run(made, TEXTS[:1])
+    second = run(made, TEXTS)
+    assert np.abs(one[1] - first[0][1]).max() > 1e-3
+    assert all(np.isfinite(layers[-1]).all() for layers in second)
+    made.stateful = True  # to set it is to begin anew
+    np.testing.assert_allclose(run(made, TEXTS)[2][1], first[2][1], atol=1e-6)
 
 
 def test_layer_0_is_the_word_by_itself_twice():

@@ -4,8 +4,8 @@ A word is its characters: convolutions of several widths over their embeddings, 
 projection. Over those run two stacks that never see one another, one from the left and one from the right; a layer's
 output is both side by side. Layer 0 is the word by itself, twice, so that all layers have one width.
 
-The published code carries the state of a text over to the next batch. Here a text begins with a state of zeros, so that
-batches and their order change nothing.
+The published code carries the state that a text ends in over to the text in the same place of the next batch. Here a
+text begins with a state of zeros, so that batches and their order change nothing, unless `stateful` is set.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 _BEGIN_TEXT, _END_TEXT, _BEGIN_WORD, _END_WORD, _PADDING = 256, 257, 258, 259, 260  # after the 256 bytes
 CHARACTERS = 262  # those, shifted by 1: 0 is a place without a word
 
+Carried = tuple[Tensor, Tensor]  # the output and the memory cell of a step, for each text
+
 
 class _Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -34,6 +36,7 @@ class CharacterOptions(_Options):
     n_highway: int = Field(ge=0)
     embedding: dict[str, int]
     max_characters_per_token: int = Field(default=50, ge=3, le=1000)
+    layer_norm: bool = False  # after the projection, as in the transformer variant
 
 
 class StackOptions(_Options):
@@ -82,15 +85,20 @@ class CharacterEncoder(nn.Module):
         )
         self.highways = nn.ModuleList(Highway(filters) for _ in range(cnn.n_highway))
         self.projection = nn.Linear(filters, options.lstm.projection_dim)
+        self.norm = Norm(options.lstm.projection_dim) if cnn.layer_norm else nn.Identity()
         self.activation = torch.relu if cnn.activation == "relu" else torch.tanh
 
     def forward(self, ids: Tensor) -> Tensor:
         unique, place = torch.unique(ids.reshape(-1, ids.shape[-1]), dim=0, return_inverse=True)
-        letters = self.embedding(unique).transpose(1, 2)  # a word that occurs often is read once
+        return self.read(unique)[place].reshape(*ids.shape[:-1], -1)  # a word that occurs often is read once
+
+    def read(self, ids: Tensor) -> Tensor:
+        """(words, characters) to (words, width)."""
+        letters = self.embedding(ids).transpose(1, 2)
         words = torch.cat([self.activation(conv(letters).amax(dim=-1)) for conv in self.convolutions], dim=-1)
         for highway in self.highways:
             words = highway(words)
-        return self.projection(words)[place].reshape(*ids.shape[:-1], -1)
+        return self.norm(self.projection(words))
 
 
 class Highway(nn.Module):
@@ -99,6 +107,7 @@ class Highway(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.transform, self.gate = nn.Linear(width, width), nn.Linear(width, width)
+        nn.init.constant_(self.gate.bias, -2.0)  # it begins by letting most of x through
 
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.gate(x))
@@ -112,14 +121,16 @@ class ProjectedLSTM(nn.Module):
         super().__init__()
         self.cell_clip, self.proj_clip = options.cell_clip, options.proj_clip
         self.input = nn.Linear(options.projection_dim, 4 * options.dim, bias=False)
-        self.state = nn.Linear(options.projection_dim, 4 * options.dim)  # its bias holds the forget gate's + 1
+        self.state = nn.Linear(options.projection_dim, 4 * options.dim)
         self.project = nn.Linear(options.dim, options.projection_dim, bias=False)
+        with torch.no_grad():
+            self.state.bias[2 * options.dim : 3 * options.dim] += 1  # TensorFlow adds it when it runs
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, width) to the same; time begins at 0."""
+    def forward(self, x: Tensor, begin: Carried | None = None) -> tuple[Tensor, Tensor]:
+        """(batch, time, width) to the outputs of the same shape, and the memory cells of every step."""
         driven = self.input(x).unbind(dim=1)
-        output, cell = x.new_zeros(len(x), x.shape[-1]), x.new_zeros(len(x), self.project.in_features)
-        outputs = []
+        output, cell = begin or (x.new_zeros(len(x), x.shape[-1]), x.new_zeros(len(x), self.project.in_features))
+        outputs, cells = [], []
         for step in driven:
             enter, candidate, keep, show = (step + self.state(output)).chunk(4, dim=-1)
             cell = torch.sigmoid(enter) * torch.tanh(candidate) + torch.sigmoid(keep) * cell
@@ -127,7 +138,8 @@ class ProjectedLSTM(nn.Module):
             output = self.project(torch.sigmoid(show) * torch.tanh(cell))
             output = output if self.proj_clip is None else output.clamp(-self.proj_clip, self.proj_clip)
             outputs.append(output)
-        return torch.stack(outputs, dim=1)
+            cells.append(cell)
+        return torch.stack(outputs, dim=1), torch.stack(cells, dim=1)
 
 
 class RecurrentLayer(nn.Module):
@@ -137,13 +149,42 @@ class RecurrentLayer(nn.Module):
         super().__init__()
         self.skips = options.use_skip_connections and not first
         self.forwards, self.backwards = ProjectedLSTM(options), ProjectedLSTM(options)
+        self.stateful = False
+        self._carried: dict[str, Carried] = {}  # by direction, what the last batch ended in
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         ahead, behind = x.chunk(2, dim=-1)
         turned = turned_around(mask)
-        ran_back = self.backwards(_along(behind, turned))
-        both = torch.cat([self.forwards(ahead), _along(ran_back, turned)], dim=-1)
+        ran_back = self._run("backwards", _along(behind, turned), mask)
+        both = torch.cat([self._run("forwards", ahead, mask), _along(ran_back, turned)], dim=-1)
         return both + x if self.skips else both
+
+    def forget(self) -> None:
+        """Begin with a state of zeros again."""
+        self._carried = {}
+
+    def _run(self, direction: str, x: Tensor, mask: Tensor) -> Tensor:
+        lstm = self.get_submodule(direction)
+        if not self.stateful:
+            outputs, _ = lstm(x)
+            return outputs  # type: ignore[no-any-return]
+        before = self._carried.get(direction)
+        outputs, cells = lstm(x, None if before is None else _fitted(before, len(x)))
+        last = (mask.long().sum(dim=1) - 1).clamp(min=0)
+        texts = torch.arange(len(x), device=x.device)
+        ended = (outputs[texts, last], cells[texts, last])
+        if before is not None:  # places that this batch does not have keep what they had
+            ended = (torch.cat([ended[0], before[0][len(x) :]]), torch.cat([ended[1], before[1][len(x) :]]))
+        self._carried[direction] = (ended[0].detach(), ended[1].detach())
+        return outputs  # type: ignore[no-any-return]
+
+
+def _fitted(carried: Carried, count: int) -> Carried:
+    """The carried states of the first `count` places; zeros for places that no batch has had yet."""
+    output, cell = (
+        torch.cat([part[:count], part.new_zeros(max(0, count - len(part)), part.shape[1])]) for part in carried
+    )
+    return output, cell
 
 
 def turned_around(mask: Tensor) -> Tensor:
@@ -207,13 +248,20 @@ class Norm(nn.Module):
         return self.weight * (x - x.mean(dim=-1, keepdim=True)) / (spread + 1e-6) + self.bias
 
 
+class Doubled(nn.Module):
+    """Layer 0: each word by itself, twice, so that it is as wide as the other layers; 0 where there is no word."""
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        return torch.cat([words, words], dim=-1) * mask.unsqueeze(-1)
+
+
 class Elmo(nn.Module):
     """The whole network: character ids and a mask to the states of layers 0..L."""
 
     def __init__(self, options: ElmoOptions) -> None:
         super().__init__()
         self.options = options
-        self.words = CharacterEncoder(options)
+        self.words, self.doubled = CharacterEncoder(options), Doubled()
         depth, stack = options.lstm.n_layers, options.lstm
         self.layers = nn.ModuleList(
             RecurrentLayer(stack, first=k == 0)
@@ -222,11 +270,26 @@ class Elmo(nn.Module):
             for k in range(depth)
         )
 
+    @property
+    def stateful(self) -> bool:
+        """Whether a batch begins with the states that the batch before ended in, as in the published code."""
+        return any(layer.stateful for layer in self.layers if isinstance(layer, RecurrentLayer))
+
+    @stateful.setter
+    def stateful(self, carries: bool) -> None:
+        for layer in self.layers:
+            if isinstance(layer, RecurrentLayer):
+                layer.stateful = carries
+                layer.forget()
+
     def forward(self, character_ids: Tensor, mask: Tensor) -> list[Tensor]:
         """States of (batch, words, width), the two marks of the text among the words; padding stays 0."""
-        words = self.words(character_ids)
-        states = [torch.cat([words, words], dim=-1) * mask.unsqueeze(-1)]
-        x = states[0]
+        return self.contextual(self.words(character_ids), mask)
+
+    def contextual(self, words: Tensor, mask: Tensor) -> list[Tensor]:
+        """The same from words (batch, words, width of one direction) that are read already."""
+        x = self.doubled(words, mask)
+        states = [x]
         if self.options.lstm.attention_heads is not None:
             x = x + positions(x.shape[1], words.shape[-1]).to(x).repeat(1, 2)
         for layer in self.layers:
