@@ -63,13 +63,20 @@ class ElmoOptions(_Options):
         return 2 * self.lstm.projection_dim
 
 
+def word_characters(word: str, longest: int = 50) -> list[int]:
+    """The ids of a word's characters (bytes of UTF-8) between its two marks, filled up to `longest`."""
+    return _between_marks(list(word.encode("utf-8", "replace")[: longest - 2]), longest)
+
+
 def character_ids(words: Sequence[str], longest: int = 50) -> Tensor:
-    """(words + 2, longest) ids of the characters (bytes of UTF-8) of a text's words, between its two marks."""
-    rows = [[_BEGIN_TEXT], *(list(word.encode()[: longest - 2]) for word in words), [_END_TEXT]]
-    ids = torch.full((len(rows), longest), _PADDING)
-    for row, text in zip(ids, rows, strict=True):
-        row[: len(text) + 2] = torch.tensor([_BEGIN_WORD, *text, _END_WORD])
-    return ids + 1
+    """(words + 2, longest) ids of the characters of a text's words, between the text's two marks."""
+    rows = [word_characters(word, longest) for word in words]
+    return torch.tensor([_between_marks([_BEGIN_TEXT], longest), *rows, _between_marks([_END_TEXT], longest)])
+
+
+def _between_marks(characters: list[int], longest: int) -> list[int]:
+    ids = [_BEGIN_WORD, *characters, _END_WORD]
+    return [character + 1 for character in (*ids, *[_PADDING] * (longest - len(ids)))]
 
 
 class CharacterEncoder(nn.Module):

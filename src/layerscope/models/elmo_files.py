@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.errors import InputError, ModelError
 from layerscope.models.elmo import Elmo, ElmoOptions
+from layerscope.store import write_json
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
+OWN_WEIGHTS = "model.safetensors"  # of a folder that layerscope wrote
 
 
 def read_options(path: Path) -> ElmoOptions:
@@ -45,6 +48,13 @@ def read_published(folder: Path) -> Elmo:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{folder / WEIGHTS} does not hold the network of {OPTIONS}: {first}") from error
     return network.eval()
+
+
+def write_folder(network: Elmo, folder: Path) -> None:
+    """A folder of our own: the options, and the weights as safetensors, in the float type that they have."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, folder / OWN_WEIGHTS)
+    write_json(folder / OPTIONS, network.options.model_dump(mode="json"))
 
 
 def published_weights(options: ElmoOptions, array: Callable[[str], np.ndarray]) -> dict[str, Tensor]:
