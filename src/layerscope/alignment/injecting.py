@@ -11,9 +11,10 @@ from torch import Tensor
 from layerscope.alignment.aligner import Aligner
 from layerscope.alignment.fitting import Place
 from layerscope.errors import InputError, ModelError
-from layerscope.models import Model, Replay, load
+from layerscope.models import Model, Replay
 from layerscope.models.anatomy import evaluating
 from layerscope.models.identity import tokenizer_identity
+from layerscope.models.load import load_whole
 from layerscope.models.selfcheck import primary
 
 
@@ -80,7 +81,7 @@ def inject(
         >>> bool((same(**inputs)[0] - model.network(**inputs)[0]).abs().max() < 1e-4)
         True
     """
-    giving, taking = load(source), load(target)
+    giving, taking = load_whole(source, "injection"), load_whole(target, "injection")
     chosen = taking.depth if layer is None else layer
     if source_layer is None:
         source_layer = counterpart(giving, taking, chosen)

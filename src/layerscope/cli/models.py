@@ -53,24 +53,33 @@ def models(
         return
 
     from layerscope.models.heads import WORDS
-    from layerscope.models.selfcheck import faults
 
     opened = ls.load(model, device=device, dtype=dtype)
     record = {
         "model": model,
-        "class": type(opened.network).__name__,
+        "class": opened.described()["class"],
         "head": WORDS[opened.head],
         "family": opened.anatomy.family + (" (found by the generic finder)" if opened.anatomy.generic else ""),
         "blocks": f"1..{opened.depth} at {opened.anatomy.blocks}",
         "width": opened.width,
         "parameters": sum(p.numel() for p in opened.network.parameters()),
         "tokenizer": type(opened.tokenizer).__name__ if opened.tokenizer else "none",
-        "self_check": next(faults(opened), None) or "replay is sound",
+        "self_check": _self_check(opened),
     }
     if format is Format.json:
         show([record], format)
     else:
         show([{"what": k.replace("_", " "), "is": str(v)} for k, v in record.items()], format)
+
+
+def _self_check(opened: Any) -> str:
+    """What is wrong with replay on a model, or that nothing is."""
+    from layerscope.models.own import OwnModel
+    from layerscope.models.selfcheck import faults
+
+    if isinstance(opened, OwnModel):
+        return "only states can be read: no cutting, no injection, no tuning"
+    return next(faults(opened), None) or "replay is sound"
 
 
 def _garden() -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from layerscope.errors import DataError, InputError, ModelError, first_line
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.checkpoints import quiet
+from layerscope.models.readers import TextReader
 
 
 @dataclass
@@ -43,6 +44,12 @@ class Item:
 def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
     """The items of the examples in order: one a text, or one a choice."""
     tokenizer = model.require_tokenizer()
+    if reading.pool == "cls":
+        model.require_summary()
+    if isinstance(tokenizer, TextReader):
+        from layerscope.extraction.own_items import own_items  # it makes the items of this module
+
+        return own_items(model, examples, reading)
     limit = min(reading.max_length, model.positions or reading.max_length)
     texts, pairs, words = _flatten(examples, reading)
     if words is not None and not getattr(tokenizer, "is_fast", False):

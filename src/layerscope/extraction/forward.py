@@ -37,7 +37,7 @@ class Runner:
 
     def run(self, items: Sequence[Item]) -> dict[int, Tensor]:
         """Layer -> (rows of all items, width), float32, on the model's device."""
-        inputs, pooling = self.inputs(items), _Pooling(items, self.model.device)
+        inputs, pooling = self.inputs(items), Pooling(items, self.model.device)
         inputs |= summary_marks(self.model, inputs["input_ids"])
         pooled: dict[int, Tensor] = {}
         time_first = self.model.anatomy.time_first
@@ -100,7 +100,7 @@ def watching(model: Model, see: Any) -> Iterator[None]:
             hook.remove()
 
 
-class _Pooling:
+class Pooling:
     """From a batch's states (batch, time, width) to its rows: some tokens, or means of tokens."""
 
     def __init__(self, items: Sequence[Item], device: torch.device) -> None:

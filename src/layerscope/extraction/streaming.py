@@ -15,6 +15,7 @@ from layerscope.data import Examples
 from layerscope.errors import DataError
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.loop import Advance, Loop, Tally, Window, parts_of
+from layerscope.extraction.own import runner_of
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
 from layerscope.models import Model
@@ -49,7 +50,7 @@ class Streamer:
     _runners: list[Runner] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runners = [Runner(model, self.layers, self.reading) for model in self.models]
+        self._runners = [runner_of(model, self.layers, self.reading) for model in self.models]
         self.loop = Loop.over_tokens(self.models, self.reading, self.batch_tokens)
 
     def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:

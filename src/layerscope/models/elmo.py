@@ -289,9 +289,13 @@ class Elmo(nn.Module):
                 layer.stateful = carries
                 layer.forget()
 
-    def forward(self, character_ids: Tensor, mask: Tensor) -> list[Tensor]:
-        """States of (batch, words, width), the two marks of the text among the words; padding stays 0."""
-        return self.contextual(self.words(character_ids), mask)
+    def forward(self, character_ids: Tensor, mask: Tensor, places: Tensor | None = None) -> list[Tensor]:
+        """States of (batch, words, width), the two marks of the text among the words; padding stays 0.
+
+        With `places` (batch, words), `character_ids` are those of distinct words (words, characters).
+        """
+        words = self.words(character_ids) if places is None else self.words.read(character_ids)[places]
+        return self.contextual(words, mask)
 
     def contextual(self, words: Tensor, mask: Tensor) -> list[Tensor]:
         """The same from words (batch, words, width of one direction) that are read already."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError, ModelError, first_line
 from layerscope.models.elmo import Elmo, ElmoOptions
 from layerscope.store import write_json
 
@@ -30,6 +31,47 @@ def read_options(path: Path) -> ElmoOptions:
         raise ModelError(f"{path} is no options file of ELMo: {reason}.") from error
 
 
+def is_elmo(folder: Path) -> bool:
+    """Whether a folder holds ELMo: its options and its weights, and no checkpoint of transformers."""
+    has_weights = (folder / OWN_WEIGHTS).is_file() or bool(_published_files(folder, WEIGHTS))
+    return not (folder / "config.json").exists() and has_weights and bool(_published_files(folder, OPTIONS))
+
+
+def options_file(folder: Path) -> Path:
+    """The options of a folder; published files have a name of the network before it."""
+    return _only(folder, OPTIONS)
+
+
+def seed_files(folder: Path) -> list[Path]:
+    """What an untrained twin is the twin of: the weights."""
+    own = folder / OWN_WEIGHTS
+    return [own] if own.is_file() else [_only(folder, WEIGHTS)]
+
+
+def _published_files(folder: Path, name: str) -> list[Path]:
+    return sorted(path for path in folder.glob(f"*{name}") if path.name == name or path.name.endswith(f"_{name}"))
+
+
+def _only(folder: Path, name: str) -> Path:
+    files = _published_files(folder, name)
+    if len(files) > 1:
+        raise ModelError(f"{folder} holds several files of ELMo ({files[0].name}, {files[1].name}); keep one network.")
+    return files[0] if files else folder / name
+
+
+def read_folder(folder: Path) -> Elmo:
+    """The network of a folder: our own safetensors where they are, or the published files."""
+    own = folder / OWN_WEIGHTS
+    if not own.is_file():
+        return read_published(folder)
+    network = Elmo(read_options(options_file(folder)))
+    try:
+        network.load_state_dict(load_file(own))
+    except (SafetensorError, OSError, RuntimeError) as error:
+        raise _not_of_options(own, error) from error
+    return network.eval()
+
+
 def read_published(folder: Path) -> Elmo:
     """The network of a folder with the published files."""
     try:
@@ -37,17 +79,20 @@ def read_published(folder: Path) -> Elmo:
     except ImportError:
         raise InputError("ELMo's published weights are HDF5: pip install 'layerscope[elmo]'.") from None
 
-    options = read_options(folder / OPTIONS)
+    options, weights = read_options(options_file(folder)), _only(folder, WEIGHTS)
     if options.lstm.attention_heads is not None:
         raise ModelError(f"{folder} is a transformer ELMo, which was not published as HDF5; open its converted folder.")
     network = Elmo(options)
     try:
-        with h5py.File(folder / WEIGHTS, "r") as file:
+        with h5py.File(weights, "r") as file:
             network.load_state_dict(published_weights(options, lambda name: np.asarray(file[name], dtype=np.float32)))
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"{folder / WEIGHTS} does not hold the network of {OPTIONS}: {first}") from error
+        raise _not_of_options(weights, error) from error
     return network.eval()
+
+
+def _not_of_options(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path} does not hold the network of {OPTIONS}: {first_line(error)}")
 
 
 def write_folder(network: Elmo, folder: Path) -> None:
