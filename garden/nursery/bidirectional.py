@@ -18,6 +18,10 @@ from nursery.objectives import Batch, Objective, cross_entropy
 class Bidirectional(Objective):
     """The next word from those before it, and the word before from those after it, at every position."""
 
+    characters: Tensor
+    first: Tensor
+    marks: Tensor
+
     def __init__(self, network: Any, characters: Tensor, first: Tensor, vocabulary: int) -> None:
         """`characters` (words, longest) and `first` (words,): what is read and predicted for each distinct word."""
         nn.Module.__init__(self)
@@ -35,8 +39,8 @@ class Bidirectional(Objective):
         """With the distinct words of a cache folder of `words.number_words`."""
         from layerscope.models.elmo import Elmo, ElmoOptions
 
-        tables = [torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("characters", "first")]
-        return Bidirectional(Elmo(ElmoOptions.model_validate(options)), *tables, vocabulary)
+        characters, first = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("characters", "first"))
+        return Bidirectional(Elmo(ElmoOptions.model_validate(options)), characters, first, vocabulary)
 
     def sequences(self, stream: Tensor, starts: Tensor, length: int) -> Tensor:
         """(B, T) numbers of words; the marks at both ends, which count in `length`, are added when they are read."""

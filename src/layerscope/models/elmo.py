@@ -174,7 +174,7 @@ class RecurrentLayer(nn.Module):
         lstm = self.get_submodule(direction)
         if not self.stateful:
             outputs, _ = lstm(x)
-            return outputs  # type: ignore[no-any-return]
+            return outputs
         before = self._carried.get(direction)
         outputs, cells = lstm(x, None if before is None else _fitted(before, len(x)))
         last = (mask.long().sum(dim=1) - 1).clamp(min=0)
@@ -183,7 +183,7 @@ class RecurrentLayer(nn.Module):
         if before is not None:  # places that this batch does not have keep what they had
             ended = (torch.cat([ended[0], before[0][len(x) :]]), torch.cat([ended[1], before[1][len(x) :]]))
         self._carried[direction] = (ended[0].detach(), ended[1].detach())
-        return outputs  # type: ignore[no-any-return]
+        return outputs
 
 
 def _fitted(carried: Carried, count: int) -> Carried:

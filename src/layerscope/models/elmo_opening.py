@@ -90,7 +90,7 @@ def model_of(network: Elmo, name: str) -> OwnModel:
     options = network.options
     depth = options.lstm.n_layers
     taps = Taps(tuple(f"layers.{k}" for k in range(depth)), "doubled")
-    anatomy = Anatomy("elmo", "layers", summary="last")
+    anatomy = Anatomy("elmo", "layers")
     reader = WordReader(options.char_cnn.max_characters_per_token)
     return OwnModel(OwnNetwork(network, name), reader, anatomy, name, taps, (options.width,) * (depth + 1))
 

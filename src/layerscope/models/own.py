@@ -14,7 +14,7 @@ from layerscope.models.load import Model
 from layerscope.models.taps import Taps
 from layerscope.store import NoKey, digest
 
-_WORKS = "extract, stream, compare, specialty, probe, align, localization and influence"
+_WORKS = "extract, stream, compare, specialty, probe, align and localization"
 
 
 class OwnNetwork(nn.Module):
@@ -57,14 +57,14 @@ class OwnModel(Model):
     """A `Model` of any torch network; `ls.wrap` and, for ELMo, `ls.load` make one."""
 
     taps: Taps = field(default_factory=lambda: Taps(()))
-    widths: tuple[int, ...] = ()  # type: ignore[assignment]  # of layers 0..L
+    widths: tuple[int, ...] = ()  # of layers 0..L
     summary: str | None = None  # the place that stands for a whole text, where there is one
     version: str | None = None  # what its maker calls the code of the module and of encode
 
     @property
     def module(self) -> nn.Module:
         """The torch module itself."""
-        return self.network.module  # type: ignore[no-any-return]
+        return self.network.module
 
     @property
     def depth(self) -> int:

@@ -43,7 +43,7 @@ def wrap(
 ) -> OwnModel:
     """Make a model of any torch network, for everything that needs no more of a network than its states.
 
-    `extract`, `stream`, `compare`, `specialty`, `probe`, `align`, `localization` and `influence` take it. What runs
+    `extract`, `stream`, `compare`, `specialty`, `probe`, `align` and `localization` take it. What runs
     blocks again on other states or needs a head (cutting, curves, injection, tuning, evaluation) refuses it.
 
     The network is checked on a few texts: every layer runs once and has one width, padding does not change a row, and
@@ -109,7 +109,7 @@ def wrap(
         (embedding,) = find(module, [embedding])[:1]
     taps = Taps(names, embedding, output, layout, embedding_output, embedding_layout)
     name = name or type(module).__name__
-    anatomy = Anatomy(type(module).__name__, ", ".join(names), summary=summary or "last", unpadded=unpadded)
+    anatomy = Anatomy(type(module).__name__, ", ".join(names), unpadded=unpadded)
     reader = _reader(encode, module)
     model = OwnModel(OwnNetwork(module, name), reader, anatomy, name, taps, (0,) * (len(names) + 1), summary, version)
     return replace(model, widths=_checked(model, list(texts)))
@@ -175,7 +175,8 @@ def _wrong_shape(model: OwnModel, layer: int, state: Tensor, shape: tuple[int, .
     said = model.taps.embedding_layout if layer == 0 and model.taps.embedding else model.taps.layout
     return (
         f"{model.taps.name(layer)} of {model.name} is {tuple(state.shape)} when read as '{said}', and the mask of "
-        f"encode is {shape} (texts, time); say how its dimensions lie (layout=, embedding_layout=), or name another module."
+        f"encode is {shape} (texts, time); say how its dimensions lie (layout=, embedding_layout=), or name another "
+        "module."
     )
 
 
@@ -217,8 +218,8 @@ def _alone(model: OwnModel, text: str, states: list[Tensor]) -> Iterator[str]:
         elif not close(states[layer], state[0, :count]):
             yield (
                 f"Other texts of a batch, or padding, change the states of {model.taps.name(layer)} of {model.name} "
-                f"for the text {text[:40]!r}; mask padding in the network, or pass unpadded=True, with which only texts of "
-                "one length go through it together."
+                f"for the text {text[:40]!r}; mask padding in the network, or pass unpadded=True, with which only "
+                "texts of one length go through it together."
             )
 
 
