@@ -1,4 +1,4 @@
-"""The published transformer ELMo, converted: a plain forward with AllenNLP's names and formulas gives the same states."""
+"""The published transformer ELMo, converted: a plain forward by AllenNLP's names and formulas gives the same states."""
 
 import json
 import tarfile
