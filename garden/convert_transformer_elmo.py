@@ -129,7 +129,8 @@ def _read(archive: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         members = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
         files = {name: tar.extractfile(members[name]) for name in ("config.json", "weights.th")}
         config, pickle = files["config.json"], files["weights.th"]
-        assert config is not None and pickle is not None
+        assert config is not None
+        assert pickle is not None
         return json.loads(config.read()), torch.load(pickle, map_location="cpu", weights_only=True)
 
 

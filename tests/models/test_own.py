@@ -27,9 +27,10 @@ def wrapped(network=None, **changes):
         (lambda model: ls.evaluate(model, "pydocs"), "evaluation"),
         (lambda model: ls.tune(model, "pydocs", strategy="1,2,2"), "tuning needs"),
         (lambda model: ls.inject(model, model, aligner=None, layer=1), "injection needs"),
+        (lambda model: ls.injection_study(model, model, "pydocs"), "injection needs"),
         (lambda model: ls.attentions(model, some_examples()), "attention needs"),
         (lambda model: ls.compare(model, task=some_examples(), measure="attention_js", pool="words"), "this needs"),
-        (lambda model: ls.Replay(model, {}), "this needs"),
+        (lambda model: ls.Replay(model, {}), "replay needs"),
     ],
 )
 def test_what_needs_more_than_states_refuses_it_by_name(call, what):

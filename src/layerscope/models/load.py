@@ -128,8 +128,15 @@ class Model:
         """Which token stands for a whole text, `first` or `last`, or the error that says that none does."""
         return self.anatomy.summary
 
-    def require_blocks(self, doing: str) -> None:
-        """Nothing, or the error that says why what is done (`cut`, say) cannot be: only states can be read."""
+    def blocks(self) -> list[Any]:
+        """The modules that run as blocks 1..L; those that are shared stand once for each run."""
+        return anatomies.block_modules(self.network.base_model, self.anatomy)
+
+    def require_blocks(self, doing: str, *, head: bool = True) -> None:
+        """Nothing, or the error that says why what is done (`cutting`, say) cannot be: only states can be read.
+
+        `head` says whether it needs the head too, not only blocks that can be run again.
+        """
 
     def spec(self) -> dict[str, Any]:
         """What decides its answers: weights, config, adapters, float type, tokenizer. For keys of the store."""
@@ -220,13 +227,13 @@ def load(
     return _examined(network, tokenizer, str(source))
 
 
-def load_whole(source: Any, doing: str) -> Model:
+def load_whole(source: Any, doing: str, *, head: bool = True) -> Model:
     """The same for what needs more than states: a network of its own (`ls.wrap`, ELMo) is refused by name.
 
     `doing` begins the reason: "cutting" needs a transformers network.
     """
     model = load(source)
-    model.require_blocks(doing)
+    model.require_blocks(doing, head=head)
     return model
 
 

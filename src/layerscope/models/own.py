@@ -11,13 +11,15 @@ from torch import nn
 from layerscope.errors import InputError, ModelError
 from layerscope.models.identity import Scan, tokenizer_fingerprint
 from layerscope.models.load import Model
+from layerscope.models.own_blocks import fault_of
+from layerscope.models.replay import Uncached
 from layerscope.models.taps import Taps
 from layerscope.store import NoKey, digest
 
 _WORKS = "extract, stream, compare, specialty, probe, align and localization"
 
 
-class OwnNetwork(nn.Module):
+class OwnNetwork(nn.Module, Uncached):
     """The module as it is, behind a door: whoever looks for what only a transformers network has is told why not."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
@@ -43,12 +45,12 @@ class OwnNetwork(nn.Module):
         raise refusal(self._name, self.module, "this needs")
 
 
-def refusal(name: str, module: nn.Module, what: str) -> ModelError:
+def refusal(name: str, module: nn.Module, what: str, reason: str = "") -> ModelError:
     """The error for what needs more than states."""
     return ModelError(
         f"{name} is a network of its own ({type(module).__name__}), and {what} a transformers network, whose blocks "
         "can be run again one by one on other states and whose head is known; of this one only the states are. What "
-        f"works with it: {_WORKS}."
+        f"works with it: {_WORKS}.{reason}"
     )
 
 
@@ -60,6 +62,7 @@ class OwnModel(Model):
     widths: tuple[int, ...] = ()  # of layers 0..L
     summary: str | None = None  # the place that stands for a whole text, where there is one
     version: str | None = None  # what its maker calls the code of the module and of encode
+    sound: bool | None = None  # whether its layers can be run again on other states; None: not looked at yet
 
     @property
     def module(self) -> nn.Module:
@@ -114,8 +117,19 @@ class OwnModel(Model):
             )
         return self.summary
 
-    def require_blocks(self, doing: str) -> NoReturn:
-        raise refusal(self.name, self.module, f"{doing} needs")
+    def blocks(self) -> list[Any]:
+        """The modules of layers 1..L, where they pass the self-check of replay."""
+        self.require_blocks("replay", head=False)
+        return [self.module.get_submodule(name) for name in self.taps.layers]
+
+    def require_blocks(self, doing: str, *, head: bool = True) -> None:
+        if head:
+            raise refusal(self.name, self.module, f"{doing} needs")
+        if self.sound is None:
+            self._fault = fault_of(self)
+            self.sound = self._fault is None
+        if not self.sound:
+            raise refusal(self.name, self.module, f"{doing} needs", f" It did not pass the self-check: {self._fault}.")
 
     def spec(self) -> dict[str, Any]:
         """What decides its states. Code that is nobody's but its maker's has no key, unless its maker gives it one."""

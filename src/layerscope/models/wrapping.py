@@ -43,8 +43,10 @@ def wrap(
 ) -> OwnModel:
     """Make a model of any torch network, for everything that needs no more of a network than its states.
 
-    `extract`, `stream`, `compare`, `specialty`, `probe`, `align` and `localization` take it. What runs
-    blocks again on other states or needs a head (cutting, curves, injection, tuning, evaluation) refuses it.
+    `extract`, `stream`, `compare`, `specialty`, `probe`, `align` and `localization` take it. `Replay` and `inject`,
+    which run layers again on other states, take it where its layers pass a self-check: each receives what the one
+    before gives, and run one by one they give the network's own answer. What needs a known head too (cutting, curves,
+    evaluation, tuning) refuses it.
 
     The network is checked on a few texts: every layer runs once and has one width, padding does not change a row, and
     two runs agree.
@@ -109,7 +111,8 @@ def wrap(
         (embedding,) = find(module, [embedding])[:1]
     taps = Taps(names, embedding, output, layout, embedding_output, embedding_layout)
     name = name or type(module).__name__
-    anatomy = Anatomy(type(module).__name__, ", ".join(names), unpadded=unpadded)
+    time_first = layout == "time batch width"
+    anatomy = Anatomy(type(module).__name__, ", ".join(names), unpadded=unpadded, time_first=time_first)
     reader = _reader(encode, module)
     model = OwnModel(OwnNetwork(module, name), reader, anatomy, name, taps, (0,) * (len(names) + 1), summary, version)
     return replace(model, widths=_checked(model, list(texts)))
