@@ -12,16 +12,18 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from memory import peak_megabytes
 
 import layerscope as ls
-from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
+from layerscope.extraction.items import Items
 from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Batch
@@ -56,20 +58,22 @@ def in_turn(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, flo
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def batches(items: Sequence[Item], budget: int, by_length: bool) -> list[list[Item]]:
+def batches(items: Items, budget: int, by_length: bool) -> list[Items]:
     """Batches of at most `budget` tokens, padding included."""
-    ordered = sorted(items, key=len, reverse=True) if by_length else list(items)
-    found: list[list[Item]] = [[]]
-    for item in ordered:
-        longest = max(map(len, [*found[-1], item]))
+    order = np.argsort(-items.lengths, kind="stable") if by_length else np.arange(len(items))
+    found: list[list[int]] = [[]]
+    longest = 0
+    for place in order.tolist():
+        longest = max(longest, int(items.lengths[place]))
         if found[-1] and longest * (len(found[-1]) + 1) > budget:
             found.append([])
-        found[-1].append(item)
-    return found
+            longest = int(items.lengths[place])
+        found[-1].append(place)
+    return [items.at(places) for places in found]
 
 
-def throughput(source: str, texts: int, rounds: int) -> dict[str, float]:
-    model = ls.load(source)
+def throughput(source: str, texts: int, rounds: int, device: str | None = None) -> dict[str, float]:
+    model = ls.load(source, device=device)
     examples = ls.task("pydocs").split("train")
     examples = examples.take([i % len(examples) for i in range(texts)])
     reading = Reading()

@@ -10,7 +10,7 @@ from layerscope.team import Team
 
 
 @contextmanager
-def progress(title: str, total: int, unit: str = "texts") -> Iterator[Callable[[float], None]]:
+def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Callable[[float], None]]:
     """A bar with speed and time left; the yielded function is told how much more is done."""
     if not sys.stderr.isatty() or not Team.current().is_main:
         yield lambda _: None

@@ -183,9 +183,12 @@ def test_quantised_embeddings_are_counted():
 def test_tokens_that_carry_the_space_after_a_word_are_part_of_the_word():
     from layerscope.extraction.encode import _words_at
 
-    starts = np.asarray([0, 3, 9])  # "ab cdefg hi"
-    offsets = [(0, 3), (3, 6), (6, 9), (9, 11), (2, 3), (5, 5)]  # "ab ", "cde", "fg ", "hi", " ", nothing
-    assert _words_at(offsets, starts).tolist() == [0, 1, 1, 2, -1, -1]
+    starts = np.asarray([0, 3, 9, 12])  # "ab cdefg hi", and "j" as another text after it
+    spans = np.asarray([(0, 3), (3, 6), (6, 9), (9, 11), (2, 3), (5, 5), (0, 1), (0, 0)])
+    text_starts = np.asarray([0] * 6 + [12] * 2)
+    last = np.asarray([False, False, True, True])
+    # "ab ", "cde", "fg ", "hi", " ", nothing; "j", nothing
+    assert _words_at(spans, starts, text_starts, last).tolist() == [0, 1, 1, 2, -1, -1, 3, -1]
 
 
 @pytest.mark.parametrize(("length", "cut"), [(5, False), (6, True), (20, True), (4, False)])

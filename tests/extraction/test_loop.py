@@ -1,21 +1,19 @@
-"""The one loop: windows, batches of like cost, and memory that runs out."""
+"""The one loop: windows, and what all models of it share."""
 
 import functools
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 import zoo
-from hypothesis import given
-from hypothesis import strategies as st
 from quick import model as model_of
 
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.extraction import loop
-from layerscope.extraction.loop import Batches, Loop, ahead, parts_of
+from layerscope.extraction.items import Item, Items
+from layerscope.extraction.loop import Loop, common_rows, in_parts, parts_of, stream_in_parts
 from layerscope.extraction.reading import Reading
 
 
@@ -53,56 +51,6 @@ def test_other_runtime_errors_are_not_taken_for_memory(task, monkeypatch):
         ls.extract(model, task, store=False)
 
 
-def over(batches, costs, kinds=None):
-    """The places of every batch."""
-    found = batches.over(np.asarray(costs), lambda places: None, None if kinds is None else np.asarray(kinds))
-    return [places.tolist() for places, _ in found]
-
-
-@given(
-    costs=st.lists(st.integers(1, 50), max_size=40),
-    budget=st.integers(1, 200),
-    most=st.none() | st.integers(1, 5),
-    seed=st.integers(0, 5),
-)
-def test_every_portion_once_within_the_budget_and_the_costliest_first(costs, budget, most, seed):
-    kinds = np.random.default_rng(seed).integers(0, 4, len(costs))
-    for given_kinds in (None, kinds):
-        batches = over(Batches(budget, most), costs, given_kinds)
-        wanted = [k for k in range(len(costs)) if given_kinds is None or kinds[k] > 0]  # kind 0 is left out
-        assert sorted(place for batch in batches for place in batch) == wanted
-        for batch in batches:
-            assert len(batch) == 1 or len(batch) * max(costs[k] for k in batch) <= budget
-            assert len(batch) <= (most or len(batch))
-            assert given_kinds is None or len({kinds[k] for k in batch}) == 1  # kinds never mix
-        for kind in {0} if given_kinds is None else set(kinds.tolist()):
-            order = [costs[k] for batch in batches for k in batch if given_kinds is None or kinds[k] == kind]
-            assert order == sorted(order, reverse=True)
-
-
-def test_equal_costs_keep_their_order():
-    assert over(Batches(20), [5, 9, 5, 9, 5]) == [[1, 3], [0, 2, 4]]
-    with pytest.raises(InputError, match="batch_tokens is 0; it must be at least 1"):
-        Batches(0)
-
-
-def test_where_memory_runs_out_the_same_portions_are_tried_again_in_halves(caplog):
-    tried = []
-
-    def run(places):
-        tried.append(len(places))
-        if len(places) > 2:
-            raise RuntimeError("[enforce fail] can't allocate memory")
-        return len(places)
-
-    batches = Batches(80)
-    found = list(batches.over(np.full(10, 10), run))
-    assert tried == [8, 4, 2, 2, 2, 2, 2]
-    assert sorted(place for places, _ in found for place in places) == list(range(10))
-    assert batches.budget == 20  # and stays there
-    assert "going on with 4 texts" in caplog.text
-
-
 def test_windows_are_of_one_size_and_know_where_they_start(task, monkeypatch):
     monkeypatch.setattr(loop, "WINDOW", 3)
     examples = task.split()
@@ -114,37 +62,6 @@ def test_windows_are_of_one_size_and_know_where_they_start(task, monkeypatch):
     assert [len(item) for item in items] == [len(item) for window in windows for item in window.items[0]]
     seen = [window.start + place for window, places, _ in one.over(examples, lambda *_: None, "t") for place in places]
     assert sorted(seen) == list(range(7))
-
-
-def test_the_next_part_is_prepared_while_one_is_used():
-    prepared, used = [], []
-    second = threading.Event()
-
-    def prepare(part):
-        prepared.append((part, threading.current_thread() is threading.main_thread()))
-        if part == 1:
-            second.set()
-        return part
-
-    for part in ahead(range(4), prepare):
-        if part == 0:
-            assert second.wait(10)  # part 1 is made in another thread before it is asked for
-        used.append(part)
-    assert used == [0, 1, 2, 3]
-    assert prepared == [(part, False) for part in range(4)]
-    assert list(ahead([], prepare)) == []
-
-
-def test_an_error_of_the_preparation_comes_through_in_its_turn():
-    def prepare(part):
-        if part == 2:
-            raise InputError("part 2 cannot be read")
-        return part
-
-    used = []
-    with pytest.raises(InputError, match="part 2"):
-        used.extend(iter(ahead(range(4), prepare)))
-    assert 2 not in used
 
 
 def test_where_a_model_sees_padding_a_batch_has_one_length(task):
@@ -177,3 +94,42 @@ def test_tokens_of_two_tokenizers_are_no_common_rows(task):
     with pytest.raises(InputError, match="needs models with one and the same tokenizer"):
         Loop.over_tokens(models, Reading("tokens")).items(task.split())
     assert len(Loop.over_tokens(models, Reading("mean")).items(task.split())) == 2
+
+
+def test_windows_grow_where_batches_are_large_and_end_where_texts_are_long(task, monkeypatch):
+    model = model_of("bert")
+    texts = Loop.over_tokens([model], Reading())
+    sizes = texts._sizes()
+    assert [next(sizes) for _ in range(3)] == [loop.WINDOW] * 3
+    monkeypatch.setattr(type(model), "device", torch.device("meta"))  # any that is no CPU
+    sizes = texts._sizes()
+    assert [next(sizes) for _ in range(5)] == [1024, 4096, 16384, 32768, 32768]
+    texts.largest = 2000
+    sizes = texts._sizes()
+    assert [next(sizes) for _ in range(3)] == [1024, 2000, 2000]
+    examples = task.split()
+    monkeypatch.setattr(loop, "_CHARACTERS", 40)
+    parts = list(in_parts(examples, iter([2, 3, 4, 4, 4, 4])))
+    assert [text for part in parts for text in part.texts] == list(examples.texts)
+    assert [row for part in parts for row in part.rows] == list(examples.rows)
+    assert all(len(part) == 1 or sum(map(len, part.texts)) <= 40 for part in parts)
+    assert any(len(part) > 1 for part in parts)
+    streamed = list(stream_in_parts(iter(examples.texts), iter([2, 3, 4, 4, 4, 4, 4])))
+    assert [len(part) for part in streamed] == [len(part) for part in parts]
+    assert [row for part in streamed for row in part.rows] == list(range(7))
+    assert len({part.fingerprint for part in streamed}) == 1
+    again = next(stream_in_parts(iter(examples.texts), iter([2])))
+    assert again.fingerprint != streamed[0].fingerprint  # no two streams are taken for the same data
+    assert list(stream_in_parts([], iter([2]))) == []
+
+
+def test_rows_that_all_models_have():
+    def words(*units):
+        rest = np.zeros(0, np.int64)
+        return Items.of(
+            [Item(np.arange(9), None, np.asarray(u) % 9, np.arange(len(u)), np.asarray(u), False, rest) for u in units]
+        )
+
+    a, b = common_rows([words([0, 1, 4], [2], [3, 5]), words([1, 4, 7], [0], [3, 5])])
+    assert [item.unit.tolist() for item in a] == [item.unit.tolist() for item in b] == [[1, 4], [], [3, 5]]
+    assert a.take.tolist() == [1, 4, 3, 5]

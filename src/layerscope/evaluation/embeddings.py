@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -13,8 +12,8 @@ from torch import Tensor
 from layerscope.data import Examples, metrics
 from layerscope.errors import DataError
 from layerscope.evaluation.sitting import Read, Sitting
-from layerscope.extraction.encode import Item, encode
-from layerscope.extraction.loop import Window
+from layerscope.extraction.encode import encode
+from layerscope.extraction.items import Items
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.embedding import Embedding
@@ -40,6 +39,7 @@ class Embeddings(Sitting):
             joined = replace(self.examples, pairs=None, choices=pairs)
             object.__setattr__(joined, "_whole", (self.examples.fingerprint, self.examples.texts_fingerprint))
             self.examples = joined
+        self._prompt_length = self._count_prompt()  # now: later the tokenizer is at work in another thread
         super().__post_init__()
 
     @property
@@ -57,7 +57,7 @@ class Embeddings(Sitting):
     def _told(self) -> dict[str, Any]:
         return {"embedding": " + ".join(self.embedding.modes)}
 
-    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> list[Item]:
+    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> Items:
         assert examples.choices is not None
         texts = [self._read_as(text) for pair in examples.choices for text in pair]
         rows = np.repeat(examples.rows, 2)
@@ -67,8 +67,7 @@ class Embeddings(Sitting):
         text = self.embedding.prompt + text
         return text.lower() if self.embedding.lower_case else text
 
-    @property
-    def _prompt_length(self) -> int:
+    def _count_prompt(self) -> int:
         """Tokens of the prompt, without the one that ends a text."""
         if not self.embedding.prompt or self.embedding.include_prompt:
             return 0
@@ -76,7 +75,7 @@ class Embeddings(Sitting):
         ids = tokenizer(self.embedding.prompt)["input_ids"]
         return len(ids) - (ids[-1] in (tokenizer.sep_token_id, tokenizer.eos_token_id))
 
-    def _reader(self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor]) -> Read:
+    def _reader(self, items: Items, inputs: dict[str, Tensor], more: dict[str, Tensor]) -> Read:
         mask, prompt = inputs["attention_mask"], self._prompt_length
 
         def read(output: Any) -> Tensor:

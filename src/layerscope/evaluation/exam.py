@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -16,8 +15,8 @@ from layerscope.evaluation.kinds import meeting, refuse
 from layerscope.evaluation.outputs import has_default_names, head_names, note_order, outputs_of
 from layerscope.evaluation.score import Score
 from layerscope.evaluation.sitting import LONGEST, Read, Sitting, joined, portions_of_texts
-from layerscope.extraction.encode import Item
 from layerscope.extraction.extracting import check_limit
+from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Window
 from layerscope.models import Model
 from layerscope.models.asking import head_padding
@@ -87,7 +86,7 @@ class Exam(Sitting):
             return {name: value.view(texts, count, -1) for name, value in inputs.items()}
         return inputs
 
-    def _reader(self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor]) -> Read:
+    def _reader(self, items: Items, inputs: dict[str, Tensor], more: dict[str, Tensor]) -> Read:
         return primary
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:

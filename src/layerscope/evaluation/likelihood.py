@@ -7,7 +7,6 @@ choice first. A prompt that is too long loses its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,9 +14,9 @@ from torch import Tensor
 
 from layerscope.data import Examples, metrics
 from layerscope.errors import InputError
-from layerscope.evaluation.sitting import Act
+from layerscope.evaluation.sitting import Question
 from layerscope.evaluation.tokens import LOSS, TokenSitting
-from layerscope.extraction.encode import Item
+from layerscope.extraction.items import Item
 from layerscope.extraction.loop import Window
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
@@ -65,11 +64,8 @@ class Likelihood(TokenSitting):
             items.append(_item(np.asarray(ids, dtype=np.int64), first, reading.max_length))
         return items
 
-    def _asked(
-        self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor], act: Act
-    ) -> Tensor:
-        sums = super()._asked(window, places, items, inputs, act)
-        return -sums[..., LOSS].unflatten(-1, (len(places), -1))
+    def _told_apart(self, numbers: Tensor, question: Question) -> Tensor:
+        return -numbers[..., LOSS].unflatten(-1, (question.texts, -1))
 
     def _width(self, window: Window, width: int) -> int:
         assert window.examples.choices is not None
@@ -110,4 +106,4 @@ def _item(ids: np.ndarray, first: int, longest: int) -> Item:
     ids, first = ids[cut:], max(first - cut, 1)
     take = np.arange(first - 1, len(ids) - 1)
     rest = np.zeros(len(take), np.int64)
-    return Item(ids[:-1], None, take, rest, rest[:1], cut > 0, rest, ids[take + 1])
+    return Item(ids[:-1], None, take, rest, rest[:1], cut > 0, np.zeros(len(ids) - 1, bool), ids[take + 1])

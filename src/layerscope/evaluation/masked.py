@@ -11,7 +11,8 @@ from layerscope.data import Examples
 from layerscope.errors import ModelError
 from layerscope.evaluation.running import perplexity
 from layerscope.evaluation.tokens import COUNT, LOSS, RIGHT, TokenSitting
-from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.encode import encode
+from layerscope.extraction.items import Item
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 
@@ -46,6 +47,7 @@ class Masked(TokenSitting):
         generator = np.random.default_rng([self.task.asking.mask_seed, row])
         count = max(1, round(SHARE * len(real)))
         item.take = np.sort(generator.permutation(real)[:count])
+        item.segment = np.zeros(len(item.take), np.int64)
         item.targets = item.ids[item.take]
         item.ids = item.ids.copy()
         item.ids[item.take] = self._mask

@@ -12,7 +12,7 @@ from layerscope.data import Examples
 from layerscope.data.asking import Asking
 from layerscope.errors import InputError
 from layerscope.evaluation.tokens import COUNT, LOSS, TokenSitting
-from layerscope.extraction.encode import Item
+from layerscope.extraction.items import Item
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.load import quiet
@@ -34,6 +34,7 @@ class RunningText(TokenSitting):
     """Rows are windows. Perplexity is the exponential of the mean loss over all tokens that are scored."""
 
     usual: ClassVar[int] = 2048
+    largest: ClassVar[int | None] = 1024  # so many windows of text are two million tokens
     scores: ClassVar[tuple[str, ...]] = ("perplexity", "nll", "bits_per_byte")
     rows_are: ClassVar[str] = "windows"
 
@@ -66,8 +67,8 @@ class RunningText(TokenSitting):
         for row in examples.rows:
             piece = self._pieces[row]
             take = np.arange(piece.first - 1, len(piece.ids) - 1)
-            rest = np.zeros(len(take), np.int64)
-            items.append(Item(piece.ids, None, take, rest, rest[:1], False, rest, piece.ids[take + 1]))
+            rest, own = np.zeros(len(take), np.int64), np.zeros(len(piece.ids), bool)
+            items.append(Item(piece.ids, None, take, rest, rest[:1], False, own, piece.ids[take + 1]))
         return items
 
     def _bytes(self, rows: np.ndarray) -> np.ndarray:

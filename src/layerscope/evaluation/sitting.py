@@ -17,17 +17,31 @@ from torch import Tensor
 from layerscope.data import Examples, Task, metrics
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
-from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
+from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, Portions, Window, note_cut
+from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
+from layerscope.models.anatomy import evaluating
 from layerscope.results import provenance_of
 
 Read = Callable[[Any], Tensor]  # what the subject gives for a batch -> (texts, numbers)
 Act = Callable[[dict[str, Tensor], Read], Tensor]  # inputs of a batch, and how to read -> (.., texts, numbers)
 
 LONGEST = 512  # tokens, where the model allows more and nothing else is asked for
+
+
+@dataclass
+class Question:
+    """Some texts on the host, ready for the device."""
+
+    items: Items  # those of a text one after the other
+    texts: int
+    count: int  # items of each text
+    packed: Packed
+    more: tuple[str, ...]  # names of what is packed beside the network's inputs
 
 
 @dataclass
@@ -43,6 +57,7 @@ class Sitting(ABC):
     metric_name: str | None = None  # another metric than the usual one
     padding_left: ClassVar[bool] = False
     usual: ClassVar[int] = LONGEST  # tokens of a text, where nothing else is asked for
+    largest: ClassVar[int | None] = None  # texts of a window
     scores: ClassVar[tuple[str, ...]] = ()  # the metrics that there are, the usual one first
     rows_are: ClassVar[str] = "texts"
 
@@ -61,6 +76,7 @@ class Sitting(ABC):
         self.reading = self._reading(self._longest())
         self._runner = Runner(self.subject, [0], self.reading)
         self._loop = Loop.over_tokens([self.subject], self.reading, self.batch_tokens, self._most, self._encoded)
+        self._loop.largest = self.largest
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -92,7 +108,7 @@ class Sitting(ABC):
     def _reading(self, longest: int) -> Reading:
         return Reading("cls", max_length=longest)
 
-    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> list[Item]:
+    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> Items | list[Item]:
         """The items of some examples: one per text, or one per choice."""
         return encode(model, examples, reading)
 
@@ -159,52 +175,70 @@ class Sitting(ABC):
         """The numbers of some examples, and how many of them are cut off."""
         title = title or f"{self.model.name} on {examples.task} ({examples.split})"
         answer = act or self._plain
-        parts: list[np.ndarray] = []
-        windows: list[Window] = []
+        parts, cut = [], 0
 
-        def run(window: Window, places: np.ndarray) -> Tensor:
-            return self._answers(window, places, answer)
+        def run(question: Question) -> Tensor:
+            return self._answers(question, answer)
 
-        for window, places, result in self._loop.over(examples, run, title, portions_of_texts):
+        with evaluating(self.model.network), self._runner.prepared():
+            for window, advance in self._loop.each_window(examples, title):
+                batches = self._loop.through(window, run, portions_of_texts, advance, self._question)
+                parts.append(self._read(window, list(batches)))
+                cut += window.tally.truncated
+        return joined(parts), cut
+
+    def _read(self, window: Window, batches: Sequence[tuple[np.ndarray, Tensor]]) -> np.ndarray:
+        """(.., texts of the window, numbers) from its batches; only here the device is waited for."""
+        whole = np.empty(0, np.float32)
+        for k, (places, result) in enumerate(batches):
             values = result.float().cpu().numpy()
             if not np.isfinite(values).all():
                 raise ModelError(
-                    f"The outputs of {self.model.name} are not finite for some texts of {examples.task} "
-                    f"({examples.split}); the weights are broken or the float type is too small for them."
+                    f"The outputs of {self.model.name} are not finite for some texts of {window.examples.task} "
+                    f"({window.examples.split}); the weights are broken or the float type is too small for them."
                 )
             values = self._ordered(values)
-            if not windows or window is not windows[-1]:
-                windows.append(window)
-                width = self._width(window, values.shape[-1])
-                shape = (*values.shape[:-2], len(window.examples), width)
-                parts.append(np.full(shape, -np.inf, dtype=np.float32))
-            parts[-1][..., places, : values.shape[-1]] = values
-        return joined(parts), sum(window.tally.truncated for window in windows)
+            if not k:
+                shape = (*values.shape[:-2], len(window.examples), self._width(window, values.shape[-1]))
+                whole = np.full(shape, -np.inf, dtype=np.float32)
+            whole[..., places, : values.shape[-1]] = values
+        return whole
 
     def _plain(self, inputs: dict[str, Tensor], read: Read) -> Tensor:
         return read(self.subject.network(**inputs))
 
-    def _answers(self, window: Window, places: np.ndarray, act: Act) -> Tensor:
-        """The numbers of some texts, each with all its choices."""
+    def _question(self, window: Window, places: np.ndarray) -> Question:
+        """Some texts, each with all its choices, ready for the device."""
         counts = _choices(window)
-        first, count = np.cumsum(counts) - counts, int(counts[places[0]])
-        items = [window.items[0][first[i] + c] for i in places for c in range(count)]
-        inputs = self._runner.inputs(items, padding_left=self.padding_left)
+        first, count = (np.cumsum(counts) - counts)[places], int(counts[places[0]])
+        items = window.items[0].at((first[:, None] + np.arange(count)).reshape(-1))
+        more = self._more(items)
+        return Question(
+            items, len(places), count, self._runner.pack(items, padding_left=self.padding_left, **more), tuple(more)
+        )
+
+    def _more(self, items: Items) -> dict[str, np.ndarray]:
+        """What else is needed on the device to read the numbers: whole numbers by name, which no network knows."""
+        return {}
+
+    def _answers(self, question: Question, act: Act) -> Tensor:
+        """(.., texts, numbers) of one batch."""
         with self._runner.ready():
-            return self._asked(window, places, items, self._shaped(inputs, len(places), count), act)
+            inputs = question.packed.on_device()
+            more = {name: inputs.pop(name) for name in question.more}
+            shaped = self._shaped(inputs, question.texts, question.count)
+            return self._told_apart(act(shaped, self._reader(question.items, inputs, more)), question)
 
     def _shaped(self, inputs: dict[str, Tensor], texts: int, count: int) -> dict[str, Tensor]:
         """The inputs as the subject takes them; `count` is how many items each text has."""
         return inputs
 
-    def _asked(
-        self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor], act: Act
-    ) -> Tensor:
-        """(.., texts, numbers) of one batch."""
-        return act(inputs, self._reader(window, places, items, inputs))
+    def _told_apart(self, numbers: Tensor, question: Question) -> Tensor:
+        """(.., texts, numbers) from what was read of the items."""
+        return numbers
 
     @abstractmethod
-    def _reader(self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor]) -> Read:
+    def _reader(self, items: Items, inputs: dict[str, Tensor], more: dict[str, Tensor]) -> Read:
         """How the numbers of a batch are read from what the subject gives for it."""
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
@@ -263,8 +297,7 @@ def _choices(window: Window) -> np.ndarray:
 def portions_of_texts(window: Window) -> Portions:
     """A text with all its choices is one portion; texts with the same number of choices go together."""
     counts = _choices(window)
-    lengths = np.asarray([len(item) for item in window.items[0]])
-    longest = np.maximum.reduceat(lengths, np.cumsum(counts) - counts)
+    longest = np.maximum.reduceat(window.items[0].lengths, np.cumsum(counts) - counts)
     return counts * longest, counts
 
 

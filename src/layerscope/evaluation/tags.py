@@ -12,7 +12,8 @@ from layerscope.data import Examples
 from layerscope.errors import DataError, InputError
 from layerscope.evaluation.outputs import outputs_of
 from layerscope.evaluation.tokens import COUNT, LOSS, RIGHT, TokenSitting
-from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.encode import encode
+from layerscope.extraction.items import Item
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 
@@ -38,7 +39,7 @@ class Tags(TokenSitting):
         return {"outputs": self.outputs.tolist()}
 
     def _encoded(self, model: Model, examples: Examples, reading: Reading) -> list[Item]:
-        items = encode(model, replace(examples, pairs=None), reading)
+        items = list(encode(model, replace(examples, pairs=None), reading))
         assert examples.tags is not None
         for item, tags in zip(items, examples.tags, strict=True):
             item.targets = self.outputs[tags[item.unit]]

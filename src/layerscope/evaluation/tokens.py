@@ -6,7 +6,7 @@ does not grow with the vocabulary times the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from layerscope.errors import ModelError
 from layerscope.evaluation.sitting import Read, Sitting
-from layerscope.extraction.encode import Item
-from layerscope.extraction.loop import Window
+from layerscope.extraction.items import Items
 from layerscope.models import Model
 from layerscope.models.anatomy import evaluating
 from layerscope.models.replay import answering_with, caches_off
@@ -25,6 +24,7 @@ from layerscope.models.selfcheck import close, of_base, probe_inputs
 
 _NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # logits that are made at once
 _ROUNDS = 1000  # of the bootstrap
+_AT, _WANTED, _OWNER = "scored_at", "scored_tokens", "scored_texts"  # where, what is wanted there, and in which text
 LOSS, RIGHT, COUNT = range(3)  # what is kept of a row: summed loss in nats, right answers, places
 
 
@@ -100,11 +100,13 @@ class TokenSitting(Sitting):
     def subject(self) -> Model:
         return of_base(self.model)
 
-    def _reader(self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor]) -> Read:
-        device, counts = self.model.device, [len(item.take) for item in items]
-        at = torch.from_numpy(np.concatenate([item.take for item in items])).to(device)
-        wanted = torch.from_numpy(np.concatenate([item.targets for item in items])).to(device)
-        owner = torch.from_numpy(np.repeat(np.arange(len(items)), counts)).to(device)
+    def _more(self, items: Items) -> dict[str, np.ndarray]:
+        assert items.targets is not None
+        return {_AT: items.take, _WANTED: items.targets, _OWNER: items.owner}
+
+    def _reader(self, items: Items, inputs: dict[str, Tensor], more: dict[str, Tensor]) -> Read:
+        at, wanted, owner = more[_AT], more[_WANTED], more[_OWNER]
+        device = self.model.device
 
         def read(output: Any) -> Tensor:
             states = output.last_hidden_state

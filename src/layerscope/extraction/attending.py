@@ -16,9 +16,12 @@ from torch import Tensor
 
 from layerscope.data import Examples
 from layerscope.errors import DataError, InputError, choose
-from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.batches import Batches
+from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
-from layerscope.extraction.loop import Batches, Loop, Portions, Window
+from layerscope.extraction.items import Item, Items
+from layerscope.extraction.loop import Loop, Portions, Window
+from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.weights import attention_heads, eager, forward
 from layerscope.models import Model
@@ -73,17 +76,31 @@ class AttentionStreamer:
         """Every text goes through every model once; stacks of equal length go to `update`."""
         title = "attention of " + " + ".join(model.name for model in self.models)
         with ExitStack() as plain:
-            for model in self.models:
+            for model, runner in zip(self.models, self._runners, strict=True):
                 plain.enter_context(eager(model))
-            for window, places, weights in self._loop.over(examples, self._run, title, self._portions):
-                rows = window.examples.rows[window.text[places]]
-                update(Stack(weights, rows, window.start + places))
+                plain.enter_context(runner.prepared())
+            for window, advance in self._loop.each_window(examples, title):
+                sums = []
+                for places, weights in self._loop.through(window, self._run, self._portions, advance, self._prepare):
+                    sums.append([part.sum() for part in weights])
+                    rows = window.examples.rows[window.text[places]]
+                    update(Stack(weights, rows, window.start + places))
+                self._check_finite(sums)
+
+    def _check_finite(self, sums: Sequence[Sequence[Tensor]]) -> None:
+        """Read once for a window what the weights of each model add up to: a NaN is never lost in that."""
+        for model, own in zip(self.models, zip(*sums, strict=True), strict=False):
+            if not bool(torch.stack(own).isfinite().all()):
+                raise DataError(
+                    f"{model.name} gives attention weights that are not finite; the weights are broken or the float "
+                    "type is too small for them."
+                )
 
     def is_causal(self, source: int, examples: Examples) -> bool:
         """Whether a model never attends to what comes later: seen on the longest text, not believed."""
         model = self.models[source]
         longest = int(np.argmax([len(text) for text in examples.texts]))
-        items = encode(model, examples.take([longest]), self.attending.reading)[:1]
+        items = encode(model, examples.take([longest]), self.attending.reading).at([0])
         with eager(model):
             weights = forward(self._runners[source], items)
         return not any(bool(w.float().triu(1).any()) for w in weights)
@@ -91,13 +108,13 @@ class AttentionStreamer:
     def _portions(self, window: Window) -> Portions:
         """Only texts with the same number of units go together; a text without any is left out."""
         if self.attending.special and self.attending.pool == "words":
-            for items in zip(*window.items, strict=True):
-                self._add_special(items)
-        tokens = np.asarray([[len(item) for item in items] for items in window.items])  # (models, texts)
+            per_text = [self._with_special(items) for items in zip(*window.items, strict=True)]
+            window.items = [Items.of(items) for items in zip(*per_text, strict=True)]
+        tokens = np.asarray([items.lengths for items in window.items])  # (models, texts)
         heads = np.asarray([m.depth * attention_heads(m) for m in self.models])
-        return heads @ tokens**2, np.asarray([len(item.unit) for item in window.items[0]])
+        return heads @ tokens**2, window.items[0].rows
 
-    def _add_special(self, items: Sequence[Item]) -> None:
+    def _with_special(self, items: Sequence[Item]) -> Sequence[Item]:
         """Special tokens as units of their own, if every model has as many of them before and after the words."""
         for item in items:
             add_special(item)
@@ -108,21 +125,24 @@ class AttentionStreamer:
                     f"special=True needs models with the same special tokens around a text, and {model.name} has "
                     f"others than {self.models[0].name}; leave special tokens out to compare these two."
                 )
+        return items
 
-    def _run(self, window: Window, places: np.ndarray) -> list[Tensor]:
+    def _prepare(self, window: Window, places: np.ndarray) -> list[tuple[Packed, int]]:
+        """For each model the batch, and how many units each of its texts has."""
+        return [
+            (runner.pack(items, members=members_of(items)), int(items.rows[0]))
+            for runner, items in zip(self._runners, window.chosen(places), strict=True)
+        ]
+
+    def _run(self, ready: Sequence[tuple[Packed, int]]) -> list[Tensor]:
         per_model = []
-        for model, runner, items in zip(self.models, self._runners, window.chosen(places), strict=True):
-            members, heads = members_of(items, model.device), attention_heads(model)
-            count = len(items[0].unit)
-            whole = torch.empty(model.depth * heads, len(items), count, count, device=model.device)
-            for block, weights in enumerate(forward(runner, items)):
-                part = between_units(weights.float(), members)
+        for model, runner, (packed, count) in zip(self.models, self._runners, ready, strict=True):
+            heads, inputs = attention_heads(model), packed.on_device()
+            members, texts = inputs.pop("members").float(), len(inputs["input_ids"])
+            whole = torch.empty(model.depth * heads, texts, count, count, device=model.device)
+            for block, weights in enumerate(forward(runner, inputs)):
+                part = between_units(weights.float(), members.to(weights.device))
                 whole[block * heads : (block + 1) * heads] = part.transpose(0, 1)
-            if not bool(torch.isfinite(whole).all()):
-                raise DataError(
-                    f"{model.name} gives attention weights that are not finite; the weights are broken or the float "
-                    "type is too small for them."
-                )
             per_model.append(whole)
         return per_model
 
@@ -140,13 +160,11 @@ def add_special(item: Item) -> None:
     item.unit, item.segment = np.unique(units, return_inverse=True)
 
 
-def members_of(items: Sequence[Item], device: torch.device | str = "cpu") -> Tensor:
+def members_of(items: Items) -> np.ndarray:
     """(texts, units, time): 1 where a token is part of a unit; all items have the same number of units."""
-    longest = max(map(len, items))
-    members = np.zeros((len(items), len(items[0].unit), longest), np.float32)
-    for row, item in zip(members, items, strict=True):
-        row[item.segment, item.take] = 1.0
-    return torch.from_numpy(members).to(device)
+    members = np.zeros((len(items), int(items.rows[0]), int(items.lengths.max())), np.int64)
+    members[items.owner, items.segment, items.take] = 1
+    return members
 
 
 def between_units(weights: Tensor, members: Tensor) -> Tensor:

@@ -13,10 +13,12 @@ from torch import Tensor
 from layerscope.data import Examples, Task
 from layerscope.errors import InputError
 from layerscope.extraction.attending import Attending, AttentionStreamer, Stack
+from layerscope.extraction.batches import Batches
 from layerscope.extraction.encode import choices_of, texts_of
 from layerscope.extraction.extracting import examples_of
 from layerscope.extraction.forward import Runner
-from layerscope.extraction.loop import Batches, Loop, Portions, Window
+from layerscope.extraction.loop import Loop, Portions, Window
+from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
 from layerscope.extraction.weights import attention_heads, eager, forward
@@ -118,21 +120,25 @@ def _of_tokens(model: Model, examples: Examples, layers: Sequence[int], max_leng
     """The model's own weights, between all its tokens."""
     runner, heads = Runner(model, None, Reading()), attention_heads(model)
 
-    def run(window: Window, places: np.ndarray) -> tuple[Tensor, ...]:
-        return forward(runner, window.chosen(places)[0])
+    def prepare(window: Window, places: np.ndarray) -> Packed:
+        return runner.pack(window.chosen(places)[0])
+
+    def run(packed: Packed) -> tuple[Tensor, ...]:
+        return forward(runner, packed.on_device())
 
     def portions(window: Window) -> Portions:
-        return heads * np.asarray([len(item) for item in window.items[0]]) ** 2, None
+        return heads * window.items[0].lengths ** 2, None
 
     loop = Loop([model], Reading(pool="tokens", special=True, max_length=max_length), Batches(_BUDGET))
     kept: dict[int, list[Any]] = {layer: [None] * len(texts_of(examples)) for layer in layers}
-    with eager(model):
+    with eager(model), runner.prepared():
         title = f"attention of {model.name} over {examples.task}"
-        for window, places, weights in loop.over(examples, run, title, portions):
-            for row, place in enumerate(places):
-                length = len(window.items[0][place])
-                for layer in layers:
-                    kept[layer][window.start + place] = weights[layer - 1][row, :, :length, :length].float().cpu()
+        for window, places, weights in loop.over(examples, run, title, portions, prepare):
+            lengths = window.items[0].lengths[places]
+            for layer in layers:
+                whole = weights[layer - 1].float().cpu()
+                for text, place, length in zip(whole, places, lengths, strict=True):
+                    kept[layer][window.start + place] = text[:, :length, :length].clone()
     return kept
 
 

@@ -1,55 +1,32 @@
-"""Texts to tokens: ids, and for each row to come the tokens that it is made of."""
+"""Examples to items: their tokens, and for each row to come the tokens that it is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from layerscope.data import Examples
-from layerscope.errors import DataError, InputError, ModelError, first_line
+from layerscope.errors import DataError, InputError
+from layerscope.extraction.items import Item, Items, ranges
+from layerscope.extraction.own_items import own_items
 from layerscope.extraction.reading import Reading
+from layerscope.extraction.tokenizing import Tokens, tokenized
 from layerscope.models import Model
-from layerscope.models.checkpoints import quiet
 from layerscope.models.readers import TextReader
 
+__all__ = ["Item", "Items", "choices_of", "encode", "texts_of"]
 
-@dataclass
-class Item:
-    """One text (or one choice of it) as a model sees it."""
-
-    ids: np.ndarray  # (t,) token ids, special tokens included, no padding
-    types: np.ndarray | None  # (t,) token type ids
-    take: np.ndarray  # positions of the tokens that make up the rows
-    segment: np.ndarray  # (len(take),) the row of this item that each belongs to
-    unit: np.ndarray  # (rows,) the word or token number of each row
-    truncated: bool
-    special: np.ndarray  # (t,) whether the tokenizer added the token, as a separator or the like
-    targets: np.ndarray | None = None  # (len(take),) what a head is to give there: a token, or a class
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def keep(self, units: np.ndarray) -> None:
-        """Keep only the rows of these units (words that every model has)."""
-        wanted = np.isin(self.unit, units)
-        renumbered = np.cumsum(wanted) - 1
-        chosen = wanted[self.segment]
-        self.take, self.segment = self.take[chosen], renumbered[self.segment[chosen]]
-        self.unit = self.unit[wanted]
+_Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # take, segment, taken, unit, rows of `Items`
 
 
-def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
-    """The items of the examples in order: one a text, or one a choice."""
+def encode(model: Model, examples: Examples, reading: Reading) -> Items:
+    """The items of the examples in order: one per text, or one per choice."""
     tokenizer = model.require_tokenizer()
     if reading.pool == "cls":
         model.require_summary()
     if isinstance(tokenizer, TextReader):
-        from layerscope.extraction.own_items import own_items  # it makes the items of this module
-
-        return own_items(model, examples, reading)
+        return Items.of(own_items(model, examples, reading))
     limit = min(reading.max_length, model.positions or reading.max_length)
     texts, pairs, words = _flatten(examples, reading)
     if words is not None and not getattr(tokenizer, "is_fast", False):
@@ -57,27 +34,9 @@ def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
             f"The pool 'words' needs a fast tokenizer, which knows where in the text each token stands; "
             f"{model.name} has a {type(tokenizer).__name__}."
         )
-    try:
-        batch = tokenizer(
-            texts,
-            pairs,
-            truncation=True,
-            max_length=limit,
-            padding=False,
-            return_special_tokens_mask=True,
-            return_attention_mask=False,
-        )
-    except Exception as error:  # settings of a wrong type, say, which it opens with all the same
-        raise ModelError(
-            f"The tokenizer of {model.name} cannot read texts ({first_line(error)}); its files are damaged or not for "
-            "this transformers; save it again with save_pretrained."
-        ) from error
-    full: dict[int, Any] = {}
-    if not batch.encodings:  # a slow tokenizer does not say what it cut off
-        for i in (i for i, ids in enumerate(batch["input_ids"]) if len(ids) >= limit):
-            with quiet():  # about texts that are too long for the model, which these may well be
-                full[i] = tokenizer(texts[i], None if pairs is None else pairs[i])["input_ids"]
-    items = [_item(model, batch, i, reading, full.get(i), words[i] if words else None) for i in range(len(texts))]
+    tokens = tokenized(model, texts, pairs, limit, with_spans=words is not None)
+    rows = _rows(model, tokens, reading) if words is None else _word_rows(tokens, words, reading.subword)
+    items = Items(tokens.ids, tokens.types, tokens.special, tokens.lengths, *rows, tokens.truncated)
     _check(model, examples, items, reading)
     return items
 
@@ -106,86 +65,113 @@ def _flatten(examples: Examples, reading: Reading) -> tuple[list[str], list[str]
     return texts, [choice for choices in examples.choices for choice in choices], None
 
 
-def _item(
-    model: Model, batch: Any, i: int, reading: Reading, whole: Sequence[int] | None, words: Sequence[str] | None
-) -> Item:
-    """One text as the model sees it; `whole` is what it was before it was cut, where the tokenizer does not say."""
-    ids = np.asarray(batch["input_ids"][i], dtype=np.int64)
-    special = np.asarray(batch["special_tokens_mask"][i], dtype=bool)
-    types = np.asarray(batch["token_type_ids"][i], dtype=np.int64) if "token_type_ids" in batch else None
-    if model.token_types in (0, 1):  # it tells no types apart, whatever the tokenizer says
-        types = None
-    encoding = batch.encodings[i] if batch.encodings else None
-    truncated = bool(encoding.overflowing) if encoding is not None else whole is not None and len(whole) > len(ids)
-    if words is not None:
-        take, segment, unit = _word_tokens(encoding, special, words, reading.subword)
-    else:
-        take = _tokens(model, ids, special, reading)
-        segment = np.zeros(len(take), np.int64) if reading.pool == "mean" else np.arange(len(take))
-        unit = take if reading.pool == "tokens" else np.zeros(min(len(take), 1), np.int64)
-    return Item(ids, types, take, segment, unit, truncated, special)
-
-
-def _tokens(model: Model, ids: np.ndarray, special: np.ndarray, reading: Reading) -> np.ndarray:
-    """The positions that a pool takes."""
+def _rows(model: Model, tokens: Tokens, reading: Reading) -> _Rows:
+    """What the rows of texts are made of: a token each, or several."""
     if reading.pool in ("mean", "tokens"):
-        return np.arange(len(ids)) if reading.special else np.flatnonzero(~special)
-    first = reading.pool == "cls" and model.anatomy.summary == "first"
-    return np.asarray([0 if first else len(ids) - 1]) if len(ids) else np.empty(0, np.int64)
+        places = np.arange(len(tokens.ids)) if reading.special else np.flatnonzero(~tokens.special)
+        owner = tokens.owner[places]
+        take = places - tokens.starts[owner]
+        taken = np.bincount(owner, minlength=len(tokens.lengths))
+        if reading.pool == "tokens":
+            return take, ranges(np.zeros_like(taken), taken), taken, take, taken
+    else:
+        taken = np.minimum(tokens.lengths, 1)
+        first = reading.pool == "cls" and model.anatomy.summary == "first"
+        take = (np.zeros_like(taken) if first else tokens.lengths - 1)[taken > 0]
+    rows = np.minimum(taken, 1)
+    return take, np.zeros(len(take), np.int64), taken, np.zeros(int(rows.sum()), np.int64), rows
 
 
-def _word_tokens(
-    encoding: Any, special: np.ndarray, words: Sequence[str], subword: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions, row of each, and word number of each row, for the words that are whole.
+def _word_rows(tokens: Tokens, words: Sequence[Sequence[str]], subword: str) -> _Rows:
+    """The same for the words that are whole.
 
     The words are joined by spaces and the tokenizer's offsets lead back to them, because tokenizers treat a text
     that comes as a list of words unlike running text (no leading space for byte-level and SentencePiece models).
     """
-    starts = np.cumsum([0] + [len(word) + 1 for word in words[:-1]])
-    of_token = _words_at(encoding.offsets, starts)
-    of_token[special] = -1
-    cut = {word for rest in encoding.overflowing for word in _words_at(rest.offsets, starts).tolist()}
-    positions = np.flatnonzero(of_token >= 0)
-    positions = positions[~np.isin(of_token[positions], list(cut))]
-    unit, segment, counts = np.unique(of_token[positions], return_inverse=True, return_counts=True)
+    assert tokens.spans is not None
+    assert tokens.cut_spans is not None
+    assert tokens.cut_lengths is not None
+    counts = np.fromiter(map(len, words), np.int64, len(words))
+    sizes = np.fromiter((len(word) + 1 for some in words for word in some), np.int64, int(counts.sum()))
+    first = np.cumsum(counts) - counts  # the number of each text's first word among all words
+    starts = np.cumsum(sizes) - sizes  # where each word begins if all texts are joined, a space after each
+    text_starts = np.cumsum(np.bincount(np.repeat(np.arange(len(words)), counts), sizes, len(words))).astype(np.int64)
+    text_starts = np.concatenate([[0], text_starts[:-1]])
+    ends_text = np.zeros(len(sizes), bool)
+    ends_text[(first + counts - 1)[counts > 0]] = True
+
+    def words_at(spans: np.ndarray, owner: np.ndarray) -> np.ndarray:
+        return _words_at(spans, starts, text_starts[owner], ends_text)
+
+    owner = tokens.owner
+    word = words_at(tokens.spans, owner)
+    word[tokens.special] = -1
+    cut = words_at(tokens.cut_spans, np.repeat(np.arange(len(words)), tokens.cut_lengths))
+    is_whole = np.ones(len(sizes), bool)
+    is_whole[cut[cut >= 0]] = False
+    places = np.flatnonzero(word >= 0)
+    places = places[is_whole[word[places]]]
+    places = places[np.argsort(word[places], kind="stable")]
+    number, at, count = np.unique(word[places], return_index=True, return_counts=True)
+    text = np.repeat(np.arange(len(words)), counts)[number]
+    rows, unit = np.bincount(text, minlength=len(words)), number - first[text]
+    in_text = ranges(np.zeros_like(rows), rows)
     if subword == "mean":
-        return positions, segment, unit
-    ends = np.cumsum(counts)
-    order = np.argsort(segment, kind="stable")
-    chosen = positions[order][ends - 1 if subword == "last" else ends - counts]
-    return chosen, np.arange(len(unit)), unit
+        segment = np.repeat(in_text, count)
+        taken = np.bincount(owner[places], minlength=len(words))
+    else:
+        places = places[at + count - 1 if subword == "last" else at]
+        segment, taken = in_text, rows
+    return places - tokens.starts[owner[places]], segment, taken, unit, rows
 
 
-def _words_at(offsets: Sequence[tuple[int, int]], starts: np.ndarray) -> np.ndarray:
-    """The word that each token ends in, or -1 for a token that covers no character of a word."""
-    spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
-    word = np.searchsorted(starts, spans[:, 1] - 1, side="right") - 1
+def _words_at(spans: np.ndarray, starts: np.ndarray, shift: np.ndarray | int, ends_text: np.ndarray) -> np.ndarray:
+    """The word that each token ends in, or -1 for a token that covers no character of a word.
+
+    `starts` are the places of all words where the texts are joined, `shift` where each token's own text begins there.
+    """
+    begin, end = spans[:, 0] + shift, spans[:, 1] + shift
+    if not len(starts):
+        return np.full(len(spans), -1)
+    word = np.searchsorted(starts, end - 1, side="right") - 1
     following = np.append(starts[1:], np.iinfo(np.int64).max)[word]
-    is_gap = (spans[:, 1] == following) & (spans[:, 1] - spans[:, 0] == 1)  # the space after the word, and no more
-    word[(spans[:, 0] == spans[:, 1]) | is_gap] = -1
+    is_gap = (end == following) & (end - begin == 1) & ~ends_text[word]  # the space after the word, and no more
+    word[(begin == end) | is_gap] = -1
     return word
 
 
-def _check(model: Model, examples: Examples, items: Sequence[Item], reading: Reading) -> None:
+def _check(model: Model, examples: Examples, items: Items, reading: Reading) -> None:
     """Every id and type has an embedding, and every text has at least one token."""
     vocabulary = model.vocabulary
-    of_text = texts_of(examples)
-    for i, item in enumerate(items):
-        row = examples.rows[of_text[i]]
-        if len(item.ids) and int(item.ids.max()) >= vocabulary:
-            raise InputError(
-                f"The tokenizer of {model.name} gives token {int(item.ids.max())} for row {row} of {examples.task} "
-                f"({examples.split}), and the model has {vocabulary} token embeddings; they do not belong together."
-            )
-        if model.token_types and item.types is not None and int(item.types.max(initial=0)) >= model.token_types:
-            raise InputError(
-                f"The tokenizer of {model.name} gives token type {int(item.types.max())} for row {row} of "
-                f"{examples.task} ({examples.split}), and the model knows {model.token_types} types, counted from 0; "
-                "they do not belong together."
-            )
-        if not len(item.take) and reading.pool != "words":
-            raise DataError(
-                f"Row {row} of {examples.task} ({examples.split}) has no token but special ones for {model.name} "
-                f"within {reading.max_length} tokens: {examples.texts[of_text[i]][:40]!r}. Leave that row out."
-            )
+    owner = np.repeat(np.arange(len(items)), items.lengths)
+    faults: dict[int, str] = {}  # of the first item that has each
+    if len(items.ids) and int(items.ids.max()) >= vocabulary:
+        faults.setdefault(int(owner[np.argmax(items.ids >= vocabulary)]), "token")
+    known = model.token_types
+    if known and items.types is not None and int(items.types.max(initial=0)) >= known:
+        faults.setdefault(int(owner[np.argmax(items.types >= known)]), "type")
+    if reading.pool != "words" and not items.taken.all():
+        faults.setdefault(int(np.argmin(items.taken)), "empty")
+    if faults:
+        place = min(faults)
+        _refuse(model, examples, items[place], place, faults[place], reading)
+
+
+def _refuse(model: Model, examples: Examples, item: Item, place: int, fault: str, reading: Reading) -> None:
+    text = texts_of(examples)[place]
+    of_row = f"row {examples.rows[text]} of {examples.task} ({examples.split})"
+    if fault == "token":
+        raise InputError(
+            f"The tokenizer of {model.name} gives token {int(item.ids.max())} for {of_row}, and the model has "
+            f"{model.vocabulary} token embeddings; they do not belong together."
+        )
+    if fault == "type":
+        assert item.types is not None
+        raise InputError(
+            f"The tokenizer of {model.name} gives token type {int(item.types.max())} for {of_row}, and the model knows "
+            f"{model.token_types} types, counted from 0; they do not belong together."
+        )
+    raise DataError(
+        f"R{of_row[1:]} has no token but special ones for {model.name} within {reading.max_length} tokens: "
+        f"{examples.texts[text][:40]!r}. Leave that row out."
+    )

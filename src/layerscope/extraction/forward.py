@@ -1,9 +1,9 @@
-"""One forward of one batch: pad, run, and pool every layer on the device as its block returns."""
+"""Forwards of one batch after another: run, and pool every layer on the device as its block returns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -12,12 +12,17 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.extraction.encode import Item
+from layerscope.extraction.items import Item, Items
+from layerscope.extraction.packing import Packed, Pooling, padded, padded_arrays, pooling_arrays
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.anatomy import accepted_inputs, block_modules, evaluating
 from layerscope.models.replay import caches_off, entering, state_of
 from layerscope.models.selfcheck import summary_marks
+
+__all__ = ["Runner", "check_layers", "padded", "watching"]
+
+See = Callable[[int, Tensor], None]  # a layer, and its states
 
 
 class Runner:
@@ -30,46 +35,103 @@ class Runner:
         self._base = model.network.base_model
         # Nothing above the highest layer that is wanted needs to run.
         self._stop = None if reading.final_norm else max(self.layers)
+        self._open: ExitStack | None = None  # while the network is prepared: what puts it back
+        self._see: See | None = None  # while a batch runs: who is told its states
+        self._is_watched = False
 
     @cached_property
     def _accepted(self) -> set[str]:
         return accepted_inputs(self._base)
 
-    def run(self, items: Sequence[Item]) -> dict[int, Tensor]:
-        """Layer -> (rows of all items, width), float32, on the model's device."""
-        inputs, pooling = self.inputs(items), Pooling(items, self.model.device)
-        inputs |= summary_marks(self.model, inputs["input_ids"])
+    def pack(self, items: Items | Sequence[Item], *, padding_left: bool = False, **more: np.ndarray) -> Packed:
+        """A batch on the host, ready to be copied; other threads may make it ahead.
+
+        Padding is on the right, where absolute and causal positions stay true, unless asked.
+        """
+        batch = padded_arrays(Items.of(items), self.model.pad_token, padding_left)
+        accepted = {name: array for name, array in batch.items() if name in self._accepted}
+        return Packed(accepted | more, self.model.device)
+
+    def pack_rows(self, items: Items | Sequence[Item]) -> Packed:
+        """The same with what the rows are pooled by: for `run`."""
+        items = Items.of(items)
+        return self.pack(items, **pooling_arrays(items))
+
+    def inputs(self, items: Items | Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
+        """The padded batch on the model's device."""
+        return self.pack(items, padding_left=padding_left).on_device()
+
+    def run(self, batch: Packed | Items | Sequence[Item]) -> dict[int, Tensor]:
+        """Layer -> (rows, width), float32, on the model's device; of items, or of what `pack_rows` made of them."""
+        packed = batch if isinstance(batch, Packed) else self.pack_rows(batch)
+        with self.ready():
+            inputs = packed.on_device()
+            pooling = Pooling(inputs, inputs["input_ids"].shape[1])
+            inputs |= summary_marks(self.model, inputs["input_ids"])
+            return self._pooled(inputs, pooling)
+
+    def _pooled(self, inputs: dict[str, Tensor], pooling: Pooling) -> dict[int, Tensor]:
         pooled: dict[int, Tensor] = {}
-        time_first = self.model.anatomy.time_first
+        model = self.model
 
         def see(layer: int, state: Tensor) -> None:
             if layer in self.layers:
-                pooled[layer] = pooling(state.transpose(0, 1) if time_first else state)
+                pooled[layer] = pooling(state.transpose(0, 1) if model.anatomy.time_first else state).to(model.device)
             if layer == self._stop:
                 raise _Enough
 
-        with self.ready(), watching(self.model, see):
+        with self._telling(see):
             try:
                 result = self._base(**inputs)
-                if self.reading.final_norm and self.model.depth in self.layers:
-                    pooled[self.model.depth] = pooling(result[0])
+                if self.reading.final_norm and model.depth in self.layers:
+                    pooled[model.depth] = pooling(result[0]).to(model.device)
             except _Enough:
                 pass
         return pooled
 
-    def inputs(self, items: Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
-        """The padded batch. Padding is on the right, where absolute and causal positions stay true, unless asked."""
-        batch = padded(items, self.model.pad_token, padding_left)
-        return {name: value.to(self.model.device) for name, value in batch.items() if name in self._accepted}
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """No dropout and no caches until the block ends, for as many batches as there are; then as it was."""
+        if self._open is not None:
+            yield
+            return
+        with ExitStack() as stack:
+            stack.callback(self._closed)
+            stack.enter_context(evaluating(self.model.network))
+            stack.enter_context(caches_off(self.model.network))
+            self._open = stack
+            yield
+
+    def _closed(self) -> None:
+        self._open, self._is_watched = None, False
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Inference mode, no dropout, no caches, autocast if asked for; the network is left as it was."""
-        network = self.model.network
+        """For one batch: the network prepared, inference mode, autocast if asked for."""
         dtype = self.reading.autocast and getattr(torch, self.reading.autocast)
         cast = torch.autocast(self.model.device.type, dtype) if dtype else nullcontext()
-        with torch.inference_mode(), evaluating(network), caches_off(network), cast:
+        with self.prepared(), torch.inference_mode(), cast:
             yield
+
+    @contextmanager
+    def _telling(self, see: See) -> Iterator[None]:
+        """During one forward, `see(layer, state)` is told each layer 0..L as it appears."""
+        assert self._open is not None
+        if not self._is_watched:
+            self._open.enter_context(watching(self.model, self._heard))
+            self._is_watched = True
+        self._see, self._passed = see, 0
+        try:
+            yield
+        finally:
+            self._see = None
+
+    def _heard(self, state: Tensor, *, enters: bool) -> None:
+        """A block was entered or left; nothing to do unless a batch of this runner is under way."""
+        if self._see is None or (enters and self._passed):
+            return
+        self._passed += not enters
+        self._see(self._passed, state)
 
 
 class _Enough(Exception):  # noqa: N818  (not an error)
@@ -77,19 +139,15 @@ class _Enough(Exception):  # noqa: N818  (not an error)
 
 
 @contextmanager
-def watching(model: Model, see: Any) -> Iterator[None]:
-    """During one forward, `see(layer, state)` is told each layer 0..L as it appears."""
+def watching(model: Model, hear: Callable[..., None]) -> Iterator[None]:
+    """Tell `hear(state, enters=..)` the state that enters the first block, and those that leave each of them."""
     modules = block_modules(model.network.base_model, model.anatomy)
-    passed = 0
 
     def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if passed == 0:
-            see(0, entering(args, kwargs))
+        hear(entering(args, kwargs), enters=True)
 
     def after(_: Any, args: Any, kwargs: Any, output: Any) -> None:
-        nonlocal passed
-        passed += 1
-        see(passed, state_of(output))
+        hear(state_of(output), enters=False)
 
     hooks = [modules[0].register_forward_pre_hook(before, with_kwargs=True)]
     hooks += [module.register_forward_hook(after, with_kwargs=True) for module in dict.fromkeys(modules)]
@@ -98,47 +156,6 @@ def watching(model: Model, see: Any) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-class Pooling:
-    """From a batch's states (batch, time, width) to its rows: some tokens, or means of tokens."""
-
-    def __init__(self, items: Sequence[Item], device: torch.device) -> None:
-        text = np.concatenate([np.full(len(item.take), i) for i, item in enumerate(items)])
-        take = np.concatenate([item.take for item in items])
-        rows = [len(item.unit) for item in items]
-        offsets = np.cumsum([0, *rows[:-1]])
-        segment = np.concatenate([offset + item.segment for offset, item in zip(offsets, items, strict=True)])
-        order = np.arange(len(take))
-        self._means = len(segment) != sum(rows) or not np.array_equal(segment, np.arange(len(segment)))
-        if self._means:
-            order = np.argsort(segment, kind="stable")
-            self._lengths = torch.from_numpy(np.bincount(segment, minlength=sum(rows))).to(device)
-        self._text, self._take = (torch.from_numpy(each[order]).to(device) for each in (text, take))
-
-    def __call__(self, states: Tensor) -> Tensor:
-        # The time of states may be longer than that of the texts: Longformer pads to a multiple of its window.
-        places = self._text * states.shape[1] + self._take
-        chosen = states.reshape(-1, states.shape[-1]).index_select(0, places).float()
-        return torch.segment_reduce(chosen, "mean", lengths=self._lengths) if self._means else chosen
-
-
-def padded(items: Sequence[Item], pad_token: int | None, left: bool = False) -> dict[str, Tensor]:
-    """input_ids, attention_mask and (where there are any) token_type_ids of some items, as long as the longest."""
-    longest = max(map(len, items))
-    batch = {"input_ids": _pad([item.ids for item in items], longest, pad_token or 0, left)}
-    if items[0].types is not None:
-        types = [item.types for item in items if item.types is not None]
-        batch["token_type_ids"] = _pad(types, longest, 0, left)
-    batch["attention_mask"] = _pad([np.ones(len(item), np.int64) for item in items], longest, 0, left)
-    return batch
-
-
-def _pad(rows: Sequence[np.ndarray], longest: int, value: int, left: bool) -> Tensor:
-    padded = np.full((len(rows), longest), value, dtype=np.int64)
-    for i, row in enumerate(rows):
-        padded[i, longest - len(row) if left else 0 :][: len(row)] = row
-    return torch.from_numpy(padded)
 
 
 def check_layers(layers: Sequence[int] | None, model: Model) -> tuple[int, ...]:

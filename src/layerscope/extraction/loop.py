@@ -1,35 +1,44 @@
 """The one loop over texts: window, tokenise, sort, batch, run, hand over.
 
 Hidden states, attention, answers and the frozen blocks' output all go through it. Texts are tokenised a window at a
-time, in another thread while the window before is run; within a window they are batched by what they cost.
+time, in another thread while the windows before are run; within a window they are batched by what they cost, and the
+batches too are made ahead. Nothing here asks the device for a value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from itertools import chain, islice, repeat
+from typing import Any, TypeVar
+from uuid import uuid4
 
 import numpy as np
 import torch
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, log
-from layerscope.extraction.encode import Item, choices_of, encode, texts_of
+from layerscope.extraction.batches import Batches, ahead
+from layerscope.extraction.encode import choices_of, encode, texts_of
+from layerscope.extraction.items import Item, Items
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
 
-WINDOW = 4096  # texts that are tokenised and sorted together
+WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
+FIRST, LARGEST = (
+    1024,
+    32768,
+)  # the same on a GPU, whose batches are large: nothing can run before the first is tokenised
+_CHARACTERS = 1 << 23  # of a window
+_WAITING = 2  # windows that are tokenised and not yet run
 _BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on a CPU small batches stay in its caches
 
-S = TypeVar("S")
 T = TypeVar("T")
 Advance = Callable[[float], None]
-Encoder = Callable[[Model, Examples, Reading], list[Item]]
+Encoder = Callable[[Model, Examples, Reading], Items | Sequence[Item]]
 Portions = tuple[np.ndarray, np.ndarray | None]  # the cost of each portion, and its kind: only one kind in a batch
 
 
@@ -52,7 +61,7 @@ class Window:
     """Examples with each model's tokens: one item per text, or one per choice."""
 
     examples: Examples
-    items: list[list[Item]]  # per model
+    items: list[Items]  # per model
     tally: Tally = field(default_factory=Tally)
     start: int = 0  # items before this window
 
@@ -66,14 +75,14 @@ class Window:
         """For every item the number of its choice, or None where there are no choices."""
         return choices_of(self.examples)
 
-    def chosen(self, places: np.ndarray) -> list[list[Item]]:
+    def chosen(self, places: np.ndarray) -> list[Items]:
         """Some items of every model."""
-        return [[items[i] for i in places] for items in self.items]
+        return [items.at(places) for items in self.items]
 
 
 def by_item(window: Window) -> Portions:
     """Every item by itself, as long as it is for the model with most tokens."""
-    return np.max([[len(item) for item in items] for items in window.items], axis=0), None
+    return np.max([items.lengths for items in window.items], axis=0), None
 
 
 @dataclass
@@ -84,6 +93,7 @@ class Loop:
     reading: Reading
     batches: Batches
     encoder: Encoder = encode  # what makes items of examples: one per text, or one per choice
+    largest: int | None = None  # texts of a window, at most
 
     @staticmethod
     def over_tokens(
@@ -100,20 +110,41 @@ class Loop:
     def over(
         self,
         examples: Examples,
-        run: Callable[[Window, np.ndarray], T],
+        run: Callable[..., T],
         title: str,
         portions: Callable[[Window], Portions] = by_item,
+        prepare: Callable[[Window, np.ndarray], Any] | None = None,
     ) -> Iterator[tuple[Window, np.ndarray, T]]:
-        """What `run(window, places)` gives for every batch of all windows, with a progress bar."""
+        """What `run(window, places)` gives for every batch of all windows, with a progress bar; see `through`."""
+        for window, advance in self.each_window(examples, title):
+            for places, result in self.through(window, run, portions, advance, prepare):
+                yield window, places, result
+
+    def each_window(self, examples: Examples, title: str) -> Iterator[tuple[Window, Advance]]:
+        """The windows of some examples, for `through`, and how a progress bar is told what is done of them."""
         with progress(title, len(examples)) as advance:
-            for window in self.windows(parts_of(examples)):
-                for places, result in self.through(window, run, portions, advance):
-                    yield window, places, result
+            for window in self.windows(self.parts(examples)):
+                yield window, advance
+
+    def parts(self, examples: Examples) -> Iterator[Examples]:
+        """The examples a window at a time."""
+        return in_parts(examples, self._sizes())
+
+    def parts_of_stream(self, texts: Iterable[str]) -> Iterator[Examples]:
+        """The same of texts that come one after the other, however many there are."""
+        return stream_in_parts(texts, self._sizes())
+
+    def _sizes(self) -> Iterator[int]:
+        """How many texts the windows have: always as many on a CPU, more and more where batches are large."""
+        if all(model.device.type == "cpu" for model in self.models):
+            return repeat(WINDOW)
+        most = LARGEST if self.largest is None else self.largest
+        return chain((size for size in (FIRST, 4 * FIRST, 16 * FIRST) if size < most), repeat(most))
 
     def windows(self, parts: Iterable[Examples]) -> Iterator[Window]:
-        """The parts as windows; while one goes through the models, the next is tokenised in another thread."""
+        """The parts as windows; while one goes through the models, further ones are tokenised in another thread."""
         start = 0
-        for window in ahead(parts, self._encoded):
+        for window in ahead(parts, self._encoded, _WAITING):
             window.start = start
             start += len(window.items[0])
             yield window
@@ -121,14 +152,22 @@ class Loop:
     def through(
         self,
         window: Window,
-        run: Callable[[Window, np.ndarray], T],
+        run: Callable[..., T],
         portions: Callable[[Window], Portions] = by_item,
         advance: Advance = lambda _: None,
+        prepare: Callable[[Window, np.ndarray], Any] | None = None,
     ) -> Iterator[tuple[np.ndarray, T]]:
-        """The same for one window: the places of each batch's portions, and what came out."""
+        """The same for one window: the places of each batch's portions, and what came out.
+
+        With `prepare`, `run` is given what `prepare(window, places)` made ahead, in another thread.
+        """
         costs, kinds = portions(window)
         kinds = self._of_one_length(window, kinds)
-        for places, result in self.batches.over(costs, lambda places: run(window, places), kinds):
+        if prepare is None:
+            results = self.batches.over(costs, lambda places: run(window, places), kinds)
+        else:
+            results = self.batches.over(costs, run, kinds, lambda places: prepare(window, places))
+        for places, result in results:
             yield places, result
             advance(len(places) * len(window.examples) / len(costs))
 
@@ -137,23 +176,20 @@ class Loop:
         strict = [items for model, items in zip(self.models, window.items, strict=True) if model.anatomy.unpadded]
         if not strict:
             return kinds
-        lengths = np.asarray([[len(item) for item in items] for items in strict])
+        lengths = np.asarray([items.lengths for items in strict])
         own = np.ones(lengths.shape[1], np.int64) if kinds is None else kinds
         numbers = np.unique(np.vstack([own, lengths]), axis=1, return_inverse=True)[1].reshape(-1) + 1
         return np.where(own > 0, numbers, 0)
 
-    def items(self, examples: Examples) -> list[list[Item]]:
+    def items(self, examples: Examples) -> list[Items]:
         """Each model's tokens of all examples at once, for what comes back to them in an order of its own."""
-        per_model: list[list[Item]] = [[] for _ in self.models]
-        for window in self.windows(parts_of(examples)):
-            for items, more in zip(per_model, window.items, strict=True):
-                items.extend(more)
-        return per_model
+        windows = [window.items for window in self.windows(parts_of(examples))]
+        return [Items.join(parts) for parts in zip(*windows, strict=True)]
 
     def _encoded(self, examples: Examples) -> Window:
         if self.reading.pool == "words":
             examples = examples.in_words()
-        window = Window(examples, [self.encoder(model, examples, self.reading) for model in self.models])
+        window = Window(examples, [Items.of(self.encoder(model, examples, self.reading)) for model in self.models])
         self._check_units()
         agree(window, self.reading)
         return window
@@ -172,28 +208,64 @@ class Loop:
 
 
 def parts_of(examples: Examples) -> Iterator[Examples]:
-    """The examples a window at a time."""
+    """The examples in parts of one size."""
     return (examples.take(slice(start, start + WINDOW)) for start in range(0, len(examples), WINDOW))
+
+
+def in_parts(examples: Examples, sizes: Iterator[int]) -> Iterator[Examples]:
+    """The examples in parts of these sizes, or of fewer where the texts are long."""
+    start = 0
+    while start < len(examples):
+        part = examples.take(slice(start, start + next(sizes)))
+        if (count := _within(part.texts)) < len(part):
+            part = part.take(slice(count))
+        yield part
+        start += len(part)
+
+
+def stream_in_parts(texts: Iterable[str], sizes: Iterator[int]) -> Iterator[Examples]:
+    """Texts as examples without labels, numbered from 0, in parts of these sizes; only the part is in memory."""
+    coming, start, waiting = iter(texts), 0, []
+    name = f"stream {uuid4().hex}"  # what it holds is not known before its end
+    while waiting := [*waiting, *islice(coming, next(sizes) - len(waiting))]:
+        count = _within(waiting)
+        part, waiting = waiting[:count], waiting[count:]
+        examples = Examples("texts", "stream", part, np.arange(start, start + count))
+        object.__setattr__(examples, "_whole", (name, name))
+        yield examples
+        start += count
+
+
+def _within(texts: Sequence[str]) -> int:
+    """How many of the texts, from the first on, a window has room for."""
+    ends = np.cumsum([len(text) for text in texts])
+    return max(1, int(np.searchsorted(ends, _CHARACTERS, side="right")))
 
 
 def agree(window: Window, reading: Reading) -> None:
     """Keep the rows that every model has: a word cut off for one model is left out for all."""
-    tally, per_model = window.tally, window.items
-    tally.truncated = cut_texts(window.examples, per_model)
+    window.tally.truncated = cut_texts(window.examples, window.items)
     if reading.pool == "words":
         assert window.examples.words is not None
-        for items, words in zip(zip(*per_model, strict=True), window.examples.words, strict=True):
-            common = items[0].unit
-            for item in items[1:]:
-                common = np.intersect1d(common, item.unit)
-            for item in items:
-                item.keep(common)
-            tally.words_left_out += len(words) - len(common)
+        if len(window.items) > 1:
+            window.items = common_rows(window.items)
+        words = sum(map(len, window.examples.words))
+        window.tally.words_left_out = words - int(window.items[0].rows.sum())
 
 
-def cut_texts(examples: Examples, per_model: Sequence[Sequence[Item]]) -> int:
+def common_rows(per_model: Sequence[Items]) -> list[Items]:
+    """The items of several models with the rows that all of them have."""
+    most = max(int(items.unit.max(initial=0)) for items in per_model) + 1
+    numbers = [np.repeat(np.arange(len(items)), items.rows) * most + items.unit for items in per_model]
+    common = numbers[0]
+    for more in numbers[1:]:
+        common = np.intersect1d(common, more)
+    return [items.keep(np.isin(own, common)) for items, own in zip(per_model, numbers, strict=True)]
+
+
+def cut_texts(examples: Examples, per_model: Sequence[Items]) -> int:
     """How many texts are cut off for some model, in any of their choices."""
-    cut = [any(item.truncated for item in items) for items in zip(*per_model, strict=True)]
+    cut = np.any([items.truncated for items in per_model], axis=0)
     return len(np.unique(texts_of(examples)[cut]))
 
 
@@ -206,65 +278,3 @@ def note_cut(count: int, texts: int, task: str, limit: int) -> None:
 def default_tokens(device: torch.device) -> int:
     """Tokens of an ordinary batch on a device."""
     return _BUDGET.get(device.type, 16384)
-
-
-class Batches:
-    """Puts portions of like cost into batches under a budget; where memory runs out, later batches are smaller."""
-
-    def __init__(self, budget: int, most: int | None = None, unit: str = "attention weights") -> None:
-        if budget < 1:
-            raise InputError(f"batch_tokens is {budget}; it must be at least 1.")
-        self.budget = budget
-        self._most = most  # portions per batch
-        self._unit = unit  # what costs are counted in
-
-    def over(
-        self, costs: np.ndarray, run: Callable[[np.ndarray], T], kinds: np.ndarray | None = None
-    ) -> Iterator[tuple[np.ndarray, T]]:
-        """Places of a batch and what `run(places)` gave, the costliest first: memory runs out at once or never.
-
-        Only portions of one kind go together, and those of kind 0 are left out.
-        """
-        for kind in [None] if kinds is None else np.unique(kinds[kinds > 0])[::-1]:
-            waiting = np.arange(len(costs)) if kind is None or kinds is None else np.flatnonzero(kinds == kind)
-            waiting = waiting[np.argsort(-costs[waiting], kind="stable")]
-            while len(waiting):
-                count = max(1, self.budget // max(1, int(costs[waiting[0]])))
-                places = waiting[: min(count, self._most or count)]
-                try:
-                    result = run(places)
-                except (torch.OutOfMemoryError, RuntimeError) as error:
-                    if not _is_out_of_memory(error):
-                        raise
-                    self._halve(len(places), int(costs[waiting[0]]), error)
-                    continue
-                yield places, result
-                waiting = waiting[len(places) :]
-
-    def _halve(self, portions: int, cost: int, error: Exception) -> None:
-        if portions == 1:
-            raise InputError(
-                f"A single text of {cost} {self._unit} does not fit into memory; lower max_length or use another "
-                "device."
-            ) from error
-        self.budget = max(1, portions // 2) * max(1, cost)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        log.warning("Out of memory; going on with %d texts of this length per batch.", max(1, portions // 2))
-
-
-def ahead(parts: Iterable[S], prepare: Callable[[S], T]) -> Iterator[T]:
-    """`prepare` of every part in order; while one is used, the next is prepared in another thread."""
-    with ThreadPoolExecutor(1) as thread:
-        coming = None
-        for part in parts:
-            ready, coming = coming, thread.submit(prepare, part)
-            if ready is not None:
-                yield ready.result()
-        if coming is not None:
-            yield coming.result()
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in text or "can't allocate memory" in text

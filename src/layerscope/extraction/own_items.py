@@ -8,7 +8,7 @@ import numpy as np
 
 from layerscope.data import Examples
 from layerscope.errors import DataError, InputError
-from layerscope.extraction.encode import Item
+from layerscope.extraction.items import Item
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.readers import ReadText, Text, TextReader

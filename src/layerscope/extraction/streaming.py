@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -12,10 +13,13 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError
+from layerscope.extraction.finite import first_not_finite
 from layerscope.extraction.forward import Runner
-from layerscope.extraction.loop import Advance, Loop, Tally, Window, parts_of
+from layerscope.extraction.items import Items
+from layerscope.extraction.loop import Advance, Loop, Tally, Window
 from layerscope.extraction.own import runner_of
+from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
 from layerscope.models import Model
@@ -28,6 +32,15 @@ class Batch:
     """Rows of one forward: for each model, layer -> (rows, width) float32 on its device."""
 
     states: list[dict[int, Tensor]]
+    rows: Rows
+    labels: np.ndarray | None
+
+
+@dataclass
+class _Ready:
+    """A batch on the host: what each model is given, and which rows will come out."""
+
+    packed: list[Packed]
     rows: Rows
     labels: np.ndarray | None
 
@@ -55,31 +68,55 @@ class Streamer:
 
     def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:
         """All examples, window by window, with a progress bar."""
-        total = Tally()
-        with progress(title, len(examples)) as advance:
-            for window in self.loop.windows(parts_of(examples)):
-                total.add(self.feed_window(window, consumers, advance))
-        return total
+        return self._feed(self.loop.parts(examples), consumers, title, len(examples))
 
-    def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Advance) -> Tally:
-        """One window of examples. Every batch goes to every consumer."""
-        tally = window.tally
-        for places, states in self.loop.through(window, self._run, advance=advance):
-            batch = self._batch(window, places, states)
-            tally.rows += len(batch.rows)
-            if len(batch.rows):
-                _check_finite(batch, self.models)
-                for consumer in consumers:
-                    consumer.update(batch)
+    def feed_texts(self, texts: Iterable[str], consumers: Sequence[Consumer], title: str) -> Tally:
+        """The same for texts that come one after the other, however many there are."""
+        return self._feed(self.loop.parts_of_stream(texts), consumers, title, None)
+
+    def _feed(self, parts: Iterable[Examples], consumers: Sequence[Consumer], title: str, texts: int | None) -> Tally:
+        tally = Tally()
+        with progress(title, texts) as advance, self.prepared():
+            for window in self.loop.windows(parts):
+                tally.add(self.feed_window(window, consumers, advance))
         return tally
 
-    def _run(self, window: Window, places: np.ndarray) -> list[dict[int, Tensor]]:
-        return [r.run(items) for r, items in zip(self._runners, window.chosen(places), strict=True)]
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Every network ready for as many windows as there are, and then as it was."""
+        with ExitStack() as stack:
+            for runner in self._runners:
+                stack.enter_context(runner.prepared())
+            yield
 
-    def _batch(self, window: Window, places: np.ndarray, states: list[dict[int, Tensor]]) -> Batch:
-        """The states with the identity and the labels of their rows."""
-        items, examples = window.items[0], window.examples
-        item = np.repeat(places, [len(items[i].unit) for i in places])
+    def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Advance) -> Tally:
+        """One window of examples. Every batch goes to every consumer, and all states of the window must be finite.
+
+        What a sum over them says is read once, at the end: the device is never waited for before.
+        """
+        tally, sums = window.tally, []
+        with self.prepared():
+            for places, batch in self.loop.through(window, self._run, advance=advance, prepare=self._prepare):
+                tally.rows += len(batch.rows)
+                if len(batch.rows):
+                    sums.append((places, _sums(batch)))
+                    for consumer in consumers:
+                        consumer.update(batch)
+            self._check_finite(window, sums)
+        return tally
+
+    def _prepare(self, window: Window, places: np.ndarray) -> _Ready:
+        items = window.chosen(places)
+        packed = [runner.pack_rows(own) for runner, own in zip(self._runners, items, strict=True)]
+        return _Ready(packed, *self._rows(window, places, items[0]))
+
+    def _run(self, ready: _Ready) -> Batch:
+        states = [runner.run(packed) for runner, packed in zip(self._runners, ready.packed, strict=True)]
+        return Batch(states, ready.rows, ready.labels)
+
+    def _rows(self, window: Window, places: np.ndarray, items: Items) -> tuple[Rows, np.ndarray | None]:
+        """The identity and the labels of the rows of some items."""
+        examples, item = window.examples, np.repeat(places, items.rows)
         text = window.text[item]
         rows = Rows(
             examples.task,
@@ -87,10 +124,22 @@ class Streamer:
             examples.fingerprint,
             examples.rows[text],
             None if window.choice is None else window.choice[item],
-            np.concatenate([items[i].unit for i in places]) if self._units else None,
+            items.unit if self._units else None,
             self._units,
         )
-        return Batch(states, rows, None if examples.labels is None else examples.labels[text])
+        return rows, None if examples.labels is None else examples.labels[text]
+
+    def _check_finite(self, window: Window, sums: Sequence[tuple[np.ndarray, Tensor]]) -> None:
+        """A NaN or an infinity is never lost in a sum; a batch whose sums are not finite is run again and looked at."""
+        if not sums:
+            return
+        finite = torch.stack([total for _, total in sums]).isfinite().cpu().numpy()
+        for at in np.flatnonzero(~finite):
+            batch = self._run(self._prepare(window, sums[at][0]))
+            for model, states in zip(self.models, batch.states, strict=True):
+                for layer, state in states.items():
+                    if (place := first_not_finite(state)) is not None:
+                        raise _not_finite(model, layer, batch.rows, place)
 
     @cached_property
     def _units(self) -> str | None:
@@ -99,7 +148,7 @@ class Streamer:
 
 def stream(
     models: Model | Sequence[Model],
-    examples: Examples,
+    examples: Examples | Iterable[str],
     *consumers: Consumer,
     layers: Sequence[int] | None = None,
     batch_tokens: int | None = None,
@@ -111,7 +160,8 @@ def stream(
 
     Args:
         models: One `Model` or several; each batch has the states of all of them.
-        examples: The examples, such as `task.split("train")`.
+        examples: The examples, such as `task.split("train")`; or texts, of which as many are read at a time as a
+            window holds: a generator, an open file. Rows are then numbered in the order of the texts, from 0.
         *consumers: Objects with a method `update(batch)`. `batch.states[k][layer]` is (rows, width) of model k,
             `batch.rows` the identity of the rows, `batch.labels` their labels.
         layers: Which layers; all of them if not given.
@@ -135,7 +185,26 @@ def stream(
     """
     many = [models] if isinstance(models, Model) else list(models)
     streamer = Streamer(many, layers, Reading(**reading), batch_tokens)
-    return streamer.feed(examples, consumers, " + ".join(model.name for model in many))
+    title = " + ".join(model.name for model in many)
+    if isinstance(examples, Examples):
+        return streamer.feed(examples, consumers, title)
+    return streamer.feed_texts(checked_texts(examples), consumers, title)
+
+
+def checked_texts(texts: Any) -> Iterator[str]:
+    """The texts of an iterable, or the error that says what is not one."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise InputError(
+            f"{type(texts).__name__} was given as the texts to stream; give the examples of a task, such as "
+            'ls.task("sst2").split("train"), or an iterable of texts.'
+        )
+    return (_checked(text, row) for row, text in enumerate(texts))
+
+
+def _checked(text: Any, row: int) -> str:
+    if not isinstance(text, str):
+        raise InputError(f"Text {row} of the stream is a {type(text).__name__}; every text must be a string.")
+    return text
 
 
 def units_of(reading: Reading, model: Model) -> str | None:
@@ -145,16 +214,14 @@ def units_of(reading: Reading, model: Model) -> str | None:
     return "word" if reading.pool == "words" else None
 
 
-def _check_finite(batch: Batch, models: Sequence[Model]) -> None:
-    for model, states in zip(models, batch.states, strict=True):
-        sums = torch.stack([state.sum() for state in states.values()])
-        if bool(torch.isfinite(sums).all()):
-            continue
-        for layer, state in states.items():
-            bad = (~torch.isfinite(state)).any(dim=1)
-            if bool(bad.any()):
-                row = batch.rows.row[int(bad.nonzero()[0])]
-                raise DataError(
-                    f"Layer {layer} of {model.name} is not finite for row {row} of {batch.rows.task} "
-                    f"({batch.rows.split}); the weights are broken or the float type is too small for them."
-                )
+def _sums(batch: Batch) -> Tensor:
+    """The sum of every state of a batch, of all models and layers: one number, left on the device."""
+    totals = [state.sum() for states in batch.states for state in states.values()]
+    return torch.stack([total.to(totals[0].device) for total in totals]).sum()
+
+
+def _not_finite(model: Model, layer: int, rows: Rows, place: int) -> DataError:
+    return DataError(
+        f"Layer {layer} of {model.name} is not finite for row {rows.row[place]} of {rows.task} ({rows.split}); the "
+        "weights are broken or the float type is too small for them."
+    )

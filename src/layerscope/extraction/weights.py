@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import ModelError
-from layerscope.extraction.encode import Item
 from layerscope.extraction.forward import Runner
+from layerscope.extraction.items import Item, Items
 from layerscope.models import Model
 from layerscope.models.anatomy import evaluating
 from layerscope.models.asking import is_causal
@@ -19,10 +19,13 @@ from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import of_base, probe_inputs
 
 
-def forward(runner: Runner, items: Sequence[Item]) -> tuple[Tensor, ...]:
-    """Per block (texts, attention heads, time, time) of some texts, padding included; the model must be `eager`."""
+def forward(runner: Runner, batch: dict[str, Tensor] | Items | Sequence[Item]) -> tuple[Tensor, ...]:
+    """Per block (texts, attention heads, time, time) of some texts, padding included; the model must be `eager`.
+
+    `batch` is the inputs on the model's device, or the items that they are made of.
+    """
     with runner.ready():
-        return _shown(runner.model, runner.inputs(items))
+        return _shown(runner.model, batch if isinstance(batch, dict) else runner.inputs(batch))
 
 
 def _shown(model: Model, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:

@@ -36,10 +36,12 @@ class InputBatch:
     mask: Tensor  # (batch, time)
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    order: Tensor | None = None  # (batch, time) places, real ones first, where the network has them in another order
 
     def on(self, device: torch.device) -> InputBatch:
-        """The same on a device."""
-        return InputBatch(moved(self.mask, device), moved(self.args, device), moved(dict(self.kwargs), device))
+        """A batch of the host on a device. What must be looked at is looked at before: nothing waits for the device."""
+        parts = (self.mask, self.args, dict(self.kwargs), real_first(self.mask))
+        return InputBatch(*(moved(part, device) for part in parts))
 
 
 class TextReader(ABC):
@@ -139,6 +141,14 @@ class FunctionReader(TextReader):
                 f"{name!r} of encode must be as large as its mask, {tuple(made['mask'].shape)}; it is {array.shape}."
             )
         return array
+
+
+def real_first(mask: Tensor) -> Tensor | None:
+    """(batch, time) the places in the order real ones, padding; None where they are in it already."""
+    real = mask.bool()
+    if bool((real[:, 1:] <= real[:, :-1]).all()):
+        return None
+    return torch.argsort((~real).long(), dim=1, stable=True)
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, Any]:

@@ -154,8 +154,7 @@ def tokens_batch(model: OwnModel, batch: Mapping[str, Tensor]) -> InputBatch:
 
 def run(model: OwnModel, batch: InputBatch, see: Callable[[int, Tensor], None]) -> None:
     """One forward, of which `see(layer, state)` is told every layer as (batch, time, width), real places first."""
-    order = _real_first(batch.mask)
-    shape = tuple(batch.mask.shape)
+    order, shape = batch.order, tuple(batch.mask.shape)
 
     def told(layer: int, state: Tensor) -> None:
         if tuple(state.shape[:2]) != shape:
@@ -164,14 +163,6 @@ def run(model: OwnModel, batch: InputBatch, see: Callable[[int, Tensor], None]) 
 
     with listening(model.module, model.taps, shape[1], told):
         model.module(*batch.args, **batch.kwargs)
-
-
-def _real_first(mask: Tensor) -> Tensor | None:
-    """(batch, time) the places in the order real ones, padding; None where they are in it already."""
-    real = mask.bool()
-    if bool((real[:, 1:] <= real[:, :-1]).all()):
-        return None
-    return torch.argsort((~real).long(), dim=1, stable=True)
 
 
 def _wrong_shape(model: OwnModel, layer: int, state: Tensor, shape: tuple[int, ...]) -> str:

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from layerscope.data import Examples
 from layerscope.errors import log
-from layerscope.extraction.encode import Item, texts_of
+from layerscope.extraction.encode import texts_of
 from layerscope.extraction.forward import Runner
+from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Loop, Window
+from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.progress import progress
@@ -88,13 +90,13 @@ class PrefixStates(Artifact):
         return {"model": model, "examples": examples, **settings}
 
     @cached_property
-    def items(self) -> list[Item]:
+    def items(self) -> Items:
         """The tokens of every text or choice."""
         return self._loop.items(self.examples)[0]
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        return np.asarray([len(item) for item in self.items])
+        return self.items.lengths
 
     @property
     def size(self) -> float:
@@ -112,11 +114,15 @@ class PrefixStates(Artifact):
         """Shards that an earlier try left are kept."""
         runner = Runner(self.model, [self.layer], self.reading)
 
-        def run(window: Window, places: np.ndarray) -> Tensor:
-            states = runner.run(window.chosen(places)[0])[self.layer]  # (tokens of all items, width)
+        def prepare(window: Window, places: np.ndarray) -> Packed:
+            return runner.pack_rows(window.chosen(places)[0])
+
+        def run(packed: Packed) -> Tensor:
+            states = runner.run(packed)[self.layer]  # (tokens of all items, width)
             return states.to("cpu", _DTYPES[self.dtype])
 
-        with progress(f"{self.model.name}, blocks 1..{self.layer}, once", len(self.examples)) as advance:
+        title = f"{self.model.name}, blocks 1..{self.layer}, once"
+        with progress(title, len(self.examples)) as advance, runner.prepared():
             for k, window in enumerate(self._windows()):
                 path = folder / _shard_name(k)
                 if is_sealed(path):
@@ -124,8 +130,8 @@ class PrefixStates(Artifact):
                     continue
                 items = window.items[0]
                 states: dict[int, Tensor] = {}
-                for places, rows in self._loop.through(window, run, advance=advance):
-                    states |= zip(places.tolist(), rows.split([len(items[i]) for i in places]), strict=True)
+                for places, rows in self._loop.through(window, run, advance=advance, prepare=prepare):
+                    states |= zip(places.tolist(), rows.split(items.lengths[places].tolist()), strict=True)
                 with whole_file(path) as temporary:
                     save_file({"states": torch.cat([states[i] for i in range(len(items))])}, temporary)
                 seal(path)
@@ -134,7 +140,7 @@ class PrefixStates(Artifact):
         texts = texts_of(self.examples)
         for k in range(self._count):
             at = np.flatnonzero(self._shards == k)
-            yield Window(self.examples.take(np.unique(texts[at])), [[self.items[i] for i in at]])
+            yield Window(self.examples.take(np.unique(texts[at])), [self.items.at(at)])
 
     @property
     def _count(self) -> int:

@@ -12,9 +12,8 @@ from torch.utils.data import Dataset
 
 from layerscope.data import Examples
 from layerscope.errors import ModelError
-from layerscope.extraction.encode import Item
-from layerscope.extraction.forward import padded
 from layerscope.extraction.loop import Loop, cut_texts
+from layerscope.extraction.packing import padded
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.asking import head_padding
@@ -72,8 +71,8 @@ class Collate:
         most = max(len(entry["items"]) for entry in entries)
         # Texts with fewer choices repeat their first one; CHOICES says which are real.
         places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
-        items: list[Item] = [rows.items[p] for p in places]
-        batch = {k: v for k, v in padded(items, self._pad, self._left).items() if k in self._accepted}
+        batch = padded(rows.items.at(places), self._pad, self._left)
+        batch = {k: v for k, v in batch.items() if k in self._accepted}
         if rows.cache is not None and rows.first_row is not None:
             batch[INDEX] = rows.cache.index(places, self._left) + rows.first_row
         elif rows.cache is not None:
