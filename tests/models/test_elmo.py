@@ -71,6 +71,19 @@ def test_one_step_agrees_with_numpy():
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+def test_without_clipping_torchs_own_kernel_gives_the_same():
+    lstm = {**by_hand.OPTIONS["lstm"], "cell_clip": None, "proj_clip": None}
+    torch.manual_seed(0)
+    own = ProjectedLSTM(ElmoOptions.model_validate({**by_hand.OPTIONS, "lstm": lstm}).lstm)
+    x = torch.randn(3, 7, 6)
+    step_by_step, fused = own(x)[0], own.outputs(x)
+    assert fused.grad_fn is not None
+    np.testing.assert_allclose(fused.detach(), step_by_step.detach(), atol=1e-6)
+    first, second = (torch.autograd.grad(out.square().sum(), list(own.parameters())) for out in (step_by_step, fused))
+    for a, b in zip(first, second, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("attention_heads", [None, 2])
 def test_batch_padding_and_order_change_nothing(attention_heads):
     torch.manual_seed(0)

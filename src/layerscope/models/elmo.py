@@ -11,6 +11,7 @@ text begins with a state of zeros, so that batches and their order change nothin
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Literal
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 _BEGIN_TEXT, _END_TEXT, _BEGIN_WORD, _END_WORD, _PADDING = 256, 257, 258, 259, 260  # after the 256 bytes
 CHARACTERS = 262  # those, shifted by 1: 0 is a place without a word
 
+_FUSED = (torch.float32,)  # what torch's kernel is used for
 Carried = tuple[Tensor, Tensor]  # the output and the memory cell of a step, for each text
 
 
@@ -148,6 +150,31 @@ class ProjectedLSTM(nn.Module):
             cells.append(cell)
         return torch.stack(outputs, dim=1), torch.stack(cells, dim=1)
 
+    def outputs(self, x: Tensor) -> Tensor:
+        """The same outputs from a state of zeros; where nothing is clipped, by torch's own kernel, which is faster."""
+        if self.cell_clip is not None or self.proj_clip is not None or self.state.weight.dtype not in _FUSED:
+            return self(x)[0]
+        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "RNN module weights|LSTM with projections")  # only slower
+            begin = (
+                x.new_zeros(1, len(x), x.shape[-1]).float(),
+                x.new_zeros(1, len(x), self.project.in_features).float(),
+            )
+            ran = torch.lstm(
+                x.to(begin[0].dtype), begin, self._torch_weights(), True, 1, 0.0, torch.is_grad_enabled(), False, True
+            )
+        return ran[0]
+
+    def _torch_weights(self) -> list[Tensor]:
+        """Gates in torch's order: i, f, j, o."""
+
+        def gates(weight: Tensor) -> Tensor:
+            enter, candidate, keep, show = weight.chunk(4)
+            return torch.cat([enter, keep, candidate, show])
+
+        bias = gates(self.state.bias)
+        return [gates(self.input.weight), gates(self.state.weight), bias, torch.zeros_like(bias), self.project.weight]
+
 
 class RecurrentLayer(nn.Module):
     """Both directions of one layer of the LSTM; from the second on a layer's input is added to its output."""
@@ -171,10 +198,9 @@ class RecurrentLayer(nn.Module):
         self._carried = {}
 
     def _run(self, direction: str, x: Tensor, mask: Tensor) -> Tensor:
-        lstm = self.get_submodule(direction)
+        lstm: ProjectedLSTM = getattr(self, direction)
         if not self.stateful:
-            outputs, _ = lstm(x)
-            return outputs
+            return lstm.outputs(x)
         before = self._carried.get(direction)
         outputs, cells = lstm(x, None if before is None else _fitted(before, len(x)))
         last = (mask.long().sum(dim=1) - 1).clamp(min=0)
