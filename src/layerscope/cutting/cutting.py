@@ -176,7 +176,8 @@ def _told_the_same(before: nn.Module, after: nn.Module, moved: int) -> bool:
 
 
 def refuse_adapters(model: Model) -> None:
-    """Raise the way out, if adapters are live in the model."""
+    """Raise the way out, if adapters are live in the model, or if it is no network that can be cut at all."""
+    model.require_blocks("cutting")
     written_by = {type(module).__module__.split(".")[0] for module in model.network.modules()}
     if "layerscope" in written_by:
         raise ModelError(
