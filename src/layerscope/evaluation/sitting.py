@@ -214,7 +214,7 @@ class Sitting(ABC):
         items = window.items[0].at((first[:, None] + np.arange(count)).reshape(-1))
         more = self._more(items)
         return Question(
-            items, len(places), count, self._runner.pack(items, padding_left=self.padding_left, **more), tuple(more)
+            items, len(places), count, self._runner.pack(items, more, padding_left=self.padding_left), tuple(more)
         )
 
     def _more(self, items: Items) -> dict[str, np.ndarray]:

@@ -130,7 +130,7 @@ class AttentionStreamer:
     def _prepare(self, window: Window, places: np.ndarray) -> list[tuple[Packed, int]]:
         """For each model the batch, and how many units each of its texts has."""
         return [
-            (runner.pack(items, members=members_of(items)), int(items.rows[0]))
+            (runner.pack(items, {"members": members_of(items)}), int(items.rows[0]))
             for runner, items in zip(self._runners, window.chosen(places), strict=True)
         ]
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from layerscope.data import Examples, Task, task
 from layerscope.errors import InputError, log
 from layerscope.extraction.forward import check_layers
+from layerscope.extraction.keeping import Keeper
 from layerscope.extraction.loop import WINDOW, Tally, note_cut
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations, read_folder, write_card, write_shard
-from layerscope.extraction.rows import Rows
-from layerscope.extraction.streaming import Batch, Streamer, units_of
+from layerscope.extraction.streaming import Streamer, units_of
 from layerscope.models import Model, load
 from layerscope.progress import progress
 from layerscope.store import Artifact, is_sealed, produce_all, seal, write_json
@@ -27,34 +27,6 @@ from layerscope.team import Team
 from layerscope.version import __version__
 
 _SHARD_BYTES = 1 << 29
-
-
-class Keeper:
-    """A consumer that keeps the rows of one model, in the data's order."""
-
-    def __init__(self) -> None:
-        self._batches: list[Batch] = []
-
-    def update(self, batch: Batch) -> None:
-        batch.states = [{layer: state.cpu() for layer, state in batch.states[0].items()}]
-        self._batches.append(batch)
-
-    def finish(self) -> tuple[dict[int, Tensor], Rows, np.ndarray | None]:
-        """The states, the rows and the labels."""
-        rows = Rows.join([b.rows for b in self._batches])
-        order = rows.order()
-        first = self._batches[0]
-        labels = None
-        if first.labels is not None:
-            labels = np.concatenate([b.labels for b in self._batches if b.labels is not None])[order]
-        states = {}
-        at = torch.from_numpy(order)
-        for layer in list(first.states[0]):
-            states[layer] = torch.cat([b.states[0].pop(layer) for b in self._batches])[at]
-        return states, rows.take(order), labels
-
-    def __len__(self) -> int:
-        return sum(len(b.rows) for b in self._batches)
 
 
 def extract(
@@ -195,14 +167,11 @@ class Extraction(Artifact):
         names = [f"shard-{i:05d}.safetensors" for i in range(count)]
         missing = [i for i in team.share(count) if not _is_done(folder / names[i], folder / _tally_name(i))]
         parts = [self.examples.take(slice(i * size, (i + 1) * size)) for i in missing]
-        with progress(self._title, sum(map(len, parts))) as advance:
+        with progress(self._title, sum(map(len, parts))) as advance, self.streamer.prepared(), self._writer() as write:
             for i, window in zip(missing, self.streamer.loop.windows(parts), strict=True):
                 keeper = Keeper()
                 tally = self.streamer.feed_window(window, [keeper], advance)
-                if len(keeper):
-                    write_shard(folder / names[i], *keeper.finish())
-                    seal(folder / names[i])
-                write_json(folder / _tally_name(i), vars(tally))
+                write(partial(_write, folder, i, names[i], keeper, tally))
         team.wait()
         if team.is_main:
             tallies = [folder / _tally_name(i) for i in range(count)]
@@ -213,6 +182,24 @@ class Extraction(Artifact):
             write_card(folder, [n for n in names if (folder / n).is_file()], self._card(total))
             for file in tallies:
                 file.unlink()
+
+    @contextmanager
+    def _writer(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """Does what it is given: at once, or beside a GPU in another thread, at most one thing behind."""
+        if self.model.device.type == "cpu":
+            yield lambda work: work()
+            return
+        with ThreadPoolExecutor(1) as thread:
+            last: list[Future[None]] = []
+
+            def write(work: Callable[[], None]) -> None:
+                while last:
+                    last.pop().result()
+                last.append(thread.submit(work))
+
+            yield write
+            write(lambda: None)
+            last.pop().result()
 
     @property
     def _title(self) -> str:
@@ -265,6 +252,14 @@ class Extraction(Artifact):
         note_cut(reps.info["truncated"], reps.info["texts"], self.examples.task, limit)
         if words := reps.info["words_left_out"]:
             log.warning("%d words are left out: they are cut off or have no token.", words)
+
+
+def _write(folder: Path, number: int, name: str, keeper: Keeper, tally: Tally) -> None:
+    """A shard, and then what says that it is done."""
+    if len(keeper):
+        write_shard(folder / name, *keeper.finish())
+        seal(folder / name)
+    write_json(folder / _tally_name(number), vars(tally))
 
 
 def _is_done(shard: Path, tally: Path) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,19 +44,25 @@ class Runner:
     def _accepted(self) -> set[str]:
         return accepted_inputs(self._base)
 
-    def pack(self, items: Items | Sequence[Item], *, padding_left: bool = False, **more: np.ndarray) -> Packed:
-        """A batch on the host, ready to be copied; other threads may make it ahead.
+    def pack(
+        self,
+        items: Items | Sequence[Item],
+        more: Mapping[str, np.ndarray] = MappingProxyType({}),
+        *,
+        padding_left: bool = False,
+    ) -> Packed:
+        """A batch on the host with what `more` there is, ready to be copied; other threads may make it ahead.
 
         Padding is on the right, where absolute and causal positions stay true, unless asked.
         """
         batch = padded_arrays(Items.of(items), self.model.pad_token, padding_left)
         accepted = {name: array for name, array in batch.items() if name in self._accepted}
-        return Packed(accepted | more, self.model.device)
+        return Packed({**accepted, **more}, self.model.device)
 
     def pack_rows(self, items: Items | Sequence[Item]) -> Packed:
         """The same with what the rows are pooled by: for `run`."""
         items = Items.of(items)
-        return self.pack(items, **pooling_arrays(items))
+        return self.pack(items, pooling_arrays(items))
 
     def inputs(self, items: Items | Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
         """The padded batch on the model's device."""

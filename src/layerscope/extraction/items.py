@@ -124,11 +124,11 @@ class Items:
         return self._starts("rows")
 
     def _starts(self, name: str) -> np.ndarray:
-        known = self.__dict__.setdefault("_known_starts", {})
+        known: dict[str, np.ndarray] = self.__dict__.setdefault("_known_starts", {})
         if name not in known:
             counts = getattr(self, name)
             known[name] = np.cumsum(counts) - counts
-        return known[name]  # type: ignore[no-any-return]
+        return known[name]
 
     def at(self, places: Any) -> Items:
         """Some of the items, in the order of their places."""

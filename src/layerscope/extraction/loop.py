@@ -225,7 +225,8 @@ def in_parts(examples: Examples, sizes: Iterator[int]) -> Iterator[Examples]:
 
 def stream_in_parts(texts: Iterable[str], sizes: Iterator[int]) -> Iterator[Examples]:
     """Texts as examples without labels, numbered from 0, in parts of these sizes; only the part is in memory."""
-    coming, start, waiting = iter(texts), 0, []
+    coming, start = iter(texts), 0
+    waiting: list[str] = []
     name = f"stream {uuid4().hex}"  # what it holds is not known before its end
     while waiting := [*waiting, *islice(coming, next(sizes) - len(waiting))]:
         count = _within(waiting)

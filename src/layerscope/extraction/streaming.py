@@ -134,7 +134,7 @@ class Streamer:
         if not sums:
             return
         finite = torch.stack([total for _, total in sums]).isfinite().cpu().numpy()
-        for at in np.flatnonzero(~finite):
+        for at in np.flatnonzero(~finite).tolist():
             batch = self._run(self._prepare(window, sums[at][0]))
             for model, states in zip(self.models, batch.states, strict=True):
                 for layer, state in states.items():

@@ -120,7 +120,7 @@ def _of_slow(
     """From a tokenizer that gives lists of numbers and does not say what it cut off."""
     ids, lengths = _flat(batch["input_ids"], np.int64)
     truncated = np.zeros(len(lengths), bool)
-    for i in np.flatnonzero(lengths >= limit):
+    for i in np.flatnonzero(lengths >= limit).tolist():
         with quiet():  # about texts that are too long for the model, which these may well be
             whole = tokenizer(texts[i], None if pairs is None else pairs[i])["input_ids"]
         truncated[i] = len(whole) > lengths[i]
