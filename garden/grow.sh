@@ -5,12 +5,14 @@
 set -euo pipefail
 minutes=$1 out=$2
 shift 2
-models=${MODELS:-"bert-s0 roberta-s0 albert-s0 electra-s0 gpt2-s0 xlnet-s0 bert-s1 bert-s2 bert-s3 bert-s4"}
+models=${MODELS:-"bert-s0 roberta-s0 albert-s0 electra-s0 gpt2-s0 xlnet-s0 bert-s1 bert-s2 bert-s3 bert-s4 \
+elmo-s0 elmo4-s0 elmo-transformer-s0"}
 here=$(dirname "$0")
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 export TORCHINDUCTOR_COMPILE_THREADS=${TORCHINDUCTOR_COMPILE_THREADS:-2}  # many processes compile at once
 mkdir -p "$out"
-python "$here/pretrain.py" tokenise "$@"
+if grep -qv '^elmo' <<< "${models// /$'\n'}"; then python "$here/pretrain.py" tokenise "$@"; fi
+if grep -q '^elmo' <<< "${models// /$'\n'}"; then python "$here/pretrain.py" words "$@"; fi
 for name in $models; do
   python "$here/pretrain.py" train "${name%-s*}" "$@" --seed "${name##*-s}" --minutes "$minutes" --out "$out/$name" \
     ${BATCH:+--batch "$BATCH"} >> "$out/$name.log" 2>&1 &

@@ -1,4 +1,4 @@
-"""Pre-train the garden's models: `vocabulary`, `tokenise`, `train`. Every step is seeded and can be resumed.
+"""Pre-train the garden's models: `vocabulary`, `tokenise`, `words`, `train`. Every step is seeded and can be resumed.
 
 python garden/pretrain.py vocabulary corpus/*.txt.xz --out garden/tokenizer
 python garden/pretrain.py tokenise corpus/*.txt.xz --tokenizer garden/tokenizer --cache cache
@@ -43,6 +43,15 @@ def make_tokens(options: argparse.Namespace) -> None:
     print(f"{parts['train']} {parts['held']} in {folder}, {time.perf_counter() - started:.0f} s")
 
 
+def make_words(options: argparse.Namespace) -> None:
+    from nursery.words import number_words
+
+    started = time.perf_counter()
+    folder = number_words(options.shards, options.tokenizer, options.cache, options.longest, options.workers)
+    parts = corpus.Corpus(folder).meta
+    print(f"{parts['train']} {parts['held']} in {folder}, {time.perf_counter() - started:.0f} s")
+
+
 def make_model(options: argparse.Namespace) -> None:
     from nursery import running
 
@@ -63,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("tokenise", help="tokenise the corpus, once")
     _corpus_options(command)
     command.set_defaults(run=make_tokens)
+
+    command = commands.add_parser("words", help="number the words of the corpus, once, for networks of characters")
+    _corpus_options(command)
+    command.add_argument("--longest", type=int, default=32, help="characters of a word (default: 32)")
+    command.set_defaults(run=make_words)
 
     command = commands.add_parser("train", help="pre-train one model")
     command.add_argument("recipe", help="a name in garden/recipes, or a YAML file")

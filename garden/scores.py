@@ -114,7 +114,8 @@ def update_cards(scores: dict[str, Any], folder: Path) -> None:
 def main(arguments: list[str] | None = None) -> None:
     import layerscope_garden
 
-    options = _parser(layerscope_garden.names()).parse_args(arguments)
+    names = [n for n in layerscope_garden.names() if (layerscope_garden.path(n) / "config.json").is_file()]
+    options = _parser(names).parse_args(arguments)  # ELMos have no config.json: they are not tuned
     index, count = (int(part) for part in options.share.split("/"))
     if not options.check:
         changes = {"train_limit": options.limit} if options.limit else {}

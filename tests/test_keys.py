@@ -469,7 +469,9 @@ NOUN = "a value, made by the functions that are tested here"
 WITHOUT = {
     **dict.fromkeys(["align", "probe", "imbalance", "scarcity", "label_cca", "mutual_information"], ROWS),
     **dict.fromkeys(["nuclear_norm", "numerical_rank", "smoothness", "agreement", "blocks", "measure"], ROWS),
-    **dict.fromkeys(["load", "truncate", "skip", "cut", "cut_folder", "save", "inject", "compare_weights"], MODULES),
+    **dict.fromkeys(
+        ["load", "wrap", "truncate", "skip", "cut", "cut_folder", "save", "inject", "compare_weights"], MODULES
+    ),
     **dict.fromkeys(["training_cost", "strategies"], "counts parameters and operations"),
     **dict.fromkeys(["read_record", "write_record", "report", "figures", "load_aligner", "panels", "push"], READS),
     **dict.fromkeys(["stream", "attentions", "evaluate", "block_influence"], STREAMS),

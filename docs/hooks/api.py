@@ -15,7 +15,7 @@ Layers are 0..L, blocks 1..L, ranges inclusive: see the [glossary](../glossary.m
 """
 # What belongs together, in the order of the four questions. A name that is missing here stops the build.
 GROUPS = {
-    "Models and data": ["load", "Model", "families", "Replay", "task", "tasks", "Task"],
+    "Models and data": ["load", "wrap", "Model", "families", "Replay", "task", "tasks", "Task"],
     "Representations": ["extract", "Representations", "stream", "attentions", "Attentions"],
     "Compare": [
         *("compare", "Similarity", "measures", "measure", "Moments", "panels", "compare_weights"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,20 @@ _OBJECTIVES = {
     "which are not real",
     "causal": "causal language modelling: the next token",
     "permuted": "permutation language modelling: the last sixth of the tokens of a drawn order",
+    "bidirectional": "two language models, one from either end: the next word (the one before) of a text, told by its "
+    "first piece in the vocabulary; words are read by their characters",
 }
 _HEADS = {
     "masked": "The masked-LM head is kept: its output matrix is the embedding matrix, so it is small.",
     "replaced": "The detection head is kept.",
     "causal": "The output matrix is the embedding matrix.",
     "permuted": "The output matrix is the embedding matrix.",
+    "bidirectional": "The output layer is not kept, as in the published files of ELMo.",
 }
+_WORDS = "bidirectional"  # what is counted are words, and there is no config.json
 
+_ABOUT_CONFIG = "The dropout in config.json is for fine-tuning; pre-training had none."
+_BETWEEN = {"tokens": "with [SEP] between articles", "words": "a mark at each end"}
 _SUM = {"replaced": "; the loss is the generator's and 50 times that of detection"}
 
 
@@ -39,7 +46,7 @@ def write(folder: Path, card: dict[str, Any]) -> None:
 
 def page(card: dict[str, Any]) -> str:
     """The card as Markdown."""
-    corpus = card["corpus"]
+    corpus, unit = card["corpus"], "words" if card["objective"] == _WORDS else "tokens"
     losses = ", ".join(f"{name} {value:.3f}" for name, value in card["held_out"].items())
     lines = [
         f"# {card['name']}",
@@ -50,21 +57,22 @@ def page(card: dict[str, Any]) -> str:
         "| --- | --- |",
         f"| objective | {_OBJECTIVES[card['objective']]}{_before(card)} |",
         f"| parameters | {card['parameters']:,}, in half precision |",
-        f"| corpus | English Wikipedia articles ({', '.join(corpus['shards'])}): {corpus['train']['tokens']:,} tokens "
+        f"| corpus | English Wikipedia articles ({', '.join(corpus['shards'])}): {corpus['train']['tokens']:,} {unit} "
         f"of {corpus['train']['articles']:,} articles |",
-        f"| held out | {corpus['held']['articles']:,} articles, {corpus['held']['tokens']:,} tokens, chosen by their "
+        f"| held out | {corpus['held']['articles']:,} articles, {corpus['held']['tokens']:,} {unit}, chosen by their "
         "text |",
         f"| vocabulary | {card['vocabulary']:,} lower-cased WordPieces, the same for the whole garden |",
-        f"| steps | {card['steps']:,} of {card['batch']} sequences of {card['sequence_length']} tokens"
+        f"| steps | {card['steps']:,} of {card['batch']} sequences of {card['sequence_length']} {unit}"
         f"{_masked(card)} |",
-        f"| tokens | {card['tokens']:,} ({card['tokens'] / max(1, corpus['train']['tokens']):.1f} epochs) |",
+        f"| {unit} | {card['tokens']:,} ({card['tokens'] / max(1, corpus['train']['tokens']):.1f} epochs) |",
         f"| learning rate | {card['learning_rate']:g}, warm-up, then straight down to 0; AdamW |",
         f"| seed | {card['seed']} |",
         f"| held-out loss | {losses}{_SUM.get(card['objective'], '')} |",
+        *_perplexity(card),
         f"| trained on | {card['device']}, torch {card['torch']}, {card['seconds']:,} s |",
         "",
-        f"{_HEADS[card['objective']]} The dropout in config.json is for fine-tuning; pre-training had none.",
-        "Sequences were cut from the articles' tokens one after another, with [SEP] between articles, without padding.",
+        f"{_HEADS[card['objective']]} {_ABOUT_CONFIG if unit == 'tokens' else 'Pre-training had no dropout.'}",
+        f"Sequences were cut from the articles' {unit} one after another, {_BETWEEN[unit]}, without padding.",
         "",
         "Seeds of one recipe share the corpus, the vocabulary and the held-out articles. They differ in the initial",
         "weights, in the order and cut of the sequences, and in the masks.",
@@ -79,6 +87,14 @@ def page(card: dict[str, Any]) -> str:
     if scores := card.get("scores"):
         lines += ["", "## Fine-tuned", "", *_scores(scores)]
     return "\n".join(lines) + "\n"
+
+
+def _perplexity(card: dict[str, Any]) -> list[str]:
+    """Of each direction, over the first pieces of held-out words."""
+    if card["objective"] != _WORDS:
+        return []
+    both = ", ".join(f"{name} {math.exp(card['held_out'][name]):.1f}" for name in ("forward", "backward"))
+    return [f"| held-out perplexity | {both} |"]
 
 
 def _before(card: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import lzma
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -23,7 +23,7 @@ from nursery.vocabulary import SEP_ID
 
 PARTS = ("train", "held")
 HELD_EVERY = 100  # one article in so many is held out, chosen by its text alone
-_META = "corpus.json"
+META = "corpus.json"
 _CHUNK = 64  # articles a worker tokenises at once
 _tokenizer: Any = None  # one per worker process
 
@@ -52,15 +52,15 @@ def is_held_out(article: Sequence[str]) -> bool:
 
 def tokenise(shards: Sequence[Path], tokenizer_folder: Path, cache: Path, workers: int | None = None) -> Path:
     """The cache folder of these shards under this tokenizer; made if it is not there."""
-    key = _key(shards, tokenizer_folder)
+    key = key_of(shards, tokenizer_folder)
     folder = cache / key[:16]
-    if (folder / _META).is_file():
+    if (folder / META).is_file():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     tokens: dict[str, list[np.ndarray]] = {part: [] for part in PARTS}
     lengths: dict[str, list[int]] = {part: [] for part in PARTS}
     with ProcessPoolExecutor(workers or os.cpu_count(), initializer=_open, initargs=(str(tokenizer_folder),)) as pool:
-        for chunk in _bounded_map(pool, _chunks(articles(shards))):
+        for chunk in bounded_map(pool, _encode, chunks(articles(shards))):
             for held, ids in chunk:
                 part = PARTS[held]
                 tokens[part].append(ids)
@@ -72,9 +72,9 @@ def tokenise(shards: Sequence[Path], tokenizer_folder: Path, cache: Path, worker
         np.save(folder / f"{part}-ends.npy", np.cumsum(np.asarray(lengths[part], np.int64)))
         counts[part] = {"tokens": len(stream), "articles": len(lengths[part])}
     meta = {"key": key, "shards": [shard.name for shard in shards], **counts}
-    partial = folder / f"{_META}.{os.getpid()}"
+    partial = folder / f"{META}.{os.getpid()}"
     partial.write_text(json.dumps(meta, indent=2), encoding="utf-8")
-    partial.replace(folder / _META)
+    partial.replace(folder / META)
     return folder
 
 
@@ -92,28 +92,32 @@ class Corpus:
 
     @property
     def meta(self) -> dict[str, Any]:
-        return json.loads((self.folder / _META).read_text(encoding="utf-8"))
+        return json.loads((self.folder / META).read_text(encoding="utf-8"))
 
 
-def _key(shards: Sequence[Path], tokenizer_folder: Path) -> str:
+def key_of(shards: Sequence[Path], tokenizer_folder: Path) -> str:
+    """What the tokens of these shards depend on: the shards' content and the vocabulary."""
     digest = hashlib.sha256((tokenizer_folder / "tokenizer.json").read_bytes())
     for shard in shards:
         digest.update(hashlib.sha256(shard.read_bytes()).digest())
     return digest.hexdigest()
 
 
-def _chunks(stream: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+def chunks(stream: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+    """The articles, some at a time."""
     stream = iter(stream)
     while chunk := list(islice(stream, _CHUNK)):
         yield chunk
 
 
-def _bounded_map(pool: ProcessPoolExecutor, chunks: Iterator[list[list[str]]]) -> Iterator[Any]:
+def bounded_map(
+    pool: ProcessPoolExecutor, work: Callable[[list[list[str]]], Any], parts: Iterator[list[list[str]]]
+) -> Iterator[Any]:
     """Results in order, with only some chunks of text in memory at a time."""
-    waiting = [pool.submit(_encode, chunk) for chunk in islice(chunks, 4 * (os.cpu_count() or 1))]
+    waiting = [pool.submit(work, part) for part in islice(parts, 4 * (os.cpu_count() or 1))]
     while waiting:
         yield waiting.pop(0).result()
-        waiting += [pool.submit(_encode, chunk) for chunk in islice(chunks, 1)]
+        waiting += [pool.submit(work, part) for part in islice(parts, 1)]
 
 
 def _open(folder: str) -> None:

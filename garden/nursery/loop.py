@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from nursery import checkpoints
-from nursery.batches import held_out_starts, mixed, sequences, step_starts
+from nursery.batches import held_out_starts, mixed, step_starts
 from nursery.objectives import Objective
 from nursery.recipes import Recipe
 
@@ -118,7 +118,7 @@ class Trainer:
         self._generator.manual_seed(mixed(self.seed, self.step, 2))
         width = self.recipe.length - 2
         starts = step_starts(self.seed, self.step, self.batch, len(self.train), width)
-        tokens = sequences(self.train, starts, self.recipe.length, self.objective.summary_last)
+        tokens = self.objective.sequences(self.train, starts, self.recipe.length)
         batch = self.objective.prepare(tokens, self._generator)
         with self._autocast():
             loss = self._forward(batch)["loss"]
@@ -138,7 +138,7 @@ class Trainer:
         self.objective.eval()
         for i, part in enumerate(starts.split(_EVALUATED)):
             self._generator.manual_seed(mixed(0, i, 3))
-            tokens = sequences(self.held, part, self.recipe.length, self.objective.summary_last)
+            tokens = self.objective.sequences(self.held, part, self.recipe.length)
             with self._autocast():
                 found = self.objective(self.objective.prepare(tokens, self._generator))
             for name, loss in found.items():

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nursery.batches import sequences
 from nursery.vocabulary import MASK_ID, SPECIAL
 
 Batch = dict[str, Tensor]
@@ -67,6 +68,10 @@ class Objective(nn.Module, ABC):
     def count(self, tokens: Tensor) -> int:
         """K: the share of the tokens that are not the sequence's own [CLS] and [SEP]."""
         return max(1, round(self.share * (tokens.shape[1] - 2)))
+
+    def sequences(self, stream: Tensor, starts: Tensor, length: int) -> Tensor:
+        """The (B, T) windows of a step, from where they begin in the stream."""
+        return sequences(stream, starts, length, self.summary_last)
 
     @abstractmethod
     def prepare(self, tokens: Tensor, generator: torch.Generator) -> Batch:

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from nursery.bidirectional import Bidirectional
 from nursery.objectives import OBJECTIVES, Objective, Replaced
 from nursery.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
 
+BIDIRECTIONAL = "bidirectional"  # two language models over words; the others are over tokens
 FOLDER = Path(__file__).resolve().parent.parent / "recipes"
 
 
@@ -20,7 +22,7 @@ class Recipe:
     """Everything that decides a model but its seed, its corpus and how long it is trained."""
 
     name: str
-    architecture: str  # a class of transformers
+    architecture: str  # a class of transformers, or Elmo
     objective: str
     config: dict[str, Any]
     tuning: dict[str, Any] = field(default_factory=dict)  # config fields of the saved model (dropout for fine-tuning)
@@ -36,6 +38,11 @@ class Recipe:
     epsilon: float = 1e-6
     clip: float = 1.0
     compile: bool = True
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether it reads words by their characters, not tokens."""
+        return self.objective == BIDIRECTIONAL
 
     @property
     def first(self) -> Recipe | None:
@@ -57,16 +64,20 @@ class Recipe:
         fields = {f.name for f in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - fields):
             raise SystemExit(f"{path.name} has fields that no recipe has: {', '.join(unknown)}.")
-        if values.get("objective") not in OBJECTIVES:
-            raise SystemExit(f"{path.name} names no objective; allowed: {', '.join(OBJECTIVES)}.")
+        if values.get("objective") not in (*OBJECTIVES, BIDIRECTIONAL):
+            allowed = ", ".join((*OBJECTIVES, BIDIRECTIONAL))
+            raise SystemExit(f"{path.name} names no objective; allowed: {allowed}.")
         values["betas"] = tuple(values.get("betas", cls.betas))
         return cls(**({"name": path.stem} | values))
 
 
-def build(recipe: Recipe, vocabulary: int, seed: int) -> Objective:
-    """The untrained network with its objective; the seed decides its weights."""
+def build(recipe: Recipe, vocabulary: int, seed: int, words: Path | None = None) -> Objective:
+    """The untrained network with its objective; the seed decides its weights. `words` is the folder of a word cache."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        if recipe.objective == BIDIRECTIONAL:
+            assert words is not None
+            return Bidirectional.of_words(recipe.config, words, vocabulary)
         network = _network(recipe.architecture, recipe.config, vocabulary)
         if recipe.objective == "replaced":
             generator = _network("ElectraForMaskedLM", recipe.config | (recipe.generator or {}), vocabulary)

@@ -6,10 +6,12 @@ import argparse
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nursery import cards, checkpoints
 from nursery.batches import stream_on
@@ -17,6 +19,7 @@ from nursery.corpus import Corpus, tokenise
 from nursery.loop import Length, Trainer
 from nursery.objectives import Objective
 from nursery.recipes import Recipe, build
+from nursery.words import number_words, words_on
 
 
 def run(options: argparse.Namespace) -> None:
@@ -30,19 +33,19 @@ def run(options: argparse.Namespace) -> None:
     recipe = Recipe.read(options.recipe)
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.set_float32_matmul_precision("high")
-    corpus = Corpus(tokenise(options.shards, options.tokenizer, options.cache, options.workers))
     tokenizer = _tokenizer(options.tokenizer)
+    corpus, on_device = prepared(recipe, options)
     length = Length(options.steps, None if options.minutes is None else 60 * options.minutes)
 
     def trainer_of(part: Recipe, share: float, folder: Path) -> Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         return Trainer(
-            build(part, tokenizer.get_vocab_size(), options.seed).to(device),
+            build(part, tokenizer.get_vocab_size(), options.seed, corpus.folder).to(device),
             part,
             options.seed,
             length.part(share),
-            stream_on(device, corpus.tokens("train")),
-            stream_on(device, corpus.tokens("held")),
+            on_device(device, corpus.tokens("train")),
+            on_device(device, corpus.tokens("held")),
             folder,
             options.batch or part.batch,
             part.compile and device.type == "cuda" if options.compile is None else options.compile,
@@ -71,11 +74,24 @@ def run(options: argparse.Namespace) -> None:
         shutil.rmtree(out / "first")
 
 
+def prepared(recipe: Recipe, options: argparse.Namespace) -> tuple[Corpus, Callable[..., Tensor]]:
+    """The corpus as a recipe reads it, as tokens or as words, and what puts it on a device."""
+    if not recipe.reads_words:
+        return Corpus(tokenise(options.shards, options.tokenizer, options.cache, options.workers)), stream_on
+    longest = int(recipe.config["char_cnn"]["max_characters_per_token"])
+    return Corpus(number_words(options.shards, options.tokenizer, options.cache, longest, options.workers)), words_on
+
+
 def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) -> None:
-    """The kept network as a standard checkpoint in half precision, with its tokenizer."""
+    """The kept network as a standard checkpoint in half precision, with its tokenizer where it has one."""
     from nursery.vocabulary import finished
 
     network = objective.kept
+    if recipe.reads_words:
+        from layerscope.models.elmo_files import write_folder
+
+        write_folder(network.to(device="cpu", dtype=torch.float16), out)
+        return
     for name, value in recipe.tuning.items():
         setattr(network.config, name, value)
     network.to(device="cpu", dtype=torch.float16)
@@ -97,7 +113,7 @@ def describe(
         "parameters": sum(p.numel() for p in network.parameters()),
         "seed": trainer.seed,
         "corpus": {name: meta[name] for name in ("shards", "train", "held")},
-        "vocabulary": int(network.config.vocab_size),
+        "vocabulary": trainer.objective.vocabulary,
         "sequence_length": recipe.length,
         "batch": trainer.batch,
         "learning_rate": recipe.learning_rate,

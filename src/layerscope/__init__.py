@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from layerscope.extraction.extracting import extract
     from layerscope.extraction.representations import Representations
     from layerscope.extraction.streaming import stream
-    from layerscope.models import Model, Replay, families, load
+    from layerscope.models import Model, Replay, families, load, wrap
     from layerscope.probing.agreeing import agreement
     from layerscope.probing.label_measures import label_cca, mutual_information, nuclear_norm, numerical_rank
     from layerscope.probing.probes import probe
@@ -133,6 +133,7 @@ _HOMES = {
     "truncate": "cutting.cutting",
     "truncation_curve": "cutting.curves",
     "tune": "tuning.tuning",
+    "wrap": "models",
     "write_record": "results",
 }
 
@@ -213,6 +214,7 @@ __all__ = [
     "truncate",
     "truncation_curve",
     "tune",
+    "wrap",
     "write_record",
 ]
 

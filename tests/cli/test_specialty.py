@@ -71,6 +71,26 @@ def test_what_cannot_be_asked_of_specialty_is_a_sentence(model, words):
         assert message in done.stderr
 
 
+def test_a_network_that_cannot_be_tuned_has_nu_and_probes_and_no_strategy(labelled, tmp_path):
+    from layerscope.models.elmo import Elmo, ElmoOptions
+    from layerscope.models.elmo_files import write_folder
+
+    options = {
+        "char_cnn": {"filters": [[1, 4]], "n_highway": 1, "embedding": {"dim": 4}},
+        "lstm": {"projection_dim": 4, "dim": 8, "n_layers": 2},
+    }
+    write_folder(Elmo(ElmoOptions.model_validate(options)), tmp_path / "elmo")
+    done = run_here("specialty", tmp_path / "elmo", "--task", labelled, "-o", tmp_path / "out", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["layer"] for row in rows] == [0, 1, 2]
+    assert all(row["nu"] > 0 and 0 <= row["probe"] <= 1 for row in rows)
+    assert (tmp_path / "out" / "specialty-record").is_dir()
+    refused = run_here("specialty", tmp_path / "elmo", "--task", labelled, "--scarcity", "8")
+    assert refused.returncode == 2
+    assert "are for models that can be tuned" in refused.stderr
+
+
 def test_l_is_one_and_the_strategy_is_in_numbers(model, words):
     done = run_here("specialty", model, "--task", words)
     assert done.returncode == 0, done.stderr

@@ -11,9 +11,10 @@ from torch import Tensor
 from layerscope.alignment.aligner import Aligner
 from layerscope.alignment.fitting import Place
 from layerscope.errors import InputError, ModelError
-from layerscope.models import Model, Replay, load
+from layerscope.models import Model, Replay
 from layerscope.models.anatomy import evaluating
 from layerscope.models.identity import tokenizer_identity
+from layerscope.models.load import load_whole
 from layerscope.models.selfcheck import primary
 
 
@@ -37,10 +38,11 @@ class Injection:
     def __init__(self, source: Model, target: Model, aligner: Aligner, layer: int, source_layer: int) -> None:
         check(source, target, [(source_layer, layer)])
         widths = aligner.widths_
-        if widths is not None and widths != (source.width, target.width):
+        own, other = source.widths[source_layer], target.widths[layer]
+        if widths is not None and widths != (own, other):
             raise InputError(
-                f"The aligner maps width {widths[0]} to {widths[1]}; {source.name} has {source.width} and "
-                f"{target.name} has {target.width}."
+                f"The aligner maps width {widths[0]} to {widths[1]}; {source.name} has {own} and {target.name} has "
+                f"{other}."
             )
         self.source, self.target, self.aligner = source, target, aligner
         self.layer, self.source_layer = layer, source_layer
@@ -80,7 +82,7 @@ def inject(
         >>> bool((same(**inputs)[0] - model.network(**inputs)[0]).abs().max() < 1e-4)
         True
     """
-    giving, taking = load(source), load(target)
+    giving, taking = (load_whole(model, "injection", head=False) for model in (source, target))
     chosen = taking.depth if layer is None else layer
     if source_layer is None:
         source_layer = counterpart(giving, taking, chosen)

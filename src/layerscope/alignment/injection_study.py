@@ -24,9 +24,10 @@ from layerscope.evaluation.layer_heads import LayerHeads
 from layerscope.evaluation.sitting import Read
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
-from layerscope.models import Model, Replay, load
+from layerscope.models import Model, Replay
 from layerscope.models.anatomy import accepted_inputs, evaluating
 from layerscope.models.lineage import known_rows
+from layerscope.models.load import load_whole
 from layerscope.results import provenance_of
 from layerscope.store import digest
 
@@ -91,7 +92,7 @@ def injection_study(
 
     check_seed(seed)
     check_methods(methods, options)
-    giving, taking, data = load(source), load(target), open_task(task)
+    giving, taking, data = load_whole(source, "injection"), load_whole(target, "injection"), open_task(task)
     note_order(giving, data)
     note_order(taking, data)
     chosen = usable(giving.width, taking.width, options) if methods is None else list(methods)

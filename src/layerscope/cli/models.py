@@ -64,19 +64,18 @@ def models(
 
     from layerscope.models.heads import WORDS
     from layerscope.models.lineage import recorded
-    from layerscope.models.selfcheck import faults
 
     opened = ls.load(model, device=device, dtype=dtype)
     record = {
         "model": model,
-        "class": type(opened.network).__name__,
+        "class": opened.described()["class"],
         "head": WORDS[opened.head],
         "family": opened.anatomy.family + (" (found by the generic finder)" if opened.anatomy.generic else ""),
         "blocks": f"1..{opened.depth} at {opened.anatomy.blocks}",
         "width": opened.width,
         "parameters": sum(p.numel() for p in opened.network.parameters()),
         "tokenizer": type(opened.tokenizer).__name__ if opened.tokenizer else "none",
-        "self_check": next(faults(opened), None) or "replay is sound",
+        "self_check": _self_check(opened),
     }
     lineage = recorded(opened.network)
     if format is Format.json:
@@ -128,6 +127,16 @@ def _to_try() -> str:
         f"To try things out: {DEMO} (an embedding model of 6 blocks), {DEMO_LM} (SmolLM2-135M-Instruct, a language "
         f"model of 30 blocks{missing}), and the garden's (--garden)."
     )
+
+
+def _self_check(opened: Any) -> str:
+    """What is wrong with replay on a model, or that nothing is."""
+    from layerscope.models.own import OwnModel
+    from layerscope.models.selfcheck import faults
+
+    if isinstance(opened, OwnModel):
+        return "only states can be read: no cutting, no injection, no tuning"
+    return next(faults(opened), None) or "replay is sound"
 
 
 def _garden() -> list[dict[str, Any]]:

@@ -71,6 +71,7 @@ def specialty(
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
     import layerscope as ls
     from layerscope.extraction.reading import POOLS
+    from layerscope.models.own import OwnModel
     from layerscope.probing.labelled import parted
     from layerscope.probing.probes import KINDS
 
@@ -91,6 +92,16 @@ def specialty(
     if wanted_shares or wanted_sizes or wanted_measures:
         train = ls.extract(opened, parted(data, (limit, limit))[0], pool="mean", max_length=max_length)
         others = {name: _measured(train, name, seed) for name in wanted_measures}  # refused first where texts are few
+    if isinstance(opened, OwnModel):
+        if wanted_shares or wanted_sizes or pools or tuned:
+            raise InputError(
+                f"--imbalance, --scarcity, --pools and --tuned are for models that can be tuned, and {model} cannot; "
+                "in Python ls.imbalance, ls.scarcity and ls.specialty_study take its states."
+            )
+        curves = _of_states(opened, data, None if no_probe else probe, null, seed, options) | others
+        show(_side_by_side(curves), format, f"nu of {model} on {task}; it cannot be tuned, so no strategy is advised")
+        keep(out, "specialty", f"How the layers of {model} separate the classes of {task}", curves)
+        return
     choice = ls.choose(opened, data, probes=not no_probe, kind=probe, null=null, seed=seed, **options)
     command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", choice.strategy]
     choice = replace(choice, command=shlex.join(command))
@@ -119,6 +130,30 @@ def specialty(
         print(choice)
     title = f"Which layers of {model} to tune for {task}"
     keep(out, "specialty", title, {"specialty": choice, **others, **experiments})
+
+
+def _of_states(
+    opened: Any, data: Any, kind: str | None, null: int, seed: int, options: dict[str, Any]
+) -> dict[str, Curve]:
+    """nu of every layer, and probes, of a network of which only the states are known."""
+    import layerscope as ls
+    from layerscope.probing.labelled import parted
+
+    limit, reading = options["limit"], {"pool": "mean", "max_length": options["max_length"]}
+    learned, scored = parted(data, (limit, limit))
+    train = ls.extract(opened, learned, **reading)
+    curves = {"nu": ls.specialty(train, ci=0.95, null=null, seed=seed)}
+    if kind is not None:
+        held = ls.extract(opened, scored, **reading)
+        curves["probe"] = ls.probe(train, held, kind=kind, model=opened, metric=data.metric, seed=seed)
+    return curves
+
+
+def _side_by_side(curves: dict[str, Curve]) -> list[dict[str, Any]]:
+    """One row per layer."""
+    layers = next(iter(curves.values())).layers
+    columns = {name: curve.values for name, curve in curves.items()}
+    return [{"layer": layer, **{n: float(c[k]) for n, c in columns.items()}} for k, layer in enumerate(layers)]
 
 
 def _title(choice: Choice, model: str, task: str) -> str:

@@ -12,12 +12,12 @@ from torch import nn
 
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
-from layerscope.models import Model, Replay, load
+from layerscope.models import Model, Replay
 from layerscope.models.anatomy import Anatomy, block_modules, evaluating
 from layerscope.models.belongings import hand_on
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, inherit
-from layerscope.models.load import carry
+from layerscope.models.load import carry, load_whole
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, of_base, primary, probe_inputs
 from layerscope.models.spread import is_offloaded
@@ -40,7 +40,7 @@ def truncate(model: Any, keep: int) -> Any:
         >>> ls.load(ls.truncate("garden:bert-s0", 2)).depth
         2
     """
-    opened = load(model)
+    opened = load_whole(model, "cutting")
     return cut(opened, LayerPlan.truncated(opened.depth, keep))
 
 
@@ -61,7 +61,7 @@ def skip(model: Any, first: int, last: int) -> Any:
         >>> model.depth - ls.load(ls.skip(model, 2, 3)).depth
         2
     """
-    opened = load(model)
+    opened = load_whole(model, "cutting")
     return cut(opened, LayerPlan.skipped(opened.depth, first, last))
 
 
@@ -81,7 +81,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
         >>> smaller.config.num_hidden_layers
         2
     """
-    opened = load(model)
+    opened = load_whole(model, "cutting")
     if not isinstance(plan, LayerPlan):
         raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
     plan.check(opened.depth)
@@ -182,7 +182,8 @@ def _told_the_same(before: nn.Module, after: nn.Module, moved: int) -> bool:
 
 
 def refuse_adapters(model: Model) -> None:
-    """Raise the way out, if adapters are live in the model."""
+    """Raise the way out, if adapters are live in the model, or if it is no network that can be cut at all."""
+    model.require_blocks("cutting")
     written_by = {type(module).__module__.split(".")[0] for module in model.network.modules()}
     if "layerscope" in written_by:
         raise ModelError(

@@ -19,6 +19,7 @@ from layerscope.models.belongings import belongings, saved_weights
 from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import BASE, ORIGIN, RECORD, TRAINED, converted_from, learned, trained
+from layerscope.models.load import load_whole
 from layerscope.models.origin import short
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
@@ -52,7 +53,7 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
         >>> ls.load(folder).depth
         2
     """
-    opened, target = load(model), Path(path)
+    opened, target = load_whole(model, "saving"), Path(path)
     measured = [scores] if isinstance(scores, Score) else list(scores)
     refuse_adapters(opened)
     _refuse_lost_heads(opened)

@@ -23,9 +23,10 @@ from layerscope.evaluation.sitting import LONGEST, Read, Sitting, joined, portio
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Window
-from layerscope.models import Model, load
+from layerscope.models import Model
 from layerscope.models.asking import head_padding
 from layerscope.models.lineage import held_out
+from layerscope.models.load import load_whole
 from layerscope.models.selfcheck import primary
 
 __all__ = [
@@ -147,7 +148,7 @@ def exam(
 
     The task says how the network is asked, the head what it can answer.
     """
-    student, opened = load(model), task(data)
+    student, opened = load_whole(model, "evaluation (truncation curves, skip maps and advice, too)"), task(data)
     check_limit(limit)
     kind, opened = _kind(student, opened)
     several = len(opened.splits) > 1  # then a split that was learned from whole is what was asked for

@@ -102,6 +102,7 @@ def attentions(
         (True, 1.0)
     """
     model = load(model, tokenizer=tokenizer)
+    model.require_blocks("attention")
     examples = examples_of(task, split, limit)
     if pool == "words":
         examples = examples.in_words()

@@ -9,9 +9,11 @@ import numpy as np
 from layerscope.data import Examples
 from layerscope.errors import DataError, InputError
 from layerscope.extraction.items import Item, Items, ranges
+from layerscope.extraction.own_items import own_items
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.tokenizing import Tokens, tokenized
 from layerscope.models import Model
+from layerscope.models.readers import TextReader
 
 __all__ = ["Item", "Items", "choices_of", "encode", "texts_of"]
 
@@ -21,6 +23,10 @@ _Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # tak
 def encode(model: Model, examples: Examples, reading: Reading) -> Items:
     """The items of the examples in order: one per text, or one per choice."""
     tokenizer = model.require_tokenizer()
+    if reading.pool == "cls":
+        model.require_summary()
+    if isinstance(tokenizer, TextReader):
+        return Items.of(own_items(model, examples, reading))
     limit = min(reading.max_length, model.positions or reading.max_length)
     texts, pairs, words = _flatten(examples, reading)
     if words is not None and not getattr(tokenizer, "is_fast", False):

@@ -18,6 +18,7 @@ from layerscope.extraction.finite import first_not_finite
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Advance, Loop, Tally, Window
+from layerscope.extraction.own import runner_of
 from layerscope.extraction.packing import Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
@@ -62,7 +63,7 @@ class Streamer:
     _runners: list[Runner] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._runners = [Runner(model, self.layers, self.reading) for model in self.models]
+        self._runners = [runner_of(model, self.layers, self.reading) for model in self.models]
         self.loop = Loop.over_tokens(self.models, self.reading, self.batch_tokens)
 
     def feed(self, examples: Examples, consumers: Sequence[Consumer], title: str) -> Tally:

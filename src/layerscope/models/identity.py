@@ -46,12 +46,12 @@ _NAMED_TOKENS = ("_special_tokens_map", "_extra_special_tokens")
 
 def fingerprint(model: Model) -> str:
     """A hash of the network as it is now, so that weights edited in place make another model."""
-    return _Scan().network(model.network)
+    return Scan().network(model.network)
 
 
 def model_spec(model: Model) -> dict[str, Any]:
     """What decides a model's answers; raises NoKey where something in it cannot be fingerprinted."""
-    scan = _Scan()
+    scan = Scan()
     weights = scan.network(model.network)
     if scan.unknown:
         raise NoKey(f"{model.name} has {scan.unknown[0]}, which cannot be fingerprinted")
@@ -62,7 +62,7 @@ def model_spec(model: Model) -> dict[str, Any]:
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """A hash of everything that decides which ids a text becomes; raises NoKey where that cannot be told."""
-    scan = _Scan()
+    scan = Scan()
     parts = [scan.kind(tokenizer, "the tokenizer")]
     if getattr(tokenizer, "is_fast", False):
         state = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -88,7 +88,7 @@ def tokenizer_identity(tokenizer: Any) -> str:
         return digest(f"{type(tokenizer).__qualname__} at {id(tokenizer)}")
 
 
-class _Scan:
+class Scan:
     """Turns a network or a tokenizer into text; what it cannot read is listed in `unknown`."""
 
     def __init__(self) -> None:
@@ -97,22 +97,37 @@ class _Scan:
 
     def network(self, network: Any) -> str:
         """Class, config, every tensor, and every module's own settings, functions and adapters."""
-        parts = [self._config(network.config)]
+        parts = [self._config(network.config), *self._tensors(network), *self._modules(network, network.config)]
+        return digest(*parts)
+
+    def weights(self, network: nn.Module) -> str:
+        """Every tensor."""
+        return digest(*self._tensors(network))
+
+    def modules(self, network: nn.Module, config: Any) -> str:
+        """Every module's own settings, functions and adapters."""
+        return digest(*self._modules(network, config))
+
+    def _tensors(self, network: nn.Module) -> list[str]:
+        parts = []
         for name, tensor in sorted([*network.named_parameters(), *network.named_buffers()], key=lambda pair: pair[0]):
             held = weight(network, name, tensor)
             if held is None:
                 self.unknown.append(f"no numbers for {name}")
                 continue
             parts.append(f"{name} {held.dtype} {tuple(held.shape)} {_bytes_hash(held)}")
-        parts += [f"{name} {self._module(name, module, network)}" for name, module in network.named_modules()]
+        return parts
+
+    def _modules(self, network: nn.Module, config: Any) -> list[str]:
+        parts = [f"{name} {self._module(name, module, config)}" for name, module in network.named_modules()]
         if _global_forward_hooks or _global_forward_pre_hooks:
             self.unknown.append("a forward hook for all modules")
-        return digest(*parts)
+        return parts
 
     def _config(self, config: Any) -> str:
         return self.content({k: v for k, v in config.to_dict().items() if k not in _CONFIG_VOLATILE}, "the config")
 
-    def _module(self, name: str, module: nn.Module, network: Any) -> str:
+    def _module(self, name: str, module: nn.Module, whole: Any) -> str:
         place = name or "the network"
         hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
         if not all(_of_library(hook) for some in hooks for hook in some.values()):
@@ -122,11 +137,11 @@ class _Scan:
             for key, value in vars(module).items()
             if (not key.startswith("_") or key in _ADAPTER_STATE) and key not in _MODULE_VOLATILE and not _moves(value)
         }
-        config = getattr(module, "config", network.config)
+        config = whole if whole is None else getattr(module, "config", whole)
         apart = ""
-        if config is not network.config and hasattr(config, "to_dict"):
+        if config is not whole and hasattr(config, "to_dict"):
             own_config = self._config(config)
-            apart = own_config if own_config != self._config(network.config) else ""
+            apart = own_config if own_config != self._config(whole) else ""
         return f"{self.kind(module, place)} {apart} {self.content(own, place)}"
 
     def kind(self, value: Any, place: str) -> str:

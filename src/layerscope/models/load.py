@@ -15,6 +15,7 @@ from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
 from layerscope.models.belongings import belongings, float_type, give
 from layerscope.models.checkpoints import network_without_weights, open_network, open_tokenizer, quiet
+from layerscope.models.elmo_files import is_elmo
 from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
 from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
@@ -60,6 +61,11 @@ class Model:
     @property
     def width(self) -> int:
         return int(self.network.config.hidden_size)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of layers 0..L, one by one."""
+        return (self.width,) * (self.depth + 1)
 
     @property
     def positions(self) -> int | None:
@@ -117,6 +123,24 @@ class Model:
             )
         return self.tokenizer
 
+    def with_tokenizer(self, tokenizer: Any) -> Model:
+        """The same model with another tokenizer."""
+        return replace(self, tokenizer=tokenizer)
+
+    def require_summary(self) -> str:
+        """Which token stands for a whole text, `first` or `last`, or the error that says that none does."""
+        return self.anatomy.summary
+
+    def blocks(self) -> list[Any]:
+        """The modules that run as blocks 1..L; those that are shared stand once for each run."""
+        return anatomies.block_modules(self.network.base_model, self.anatomy)
+
+    def require_blocks(self, doing: str, *, head: bool = True) -> None:
+        """Nothing, or the error that says why what is done (`cutting`, say) cannot be: only states can be read.
+
+        `head` says whether it needs the head too, not only blocks that can be run again.
+        """
+
     def spec(self) -> dict[str, Any]:
         """What decides its answers: weights, config, adapters, float type, tokenizer. For keys of the store."""
         return model_spec(self)
@@ -136,6 +160,7 @@ def load(
     device: str | torch.device | None = None,
     seed: int = 0,
     tokenizer: Any = None,
+    stateful: bool = False,
 ) -> Model:
     """Open a model so that what runs is what was saved.
 
@@ -144,15 +169,17 @@ def load(
 
     Args:
         source: A folder, a hub id, `id@revision`, `garden:<name>`, a GGUF file, `random:<any of these>` for the same
-            architecture untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded
-            transformers model. A GGUF file opens as a causal language model whose weights are made float32; that is
-            done once, and kept in the store.
+            architecture untrained, the folder of a training (`ls.tune(.., out=..)`), a folder with ELMo's files, a
+            `Model`, or a loaded transformers model. A GGUF file opens as a causal language model whose weights are made
+            float32; that is done once, and kept in the store. Any other network: `ls.wrap`.
         dtype: The float type of its weights. A loaded model is used as it is.
         device: Where it runs; the first GPU where there is one. `auto` spreads it over all GPUs, as is done without
             being asked where the weights are too large for the first; what fits on none waits on the host.
         seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
             checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
+        stateful: For ELMo: begin a batch with the states that the batch before ended in, as the published code does.
+            Then a text's states depend on what ran before it, and nothing is kept in the store.
 
     Returns:
         The `Model`.
@@ -169,9 +196,10 @@ def load(
     if isinstance(tokenizer, (str, Path)):
         tokenizer = open_tokenizer(_tokenizer_folder(str(tokenizer)), str(tokenizer))
     if not isinstance(source, (str, Path)):
+        _only_elmo(stateful, type(source).__name__)
         model = source if isinstance(source, Model) else _wrap_network(source, tokenizer)
         _check_as_it_is(model, dtype, device)
-        return model if tokenizer is None else replace(model, tokenizer=tokenizer)
+        return model if tokenizer is None else model.with_tokenizer(tokenizer)
     asked = parse(str(source))
     if (training := adapter_folder(asked)) is not None:
         opener = import_module("layerscope.tuning.opening")  # methods of tuning know their own files
@@ -179,6 +207,15 @@ def load(
         adapted.name = str(source)
         return adapted
     outer = fetch(asked)
+    if is_elmo(outer):
+        if tokenizer is not None:
+            raise InputError(f"{source} is an ELMo, which reads words by their characters and takes no tokenizer.")
+        opening = import_module("layerscope.models.elmo_opening")  # it makes a Model
+        own: Model = opening.open_elmo(
+            outer, str(source), asked.random, _dtype(dtype), _device(_one_place(device)), seed, stateful
+        )
+        return own
+    _only_elmo(stateful, str(source))
     folder = network_folder(outer)
     spread = not asked.random and _is_spread(device, folder, _dtype(dtype))
     network = open_network(asked, folder, _dtype(dtype), seed, spread)
@@ -186,7 +223,7 @@ def load(
         tokenizer = open_tokenizer(folder, asked.name)
     network.eval()
     if not spread:
-        network.to(default_device() if device == "auto" else _device(device))
+        network.to(_device(_one_place(device)))
     base = base_of(asked, outer)
     if asked.random:
         setattr(network, BASE, base)
@@ -199,8 +236,20 @@ def load(
     return _examined(network, tokenizer, str(source))
 
 
+def load_whole(source: Any, doing: str, *, head: bool = True) -> Model:
+    """The same for what needs more than states: a network of its own (`ls.wrap`, ELMo) is refused by name.
+
+    `doing` begins the reason: "cutting" needs a transformers network.
+    """
+    model = load(source)
+    model.require_blocks(doing, head=head)
+    return model
+
+
 def load_shape(source: Source, folder: Path) -> Model:
     """A model of which only the shape is known: no weight is read. Families without a record are not self-checked."""
+    if is_elmo(folder):
+        load(source.name).require_blocks("cutting")
     network = network_without_weights(folder, source.name)
     candidates = [anatomy] if (anatomy := anatomies.known(network.config)) else find_anatomy(network)
     if len(candidates) > 1:
@@ -210,6 +259,15 @@ def load_shape(source: Source, folder: Path) -> Model:
             f"its lists are its blocks ({lists}) is only found by running it; cut it in memory: ls.cut."
         )
     return Model(network, None, candidates[0], source.name)
+
+
+def _only_elmo(stateful: bool, name: str) -> None:
+    if stateful:
+        raise InputError(f"stateful=True is for ELMo's folders; {name} carries no state from batch to batch.")
+
+
+def _one_place(device: str | torch.device | None) -> str | torch.device | None:
+    return None if device == "auto" else device
 
 
 def _tokenizer_folder(source: str) -> Path:
@@ -261,7 +319,8 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
         way_out = " Merge its adapters first: model.merge_and_unload()." if kind.startswith("Peft") else ""
         raise InputError(
             f"A model was asked for and a {kind} was given; allowed are a folder, a hub id, id@revision, "
-            f"random:<id or folder>, a layerscope Model or a transformers model.{way_out}"
+            f"random:<id or folder>, a layerscope Model or a transformers model; ls.wrap makes a Model of any other "
+            f"network.{way_out}"
         )
     tokenizer = tokenizer or getattr(network, _CARRIED, None)
     name = network.name_or_path or type(network).__name__

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import InputError, ModelError
-from layerscope.models.anatomy import block_modules
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
@@ -62,7 +61,7 @@ class Replay:
         self._network = model.network
         self._inputs = dict(inputs)
         self._time_first = model.anatomy.time_first
-        self._blocks = block_modules(model.network.base_model, model.anatomy)
+        self._blocks = model.blocks()
         calls: list[tuple[Call, Tensor, Tensor]] = []
         with ExitStack() as stack:
             stack.enter_context(caches_off(self._network))
@@ -138,10 +137,14 @@ def entering(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
     return args[0] if args else kwargs[_STATE]
 
 
+class Uncached:
+    """A network that is known to have no caches, as those of transformers may."""
+
+
 @contextmanager
 def caches_off(network: Any) -> Iterator[None]:
     """Key-value caches and memories off: a recorded cache would make replay right on its own state only."""
-    config = network.config
+    config = None if isinstance(network, Uncached) else network.config
     fields = {name: getattr(config, name) for name in ("use_cache", "use_mems_eval") if hasattr(config, name)}
     try:
         for name in fields:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import InputError, ModelError, UnknownNameError, check_seed, unknown
+from layerscope.models.elmo_files import is_elmo
 from layerscope.models.embedding import network_folder
 from layerscope.models.gguf import converted, names_file
 from layerscope.models.headers import CONVERT, gguf_files, weight_files
@@ -103,6 +104,8 @@ def fetch(source: Source) -> Path:
             folder = folder / TUNED
     else:
         folder = _from_hub(source)
+    if is_elmo(folder):
+        return folder
     inner = network_folder(folder)
     if not (inner / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()

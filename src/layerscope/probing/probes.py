@@ -19,7 +19,7 @@ from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.layer_heads import LayerHeads, held_out
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
-from layerscope.models import load
+from layerscope.models.load import load_whole
 from layerscope.probing.labelled import curve_of, extreme, several_classes
 from layerscope.progress import progress
 from layerscope.results import Curve
@@ -216,7 +216,10 @@ def _heads(
     numbers = labels.dtype.kind == "f"
     shown = labels if numbers else [names[k] for k in labels]
     like = task(pandas.DataFrame({"text": "x", "label": shown}))
-    heads = LayerHeads(classifier_of(load(model), like, seed, new_head=True), train.layers)
+    heads = LayerHeads(
+        classifier_of(load_whole(model, "a probe that is the family's own head"), like, seed, new_head=True),
+        train.layers,
+    )
     order = None if numbers else [names.index(name) for name in like.label_names or ()]
     choosing = held_out(train.rows.row, labels, seed)
     parts = train.select(rows=~choosing), train.select(rows=choosing), validation

@@ -172,7 +172,7 @@ class _Kept:
     def __init__(self, examples: Examples, model: Model) -> None:
         self._place = {row: k for k, row in enumerate(examples.rows.tolist())}
         self._device = model.device
-        self._states = torch.zeros(model.depth + 1, len(examples), model.width)
+        self._states = [torch.zeros(len(examples), width) for width in model.widths]
         self._seen = torch.zeros(len(examples), dtype=torch.bool)
 
     def update(self, batch: Batch) -> None:
@@ -185,7 +185,7 @@ class _Kept:
     def reduce(self, team: Team) -> None:
         """Add what the other processes have: each row comes to one of them, and is 0 in the others."""
         if team.size > 1:
-            device = self._device if self._device.type == "cuda" else self._states.device
+            device = self._device if self._device.type == "cuda" else torch.device("cpu")
             for state in self._states:
                 state.copy_(team.add(state.to(device)))
             self._seen = team.add(self._seen.long().to(device)).cpu() > 0
@@ -194,7 +194,7 @@ class _Kept:
         """(labellings, layers) nu."""
         seen = self._seen.numpy()
         kept = labellings if seen.all() else labellings[:, seen]
-        states = self._states if seen.all() else self._states[:, self._seen]
+        states = self._states if seen.all() else [state[self._seen] for state in self._states]
         return np.stack([nu_of_rows(state.split, kept, weighting) for state in states], axis=1)
 
 
@@ -206,7 +206,7 @@ class _Summed:
         self._labels = torch.from_numpy(np.ascontiguousarray(labellings))
         self._weights = torch.from_numpy(np.stack([class_weights(each, weighting) for each in labellings]))
         self._classes, self._layers = int(labellings.max()) + 1, model.depth + 1
-        widths, pairs = [model.width] * self._layers + [self._classes], [(k, self._layers) for k in range(self._layers)]
+        widths, pairs = [*model.widths, self._classes], [(k, self._layers) for k in range(self._layers)]
         options: dict[str, Any] = {"pairs": pairs, "exact": True, "device": model.device}
         if len(labellings) > 1:
             options["block"] = max(64, model.width // 4)  # waiting rows must not take more than the products

@@ -255,7 +255,7 @@ class Streamed(Arrival):
         self.examples = examples.in_words() if reading.get("pool") == "words" else examples
         self.reading = reading
         self.layers = [[(layer, str(layer)) for layer in range(m.depth + 1)] for m in self.models]
-        self.widths = [m.width for m in self.models for _ in range(m.depth + 1)]
+        self.widths = [width for m in self.models for width in m.widths]
         self.texts = self.all_texts = self.examples.rows
         self.n = 0
         self.provenance = provenance_of(described_as(self.models, self.labels), self.examples, reading)

@@ -16,7 +16,7 @@ from layerscope.drawing.words import caveat, listed, numbers
 from layerscope.errors import InputError, check_seed
 from layerscope.errors import choose as allowed
 from layerscope.extraction.extracting import extract
-from layerscope.models import load
+from layerscope.models.load import load_whole
 from layerscope.probing.agreeing import agreement
 from layerscope.probing.labelled import parted
 from layerscope.probing.permuting import LEVEL, check_null, p_after_choice
@@ -189,7 +189,7 @@ def choose(
     check_seed(seed)
     check_null(null, _LEAST)
     allowed("kind of probe", kind, KINDS)
-    opened, data = load(model), open_task(task)
+    opened, data = load_whole(model, "choosing a strategy"), open_task(task)
     if data.regression:
         raise InputError(f"{data.name} has numbers as labels; nu is defined for classes. Look at ls.label_cca instead.")
     learned, scored = parted(data, (limit, limit))

@@ -12,7 +12,8 @@ from layerscope.data import Task
 from layerscope.data import task as open_task
 from layerscope.drawing.words import numbers
 from layerscope.errors import InputError
-from layerscope.models import Model, load
+from layerscope.models import Model
+from layerscope.models.load import load_whole
 from layerscope.results import Result, provenance_of
 from layerscope.tuning.job import prepared
 from layerscope.tuning.method import Method, counts, method_of, possible
@@ -121,7 +122,12 @@ def training_cost(
         >>> cost["trainable"] < cost["parameters"], cost["cached"] < cost["forward"]
         (True, True)
     """
-    opened, data, asked, chosen = load(model), open_task(task), Strategy.parse(strategy), method_of(method, size)
+    opened, data, asked, chosen = (
+        load_whole(model, "what a training costs"),
+        open_task(task),
+        Strategy.parse(strategy),
+        method_of(method, size),
+    )
     best = needed_best(opened, [asked], best, lambda: parts(data)[0])
     resolved = asked.resolve(opened.depth, best)
     return cost_table(opened, data, {str(strategy): resolved}, chosen, best=best)
@@ -148,7 +154,7 @@ def strategies(
         >>> list(table["strategy"])[:2]
         ['full', '(L, L, L)']
     """
-    opened, data, chosen = load(model), open_task(task), method_of(method, size)
+    opened, data, chosen = load_whole(model, "what a training costs"), open_task(task), method_of(method, size)
     texts = every(opened.depth)
     best = needed_best(opened, map(Strategy.parse, texts), best, lambda: parts(data)[0])
     return cost_table(opened, data, possible(opened, texts, best, chosen, logging.INFO), chosen, best=best)

@@ -13,7 +13,7 @@ from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.drawing.words import caveat, listed, numbers
 from layerscope.errors import InputError, log
 from layerscope.evaluation.exam import Exam
-from layerscope.models import load
+from layerscope.models.load import load_whole
 from layerscope.results import Result, provenance_of
 from layerscope.tuning.hyperparameters import hyperparameters
 from layerscope.tuning.job import Lesson
@@ -156,7 +156,7 @@ def plan_study(
     **options: Any,
 ) -> list[TuningPlan]:
     """The plans of what `strategy_study` takes, everything checked and nothing trained."""
-    opened, data = load(model), open_task(task).with_metric(metric)
+    opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
     chosen = [method_of(name) for name in methods]
     wanted = list(dict.fromkeys(map(str, of_preset(preset, opened.depth) if strategies is None else strategies)))
     parsed = {text: Strategy.parse(text) for text in wanted}

@@ -11,7 +11,7 @@ import numpy as np
 
 from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_seed, log
-from layerscope.models import load
+from layerscope.models.load import load_whole
 from layerscope.store import check_free, produce_all
 from layerscope.team import Team
 from layerscope.tuning.costs import Strategies, cost_table
@@ -148,7 +148,7 @@ def plan_tuning(
     Returns:
         The plan: `.cost` is what it trains, as a table of one row, and `.produce(seeds)` trains.
     """
-    opened, data = load(model), open_task(task).with_metric(metric)
+    opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
     settings = hyperparameters(preset, parsed, chosen, data.name, **options)
     lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit, opened))

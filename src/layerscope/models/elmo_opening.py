@@ -1,0 +1,103 @@
+"""ELMo as a model: its folder opened, its words read, its layers tapped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from layerscope.errors import InputError, check_seed
+from layerscope.models.anatomy import Anatomy
+from layerscope.models.elmo import Elmo, character_ids, word_characters
+from layerscope.models.elmo_files import options_file, read_folder, read_options, seed_files
+from layerscope.models.own import OwnModel, OwnNetwork
+from layerscope.models.readers import InputBatch, ReadText, Text, TextReader
+from layerscope.models.taps import Taps
+from layerscope.store import digest
+from layerscope.store.keys import checksum
+
+RUNNING_WORD = r"\w+|[^\w\s]"  # what is a word where a text does not come in words
+_MARKS = 2  # numbers of the marks at the ends of a text: 0 and 1
+
+
+class WordReader(TextReader):
+    """Numbers words as they come, and gives the characters of those that a batch has."""
+
+    takes_words = True
+
+    def __init__(self, longest: int) -> None:
+        self.longest, self.expression = longest, RUNNING_WORD
+        self.cache = _Words(longest)
+
+    def read(self, texts: Sequence[Text], max_length: int) -> list[ReadText]:
+        return [self._read(text, max_length - _MARKS) for text in texts]
+
+    def _read(self, text: Text, room: int) -> ReadText:
+        words = re.findall(self.expression, text) if isinstance(text, str) else list(text)
+        kept = words[:room]
+        ids = np.asarray([0, *self.cache.numbers(kept), 1], np.int64)
+        at = np.asarray([-1, *range(len(kept)), -1], np.int64)
+        return ReadText(ids, at, at < 0, len(kept) < len(words))
+
+    def batch(self, ids: Sequence[np.ndarray]) -> InputBatch:
+        longest = max(map(len, ids))
+        numbers, mask = np.zeros((2, len(ids), longest), np.int64)
+        for row, real, own in zip(numbers, mask, ids, strict=True):
+            row[: len(own)], real[: len(own)] = own, 1
+        distinct, places = np.unique(numbers, return_inverse=True)
+        characters = torch.from_numpy(self.cache.characters(distinct))
+        whole = torch.from_numpy(mask)
+        inputs = {"character_ids": characters, "mask": whole, "places": torch.from_numpy(places.reshape(mask.shape))}
+        return InputBatch(whole, (), inputs)
+
+
+class _Words:
+    """The distinct words that have been seen, by number, with their characters."""
+
+    def __init__(self, longest: int) -> None:
+        self._numbers: dict[str, int] = {}
+        self._rows: list[list[int]] = character_ids([], longest).tolist()  # of the two marks
+        self._longest = longest
+
+    def numbers(self, words: Sequence[str]) -> list[int]:
+        for word in words:
+            if word not in self._numbers:
+                self._numbers[word] = len(self._rows)
+                self._rows.append(word_characters(word, self._longest))
+        return [self._numbers[word] for word in words]
+
+    def characters(self, numbers: np.ndarray) -> np.ndarray:
+        return np.asarray([self._rows[number] for number in numbers.tolist()], np.int64)
+
+
+def open_elmo(
+    folder: Path, name: str, random: bool, dtype: torch.dtype, device: torch.device, seed: int, stateful: bool
+) -> OwnModel:
+    """The model of a folder with ELMo's files, or its untrained twin."""
+    network = untrained(folder, seed) if random else read_folder(folder)
+    network.to(device=device, dtype=dtype).eval()
+    if stateful and network.options.lstm.attention_heads is not None:
+        raise InputError(f"stateful=True is for LSTMs, and {name} is the transformer variant, which carries no state.")
+    network.stateful = stateful
+    return model_of(network, name)
+
+
+def model_of(network: Elmo, name: str) -> OwnModel:
+    """An ELMo that is there already, as a model."""
+    options = network.options
+    depth = options.lstm.n_layers
+    taps = Taps(tuple(f"layers.{k}" for k in range(depth)), "doubled")
+    anatomy = Anatomy("elmo", "layers")
+    reader = WordReader(options.char_cnn.max_characters_per_token)
+    return OwnModel(OwnNetwork(network, name), reader, anatomy, name, taps, (options.width,) * (depth + 1))
+
+
+def untrained(folder: Path, seed: int) -> Elmo:
+    """The network that a folder's options describe, with weights that the seed and the folder's own ones decide."""
+    own = int(digest(str(check_seed(seed)), *map(checksum, seed_files(folder)))[:15], 16)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(own)
+        return Elmo(read_options(options_file(folder)))

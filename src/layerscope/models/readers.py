@@ -1,0 +1,169 @@
+"""From texts to the inputs of a network that has no tokenizer of transformers: its own reader says how."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.errors import InputError, first_line, some
+
+Text = str | Sequence[str]  # running text, or its words
+_TOGETHER = 64  # texts that a function is given at once when only their places are asked for
+_KEYS = ("inputs", "mask", "words", "special", "truncated")
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """Which places one text has for a network; padding is none of them."""
+
+    ids: np.ndarray  # (t,) whole numbers by which the reader knows the text's places again
+    words: np.ndarray | None  # (t,) the number of the word at each place, -1 where there is none
+    special: np.ndarray  # (t,) whether a place is a mark that stands for no part of the text
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class InputBatch:
+    """What a network is called with, and which of its places are real."""
+
+    mask: Tensor  # (batch, time)
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    order: Tensor | None = None  # (batch, time) places, real ones first, where the network has them in another order
+
+    def on(self, device: torch.device) -> InputBatch:
+        """A batch of the host on a device. What must be looked at is looked at before: nothing waits for the device."""
+        parts = (self.mask, self.args, dict(self.kwargs), real_first(self.mask))
+        return InputBatch(*(moved(part, device) for part in parts))
+
+
+class TextReader(ABC):
+    """Makes inputs of texts: first the places of each text, then, for texts that go together, a batch."""
+
+    takes_words = False  # whether words are given wherever the data has them, not only where rows are words
+
+    @abstractmethod
+    def read(self, texts: Sequence[Text], max_length: int) -> list[ReadText]:
+        """The places of each text."""
+
+    @abstractmethod
+    def batch(self, ids: Sequence[np.ndarray]) -> InputBatch:
+        """The inputs of some texts, by the `ids` that `read` gave them."""
+
+
+class FunctionReader(TextReader):
+    """A user's `encode(texts)`, asked for the places of texts and again for every batch of them."""
+
+    def __init__(self, encode: Callable[..., Mapping[str, Any]]) -> None:
+        self.encode = encode
+        self.takes_length = "max_length" in _parameters(encode)
+        self.cache: list[Text] = []  # texts by their number
+
+    def read(self, texts: Sequence[Text], max_length: int) -> list[ReadText]:
+        places: list[ReadText] = []
+        for start in range(0, len(texts), _TOGETHER):
+            places += self._read(texts[start : start + _TOGETHER], max_length)
+        return places
+
+    def batch(self, ids: Sequence[np.ndarray]) -> InputBatch:
+        texts = [self.cache[int(number[0])] for number in ids]
+        longest = max(map(len, ids))
+        made = self._made(texts, longest)
+        inputs = made["inputs"]
+        if isinstance(inputs, Mapping):
+            return InputBatch(made["mask"], (), dict(inputs))
+        return InputBatch(made["mask"], tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,))
+
+    def _read(self, texts: Sequence[Text], max_length: int) -> list[ReadText]:
+        made = self._made(texts, max_length)
+        mask = made["mask"].bool().numpy()
+        words, special = (self._beside(made, name) for name in ("words", "special"))
+        cut = made.get("truncated")
+        longest = int(mask.sum(axis=1).max(initial=0))
+        if longest > max_length:
+            raise InputError(
+                f"encode gives {longest} places for a text, and max_length is {max_length}; let encode take "
+                "max_length= and cut texts there, or give a larger max_length."
+            )
+        places = []
+        for i, text in enumerate(texts):
+            real = mask[i]
+            number = len(self.cache)
+            self.cache.append(text)
+            places.append(
+                ReadText(
+                    np.full(int(real.sum()), number, np.int64),
+                    None if words is None else words[i][real].astype(np.int64),
+                    np.zeros(int(real.sum()), bool) if special is None else special[i][real].astype(bool),
+                    bool(cut[i]) if cut is not None else False,
+                )
+            )
+        return places
+
+    def _made(self, texts: Sequence[Text], max_length: int) -> dict[str, Any]:
+        """What the function gives, with its mask checked."""
+        options = {"max_length": max_length} if self.takes_length else {}
+        try:
+            made = self.encode(list(texts), **options)
+        except Exception as error:
+            raise InputError(
+                f"encode cannot read texts such as {texts[0]!r:.60} ({type(error).__name__}: {first_line(error)}); it "
+                "is given a list of texts, each a str, or a list of words where rows are words."
+            ) from error
+        if not isinstance(made, Mapping) or not {"inputs", "mask"} <= made.keys():
+            given = sorted(made) if isinstance(made, Mapping) else type(made).__name__
+            raise InputError(f"encode must give a dict with 'inputs' and 'mask'; it gave {given}.")
+        if unknown := sorted(set(made) - set(_KEYS)):
+            raise InputError(f"encode gave {some(unknown)}, which nothing reads; known: {', '.join(_KEYS)}.")
+        mask = torch.as_tensor(made["mask"]).cpu()
+        if mask.ndim != 2 or len(mask) != len(texts):
+            raise InputError(
+                f"The mask that encode gives must be (texts, time), here ({len(texts)}, time); it is "
+                f"{tuple(mask.shape)}."
+            )
+        return {**made, "mask": mask}
+
+    @staticmethod
+    def _beside(made: Mapping[str, Any], name: str) -> np.ndarray | None:
+        """An array that says something about every place of the mask, where there is one."""
+        if made.get(name) is None:
+            return None
+        array = torch.as_tensor(made[name]).cpu().numpy()
+        if array.shape != tuple(made["mask"].shape):
+            raise InputError(
+                f"{name!r} of encode must be as large as its mask, {tuple(made['mask'].shape)}; it is {array.shape}."
+            )
+        return array
+
+
+def real_first(mask: Tensor) -> Tensor | None:
+    """(batch, time) the places in the order real ones, padding; None where they are in it already."""
+    real = mask.bool()
+    if bool((real[:, 1:] <= real[:, :-1]).all()):
+        return None
+    return torch.argsort((~real).long(), dim=1, stable=True)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, Any]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # built into Python, or no function
+        return {}
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A value on a device, through tuples, lists and dicts."""
+    if hasattr(value, "to") and callable(value.to):  # tensors, packed sequences
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {name: moved(part, device) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(moved(part, device) for part in value)
+    return value
