@@ -240,8 +240,9 @@ def evaluate(
     """
     asked = Generating.asked(generate)
     if task is None:
-        return _without_task(load(model), limit, max_length, lm_eval, _refused(split, metric, asked, batch_tokens))
-    opened = load(model)
+        whole = load_whole(model, "evaluation")
+        return _without_task(whole, limit, max_length, lm_eval, _refused(split, metric, asked, batch_tokens))
+    opened = load_whole(model, "evaluation")
     sitting = exam(
         opened,
         task,

@@ -92,18 +92,7 @@ def fetch(source: Source) -> Path:
             f"{source.name}@{source.revision} asks for a revision, but models of the demo and the garden have none; "
             f"leave @{source.revision} out."
         )
-    if source.name.lower().startswith("demo:"):
-        folder = _demo(source.name)
-    elif source.name.lower().startswith(GARDEN):
-        folder = _in_garden(source.name[len(GARDEN) :])
-    elif (file := gguf_of(source)) is not None:
-        folder = converted(file, source.name)
-    elif os.path.isdir(source.name):
-        folder = Path(source.name)
-        if not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file():
-            folder = folder / TUNED
-    else:
-        folder = _from_hub(source)
+    folder = _folder(source)
     if is_elmo(folder):
         return folder
     inner = network_folder(folder)
@@ -121,6 +110,21 @@ def fetch(source: Source) -> Path:
     if not source.random:
         weight_files(inner, source.name)
     return folder
+
+
+def _folder(source: Source) -> Path:
+    """Where a source's files are, whatever they are."""
+    if source.name.lower().startswith("demo:"):
+        return _demo(source.name)
+    if source.name.lower().startswith(GARDEN):
+        return _in_garden(source.name[len(GARDEN) :])
+    if (file := gguf_of(source)) is not None:
+        return converted(file, source.name)
+    if not os.path.isdir(source.name):
+        return _from_hub(source)
+    folder = Path(source.name)
+    tuned = not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file()
+    return folder / TUNED if tuned else folder
 
 
 def twin_seed(folder: Path, seed: int) -> int:
