@@ -32,7 +32,7 @@ def tokens():
 
 
 def network(seed=0, **options):
-    return zoo.network("llama", "next", seed=seed, vocab_size=len(tokens()), **{**SIZES, **options})
+    return zoo.network("llama", "next", seed=seed, **{"vocab_size": len(tokens()), **SIZES, **options})
 
 
 def name_of(key):
@@ -50,11 +50,11 @@ def permuted(weights, heads):
     return weights.reshape(heads, 2, -1, weights.shape[1]).swapaxes(1, 2).reshape(weights.shape)
 
 
-def write(path, net=None, kind="F32", architecture="llama", tokenizer=True, drop=(), extra=None, **metadata):
+def write(path, net=None, kind="F32", architecture="llama", tokenizer=True, drop=(), extra=None, words=(), **metadata):
     """The network as a GGUF file; matrices are quantised as `kind` says. Gives the path."""
     import gguf
 
-    net = network() if net is None else net
+    net = network(vocab_size=len(tokens()) + len(words)) if net is None else net
     config = net.config
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config.num_hidden_layers)
@@ -67,11 +67,12 @@ def write(path, net=None, kind="F32", architecture="llama", tokenizer=True, drop
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     for key, value in metadata.items():
-        (writer.add_uint32 if isinstance(value, int) else writer.add_string)(key.replace("__", "."), value)
+        kinds = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string}
+        kinds[type(value)](key.replace("__", "."), value)
     if tokenizer:
         writer.add_tokenizer_model("gpt2")
-        writer.add_token_list(tokens())
-        writer.add_token_types([3] + [1] * (len(tokens()) - 1))
+        writer.add_token_list([*tokens(), *words])
+        writer.add_token_types([3] + [1] * (len(tokens()) - 1 + len(words)))
         writer.add_token_merges(MERGES)
         writer.add_bos_token_id(0)
         writer.add_eos_token_id(0)

@@ -12,6 +12,7 @@ from layerscope.cli.demo import stage as demo_stage
 from layerscope.cli.demo import steps as demo_steps
 
 TINY = {"steps": 4, "batch": 8, "max_length": 64, "texts": 40, "learned": 48, "attended": 8, "map_steps": 5}
+TINY |= {"language_tokens": 400, "window": 16, "language_sizes": (1, 2)}
 SCORED = {"limit": 40, "max_length": 64}
 FOLDERS = [f"{number}-{step.name}" for number, step in enumerate(demo_steps.STEPS, 1)]
 
@@ -29,7 +30,9 @@ class Played:
 
 def play(model, out, home):
     """The whole of it, with a store of its own."""
-    settings = demo_stage.Settings(model=zoo.save(model, "bert"), **TINY)
+    (model / "language").mkdir()
+    reader = zoo.save(model / "language", "llama", "next")
+    settings = demo_stage.Settings(model=zoo.save(model, "bert"), language_model=reader, **TINY)
     lines = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERSCOPE_HOME", str(home))

@@ -59,7 +59,20 @@ def measures() -> str:
     return _table(rows)
 
 
-TABLES = {"aligners": aligners, "methods": methods, "measures": measures}
+def rules() -> str:
+    """Every rule that proposes plans to `ls.advise`."""
+    from layerscope.cutting.rule import RULES
+
+    rows = []
+    for name in RULES:
+        kind = RULES[name]
+        looks = "yes" if kind.looks else "no"
+        row = {"rule": f"`{name}`", "what it leaves out": _sentence(kind), "looks at texts": looks}
+        rows.append({**row, "source": kind.source})
+    return _table(rows)
+
+
+TABLES = {"rules": rules, "aligners": aligners, "methods": methods, "measures": measures}
 
 
 def _sentence(kind: type) -> str:

@@ -60,6 +60,14 @@ def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
     assert "A latency was asked for, and" in done.stderr
     done = run_here("advise", classifier, *options, "--rules", "angle")
     assert "no rule 'angle'" in done.stderr
+    done = run_here("advise", classifier, *options, "--tolerance", "5%", "--blocks", 2)
+    assert "give one or the other" in " ".join(done.stderr.split())
+
+
+def test_where_no_block_goes_there_is_no_plan_to_print(classifier, words, tmp_path, invoke):
+    done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--print-as", "mergekit")
+    assert done.exit_code == 0
+    assert "No block goes, so there is no plan to print." in done.stderr
 
 
 def test_healing_needs_its_steps(classifier, words):

@@ -18,6 +18,7 @@ import layerscope as ls
 from layerscope.cli import app, demo
 from layerscope.cli.demo import stage as demo_stage
 from layerscope.cli.demo import steps as demo_steps
+from layerscope.cli.demo.language import missing
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.errors import InputError
 from layerscope.results import Table
@@ -28,7 +29,10 @@ def quick(monkeypatch):
     """Every step only says its name; one may do something else."""
 
     def make(name, act):
-        steps = [replace(s, act=act if s.name == name else _named(s.name), leaves="") for s in demo_steps.STEPS]
+        steps = [
+            replace(s, act=act if s.name == name else _named(s.name), leaves="", missing=lambda _: "")
+            for s in demo_steps.STEPS
+        ]
         monkeypatch.setattr(demo_steps, "STEPS", tuple(steps))
 
     return make
@@ -37,7 +41,7 @@ def quick(monkeypatch):
 def _named(name):
     table = TableFigure.of([{"name": name}], title=name, shows="a name", reading="as it is")
     result = Table(pandas.DataFrame([{"name": name}]), [table], {}, name)
-    return lambda stage: demo_steps.Outcome([f"This is {name}."], {name: result}, "layerscope")
+    return lambda stage: demo_stage.Outcome([f"This is {name}."], {name: result}, "layerscope")
 
 
 def test_every_step_says_what_came_out_and_leaves_a_record(played):
@@ -71,7 +75,7 @@ def test_a_lost_model_is_made_anew(played, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(played.out, out)
     shutil.rmtree(out / demo_steps.SMALLER)
-    assert [each.state for each in demo.play(played.settings, out)] == [*["kept"] * 6, "done"]
+    assert [each.state for each in demo.play(played.settings, out)] == [*["kept"] * 6, "done", "kept"]
     assert ls.load(str(out / demo_steps.SMALLER)).depth < 4
 
 
@@ -81,13 +85,13 @@ def test_a_failed_step_leaves_the_others(played, tmp_path, quick, capsys):
 
     quick("cuts", fail)
     done = demo.play(played.settings, tmp_path)
-    assert [each.state for each in done] == ["done", "done", "done", "failed", "done", "done", "done"]
+    assert [each.state for each in done] == [*["done"] * 3, "failed", *["done"] * 4]
     said = capsys.readouterr().out
     assert "This step failed: there is no such thing." in said
     assert "Without a result: cuts." in said
     assert "This is smaller." in (tmp_path / "report.html").read_text()
     quick("", None)
-    assert [each.state for each in demo.play(played.settings, tmp_path)] == [*["kept"] * 3, "done", *["kept"] * 3]
+    assert [each.state for each in demo.play(played.settings, tmp_path)] == [*["kept"] * 3, "done", *["kept"] * 4]
 
 
 def test_without_tuned_models_what_needs_none_goes_on(played, tmp_path, quick):
@@ -97,10 +101,21 @@ def test_without_tuned_models_what_needs_none_goes_on(played, tmp_path, quick):
     quick("tune", full)
     done = demo.play(played.settings, tmp_path)
     states = {each.step: each.state for each in done}
-    assert states.pop("specialty") == "done"
+    assert states.pop("specialty") == states.pop("language") == "done"
     assert states.pop("tune") == "failed"
     assert set(states.values()) == {"left out"}
     assert "No space left on device" in done[0].findings[0]
+
+
+def test_what_is_not_installed_is_left_out_by_name_and_is_no_failure(played, tmp_path, quick, monkeypatch):
+    quick("", None)
+    *others, language = demo_steps.STEPS
+    monkeypatch.setattr(demo_steps, "STEPS", (*others, replace(language, missing=lambda _: "Install it.")))
+    monkeypatch.setattr(demo_stage, "Settings", lambda: played.settings)
+    done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "The step language is left out: Install it." in done.stdout
+    assert "Without a result: language." in done.stdout
 
 
 def test_an_interrupt_says_what_is_finished(played, tmp_path, quick, capsys):
@@ -110,7 +125,7 @@ def test_an_interrupt_says_what_is_finished(played, tmp_path, quick, capsys):
     quick("layers", stop)
     with pytest.raises(KeyboardInterrupt):
         demo.play(played.settings, tmp_path)
-    assert f"1 of 7 steps are finished; {tmp_path / 'report.html'} shows them." in capsys.readouterr().err
+    assert f"1 of {len(FOLDERS)} steps are finished; {tmp_path / 'report.html'} shows them." in capsys.readouterr().err
 
 
 def test_failure_is_an_exit_code_and_json_is_for_programs(played, tmp_path, quick, monkeypatch):
@@ -164,7 +179,8 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     assert process.wait() == -signal.SIGKILL
     done = subprocess.run(start, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    runs = [ls.read_record(tmp_path / "out" / folder) for folder in FOLDERS]
+    absent = missing(demo_stage.Settings())
+    runs = [ls.read_record(tmp_path / "out" / folder) for folder in (FOLDERS[:-1] if absent else FOLDERS)]
     first, second, majority = numbers(runs[0].findings[0])
     assert min(first, second) > majority + 0.35  # a well tuned model
     whole, smaller = (
@@ -176,4 +192,5 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     began = time.perf_counter()
     again = subprocess.run([*start, "--format", "json"], capture_output=True, text=True, env=environment, check=True)
     assert time.perf_counter() - began < 60  # seconds, also on a busy machine
-    assert {record["state"] for record in json.loads(again.stdout)} == {"kept"}
+    states = [record["state"] for record in json.loads(again.stdout)]
+    assert states == [*["kept"] * (len(FOLDERS) - 1), "not installed" if absent else "kept"]

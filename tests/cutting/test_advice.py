@@ -315,3 +315,44 @@ def test_latency_is_a_target():
         ls.advise(opened, data, latency="99%", timed=False)
     with pytest.raises(InputError, match="blocks says how many stay and remove how many go"):
         ls.advise(opened, data, blocks=2, remove=1)
+
+
+def masked_model():
+    import language
+
+    return language.model("bert", "masked"), ls.task(language.frame(40, least=6), kind="text")
+
+
+def tagger():
+    import language
+
+    words = [text.split() for text in language.texts(40)]
+    tags = [["DET" if len(word) < 4 else "NOUN" for word in row] for row in words]
+    network = zoo.network("bert", "tags", labels=2)
+    network.config.id2label = {0: "DET", 1: "NOUN"}
+    data = pandas.DataFrame({"words": words, "pos": tags})
+    return ls.load(network, tokenizer=zoo.tokenizer()), ls.task(data, tags="pos")
+
+
+def choices(kind):
+    import language
+
+    endings = [language.texts(3 - (k in (1, 4)), seed=k, most=6) for k in range(40)]
+    table = pandas.DataFrame({"text": language.texts(40), "endings": endings, "label": np.arange(40) % 2})
+    family = "gpt2" if kind == "next" else "bert"
+    opened = ls.load(zoo.network(family, kind), tokenizer=zoo.tokenizer(family))
+    return opened, ls.task(table, choices="endings")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [masked_model, tagger, lambda: choices("next"), lambda: choices("choice")],
+    ids=["masked", "tags", "next", "choice"],
+)
+def test_every_head_is_searched_alike(kind):
+    opened, data = kind()
+    found = ls.advise(opened, data, rules="angular,influence,greedy,random", remove=1, tolerance=5.0, **SHORT)
+    depth = opened.depth
+    assert {len(kept(blocks).keep) for blocks in found.frame["blocks"]} == {depth, depth - 1}
+    for row, choosing, score in scored(found):
+        assert (row.chosen_on, row.score) == pytest.approx((choosing, score), rel=1e-4)

@@ -5,7 +5,7 @@ import json
 
 import language
 import pytest
-from scripts import script
+from scripts import ROOT, script
 
 results = script("docs/results/language_models.py")
 
@@ -36,7 +36,7 @@ def test_a_tiny_model(options, tmp_path, monkeypatch):
     page = (tmp_path / results.PAGE).read_text()
     assert (tmp_path / results.picture(results.SEEN_OF)).stat().st_size > 10_000
     assert f"**{tiny['whole']:.2f}**" in page
-    assert "1 of 1 are further than 2% from it (none)" in page
+    assert "0 of 1 are within 2%" in page
 
 
 def test_choosing_texts_are_others_than_those_that_are_scored(options, monkeypatch):
@@ -71,7 +71,16 @@ def test_what_was_seen_before_is_compared_with():
     near = {"whole": 22.6, "seen": {"": 22.6, "18": 25.0}}
     assert "All 2 are within 2%." in results.comparison(near)
     far = {"whole": 22.6, "seen": {"": 22.6, "18": 30.0}}
-    assert "1 of 2 are further than 2% from it (18)" in results.comparison(far)
+    said = " ".join(results.comparison(far).split())
+    assert "1 of 2 are within 2%. Which articles were read then is not recorded" in said
+    assert "| 18 | 30.0 | 24.9 | +20.5% | +20.3% |" in said
+
+
+def test_the_page_was_written_by_the_command():
+    folder = ROOT / "docs/results"
+    numbers = json.loads((folder / results.RESULTS).read_text(encoding="utf-8"))
+    assert (folder / results.PAGE).read_text(encoding="utf-8") == results.page(numbers)
+    assert all((folder / results.picture(name)).is_file() for name in numbers)
 
 
 def test_healing_has_its_place():

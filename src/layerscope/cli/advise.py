@@ -40,8 +40,8 @@ def register(app: typer.Typer) -> None:
 def advise(
     model: str = Given.model,
     task: str = Data.task,
-    tolerance: str = typer.Option(
-        "0.01", help="How much of the metric may be lost; 5% is a share, as it always is of perplexity."
+    tolerance: str | None = typer.Option(
+        None, help="How much of the metric may be lost, 0.01 if not given; 5% is a share, as it is of perplexity."
     ),
     confidence: float = typer.Option(0.9, help="How sure that must be; 0 takes what looks to be enough, and warns."),
     rules: str | None = typer.Option(
@@ -90,6 +90,11 @@ def advise(
     from layerscope.tuning.healed_advice import HELD_OUT
 
     check_tool(print_as)
+    if tolerance is not None and (blocks, parameters, latency) != (None, None, None):
+        raise InputError(
+            "--blocks, --parameters and --latency ask for the best plan of a size, whatever it loses, and --tolerance "
+            "for the smallest that loses little; give one or the other."
+        )
     opened = ls.load(model, device=device, dtype=dtype)
     check_save(save, opened)
     data = columns.open(task)
@@ -99,7 +104,7 @@ def advise(
     consultation = consult(
         opened,
         data,
-        tolerance=tolerance,
+        tolerance=0.01 if tolerance is None else tolerance,
         confidence=confidence,
         rules=rules,
         blocks=blocks,
@@ -122,7 +127,9 @@ def advise(
         show(_table(advice, all, format).to_dict("records"), format, title)
         show(advice.rules.to_dict("records"), format, "Each rule's best plan of each size, beside random blocks")
         print("\n".join(advice.findings()))
-    if print_as is not None:
+    if print_as is not None and not advice.choice.removed(opened.depth):
+        print("No block goes, so there is no plan to print.", file=sys.stderr)
+    elif print_as is not None:
         print_plan(print_as, advice.choice, model, opened.depth, format)
     healed = None if heal is None else _heal(advice, data, heal, texts, seed)
     if healed is not None and format is Format.table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -41,7 +42,12 @@ def influence(
 
     data = columns.open(task)
     opened = ls.load(model, device=device, dtype=dtype)
-    reading = {"limit": limit, "max_length": max_length, "batch_tokens": batch_tokens, "special": special}
+    reading: dict[str, Any] = {
+        "limit": limit,
+        "max_length": max_length,
+        "batch_tokens": batch_tokens,
+        "special": special,
+    }
     curve = ls.block_influence(opened, data, split=split, ci=ci, seed=seed, **reading)
     if not Team.current().is_main:
         return

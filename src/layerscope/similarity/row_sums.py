@@ -13,7 +13,8 @@ from layerscope.similarity.planning import Views
 from layerscope.similarity.registry import Measure, Undefined
 from layerscope.team import Team
 
-_AT_ONCE = 1 << 22  # numbers held in memory: of the views' rows, or of the values of their pairs
+_AT_ONCE = 1 << 20  # numbers that a CPU's cache holds: of the views' rows, or of the values of their pairs
+_LARGER = 32  # times as many on a GPU, which would wait for small portions
 
 
 def unit_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -75,7 +76,8 @@ class RowSums:
             across = [place for place, view in enumerate(self.columns) if self.widths[view] == width]
             if not across:
                 continue
-            step = 1 + _AT_ONCE // max((len(down) + len(across)) * width, len(down) * len(across))
+            room = _AT_ONCE * (1 if self.device.type == "cpu" else _LARGER)
+            step = 1 + room // max((len(down) + len(across)) * width, len(down) * len(across))
             for start in range(0, count, step):
                 self._add(rows, down, across, slice(start, start + step))
 

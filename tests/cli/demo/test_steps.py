@@ -26,14 +26,3 @@ def test_what_is_said_is_what_was_measured(played):
     assert f"{size / 1e6:.1f} MB" in found["smaller"]
     network = AutoModelForSequenceClassification.from_pretrained(played.out / demo_steps.SMALLER)
     assert network.config.num_hidden_layers == smaller.depth
-
-
-def test_where_no_block_can_go_the_least_loss_is_taken_and_said(played):
-    stage = demo_stage.Stage(played.settings, played.out)
-    advice = ls.advise(stage.tuned[0], stage.task, **SCORED)
-    advice.choice = ls.LayerPlan(range(1, stage.base.depth + 1))
-    plan, row, why = demo_steps._plan(advice, 0.01)
-    cuts = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
-    assert len(plan.keep) < stage.base.depth
-    assert row["chosen_on"] == cuts["chosen_on"].max()
-    assert why.startswith("No block can go")

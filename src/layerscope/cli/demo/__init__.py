@@ -18,8 +18,8 @@ from layerscope.cli.record import recorded, writable
 from layerscope.errors import LayerscopeError, log
 
 if TYPE_CHECKING:
-    from layerscope.cli.demo.stage import Settings, Stage
-    from layerscope.cli.demo.steps import Outcome, Step
+    from layerscope.cli.demo.stage import Outcome, Settings, Stage
+    from layerscope.cli.demo.steps import Step
     from layerscope.results import Record
 
 REPORT = "report.html"
@@ -56,7 +56,7 @@ class Done:
     """How a step went."""
 
     step: str
-    state: str  # done, kept (from an earlier run), failed, left out
+    state: str  # done, kept (from an earlier run), failed, left out, not installed
     seconds: float
     record: str | None  # its folder
     findings: list[str]
@@ -97,6 +97,8 @@ def _taken(number: int, step: Step, stage: Stage, before: list[Done]) -> Done:
         return Done(step.name, "kept", 0.0, str(folder), said)
     if step.tuned and any(each.step == "tune" and each.state == "failed" for each in before):
         return Done(step.name, "left out", 0.0, None, ["Left out: it needs the tuned models."])
+    if reason := step.missing(stage.settings):
+        return Done(step.name, "not installed", 0.0, None, [f"The step {step.name} is left out: {reason}"])
     from layerscope.results import write_record
 
     started = time.perf_counter()
@@ -139,7 +141,7 @@ def _record(step: Step, stage: Stage, result: Outcome, seconds: float) -> Record
 
 
 def _title(step: Step, settings: Settings) -> str:
-    return step.title.format(model=settings.model, task=settings.task)
+    return step.title.format(model=settings.model, task=settings.task, language_model=settings.language_model)
 
 
 def _report(settings: Settings, out: Path, done: list[Done]) -> None:

@@ -1,8 +1,9 @@
-"""What the steps of `layerscope demo` share: how much is looked at, the models, and the texts."""
+"""What the steps of `layerscope demo` share: how much is looked at, the models, the texts, and what comes of a step."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from layerscope.store import digest
 
 if TYPE_CHECKING:
     from layerscope.data import Examples
+    from layerscope.drawing.figure import Figure
+    from layerscope.results import Result
 
-VERSION = 3  # raise it when a step computes something else under the same settings
+VERSION = 4  # raise it when a step computes something else under the same settings
 CHECKPOINT = "checkpoint"  # of a training
 
 
@@ -26,18 +29,34 @@ class Settings:
     model: str = "demo:minilm"
     task: str = "pydocs"
     seeds: tuple[int, ...] = (1, 2)
-    steps: int = 200
+    steps: int = 100
     batch: int = 16
-    learning_rate: float = 2e-4
+    learning_rate: float = 3e-4
     max_length: int = 24  # tokens that are read of a text; most of pydocs are shorter
-    texts: int = 600  # of the validation split: everything is scored and compared on these
-    learned: int = 1000  # training texts for what learns from stored rows: heads, probes, maps
+    texts: int = 400  # of the validation split: everything is scored and compared on these
+    learned: int = 800  # training texts for what learns from stored rows: heads, probes, maps
     attended: int = 300  # texts whose attention is compared
     map_steps: int = 150  # of the invertible network, which starts from the linear map
     map_width: int = 128  # of its hidden layers
     longest_span: int = 3  # blocks that advice leaves out in a row
     searched: int = 12  # further cuts that advice tries
     tolerance: float = 0.02  # accuracy that the smaller model may lose
+    language_model: str = "demo:smollm2"
+    language_tokens: int = 1470  # of its texts, at most: 23 windows, of which half choose
+    window: int = 64  # tokens that it reads at once
+    language_sizes: tuple[int, ...] = (1, 3)  # blocks that plans leave out
+    lost: str = "25%"  # of its perplexity, which the smaller one may have more
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a step: sentences with its numbers, results, and the figures that are shown of them."""
+
+    said: Sequence[str]
+    results: Mapping[str, Result]
+    own: str  # the command that does this to one's own model
+    figures: Sequence[Figure] | None = None  # all of the results' if not given
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Stage:
