@@ -3,6 +3,7 @@
 import json
 import math
 
+import layerscope_garden
 import numpy as np
 import pretrain
 import pytest
@@ -90,3 +91,13 @@ def test_the_recipes_are_as_wide_as_the_other_models():
     for name, depth in (("elmo", 2), ("elmo4", 4), ("elmo-transformer", 6)):
         options = ElmoOptions.model_validate(Recipe.read(name).config)
         assert (options.width, options.lstm.n_layers) == (128, depth)
+
+
+def test_the_gardens_elmos_open_and_the_garden_stays_small():
+    files = [path for path in layerscope_garden.folder().rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 80e6
+    for name, depth in (("elmo-s0", 2), ("elmo4-s0", 4), ("elmo-transformer-s0", 6)):
+        card, model = layerscope_garden.card(name), ls.load(f"garden:{name}")
+        assert (model.depth, model.width) == (depth, 128)
+        assert sum(p.numel() for p in model.module.parameters()) == card["parameters"]
+        assert all(math.exp(card["held_out"][side]) < 716 for side in ("forward", "backward"))  # of single words alone
