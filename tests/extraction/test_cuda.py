@@ -5,6 +5,11 @@ import torch
 import zoo
 
 import layerscope as ls
+from layerscope.extraction import keeping
+from layerscope.extraction.encode import encode
+from layerscope.extraction.forward import Runner
+from layerscope.extraction.packing import Pooling
+from layerscope.extraction.reading import Reading
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
 
@@ -49,3 +54,27 @@ def test_real_exhaustion_of_memory_halves_the_batch(caplog):
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert "Out of memory; going on with" in caplog.text
     torch.testing.assert_close(reps[4][:50], expected[4], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean", "words"])
+def test_neither_copies_nor_pooling_make_the_host_wait(pool, corpus):
+    model = ls.load(zoo.network("bert", "encoder").to("cuda"), tokenizer=zoo.tokenizer())
+    reading = Reading(pool, subword="mean") if pool == "words" else Reading(pool)
+    packed = Runner(model, None, reading).pack_rows(encode(model, corpus.split(), reading))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        arrays = packed.on_device()
+        texts, time = arrays["input_ids"].shape
+        rows = Pooling(arrays, time)(torch.ones(texts, time, 8, device="cuda"))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert bool((rows == 1).all())
+
+
+def test_rows_in_the_store_are_those_in_memory(task, monkeypatch):
+    monkeypatch.setattr(keeping, "_PIECE", 1000)  # several pieces
+    model = ls.load(zoo.network("bert", "encoder").to("cuda"), tokenizer=zoo.tokenizer())
+    kept, stored = (ls.extract(model, task, pool="mean", store=store, batch_tokens=40) for store in (False, True))
+    assert kept.rows.difference(stored.rows) is None
+    for layer in kept.layers:
+        torch.testing.assert_close(stored[layer], kept[layer])
