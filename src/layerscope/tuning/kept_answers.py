@@ -16,8 +16,8 @@ from torch import Tensor
 
 from layerscope.errors import InputError, log
 from layerscope.evaluation.tokens import TokenHead, TokenSitting
-from layerscope.extraction.encode import Item
 from layerscope.extraction.forward import Runner
+from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, Window
 from layerscope.models import Model
 from layerscope.models.selfcheck import of_base
@@ -76,7 +76,7 @@ class LikeliestAnswers(Artifact):
         return {"teacher": self.teacher.spec(), **asked, "k": self.k}
 
     @cached_property
-    def _items(self) -> list[Item]:
+    def _items(self) -> Items:
         return self._loop.items(self.sitting.examples)[0]
 
     @cached_property
@@ -139,7 +139,7 @@ class _Asking:
         self._runner = Runner(of_base(model), [0], sitting.reading)
         self._base = model.network.base_model
 
-    def __call__(self, items: Sequence[Item], read: Callable[[Tensor], T]) -> list[T]:
+    def __call__(self, items: Items | Sequence[Item], read: Callable[[Tensor], T]) -> list[T]:
         """What is read of the logits (some places, outputs), one portion after the other."""
         inputs = self._runner.inputs(items)
         longest = inputs["input_ids"].shape[1]

@@ -15,7 +15,7 @@ from torch import Tensor
 from layerscope.data import Examples
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
-from layerscope.extraction.encode import Item
+from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Encoder
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
@@ -51,7 +51,7 @@ class Part:
     examples: Examples
     encoder: Encoder
     reading: Reading
-    items: Sequence[Item]
+    items: Items
     counts: Sequence[int] | None = None  # items of each row, where they have choices
 
 
@@ -117,10 +117,10 @@ def whole(part: Part) -> Encoder:
     """What makes the items of a part, with every token as a row: for the output of frozen blocks."""
 
     def encoded(model: Model, examples: Examples, _: Reading) -> list[Item]:
-        items = part.encoder(model, examples, part.reading)
-        for k, item in enumerate(items):
+        items = []
+        for item in part.encoder(model, examples, part.reading):
             every = np.arange(len(item))
-            items[k] = Item(item.ids, item.types, every, every, every, item.truncated, item.special)
+            items.append(Item(item.ids, item.types, every, every, every, item.truncated, item.special))
         return items
 
     return encoded

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from layerscope.data import Examples, Task
 from layerscope.evaluation.embeddings import Embeddings, embedding_of, prompt_length, read_as
 from layerscope.evaluation.score import Score
-from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import padded
+from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Loop
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
@@ -48,7 +49,7 @@ class EmbeddingAim(Aim):
         texts = single_texts(examples)
         return Part(texts, self._encoded, self._loop.reading, self._loop.items(texts)[0])
 
-    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> list[Item]:
+    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> Items:
         texts = [read_as(self.embedding, text) for text in examples.texts]
         return encode(model, replace(examples, texts=texts), reading)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from layerscope.evaluation.score import Score
 from layerscope.evaluation.tokens import COUNT, LOSS, TokenHead, TokenSitting, counted
-from layerscope.extraction.encode import Item
 from layerscope.extraction.forward import padded
+from layerscope.extraction.items import Item, Items
 from layerscope.models import Model
 from layerscope.models.anatomy import accepted_inputs
 from layerscope.models.replay import caches_off
@@ -100,7 +100,7 @@ class TokenCollate:
     """Rows -> tokens, the places that count as positions among all of them, and what is right there."""
 
     model: Model
-    learned: Sequence[Item]  # the items that the kept answers are of
+    learned: Items  # the items that the kept answers are of
     kept: KeptAnswers | None = None
 
     def __post_init__(self) -> None:
