@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import xxhash
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
+from layerscope.models.hashing import bytes_hash
 from layerscope.models.lineage import converted_from
 from layerscope.models.spread import weight
 from layerscope.store import NoKey, digest
@@ -115,7 +115,7 @@ class Scan:
             if held is None:
                 self.unknown.append(f"no numbers for {name}")
                 continue
-            parts.append(f"{name} {held.dtype} {tuple(held.shape)} {_bytes_hash(held)}")
+            parts.append(f"{name} {held.dtype} {tuple(held.shape)} {bytes_hash(held)}")
         return parts
 
     def _modules(self, network: nn.Module, config: Any) -> list[str]:
@@ -159,7 +159,7 @@ class Scan:
             return type(value).__name__  # modules are scanned by themselves
         if isinstance(value, (Tensor, np.ndarray, np.generic)):
             tensor = torch.as_tensor(value)
-            return f"{tensor.dtype} {tuple(tensor.shape)} {_bytes_hash(tensor)}"
+            return f"{tensor.dtype} {tuple(tensor.shape)} {bytes_hash(tensor)}"
         if isinstance(value, (Mapping, Set, Sequence)):
             return self._container(value, place)
         if isinstance(value, functools.partial) or hasattr(value, "__qualname__"):
@@ -220,11 +220,6 @@ def _moves(value: Any) -> bool:
     """Whether a function is one that accelerate puts in place of a module's own, to move weights and states."""
     function = value.func if isinstance(value, functools.partial) else value
     return isinstance(function, types.FunctionType) and function.__globals__["__name__"].startswith("accelerate.")
-
-
-def _bytes_hash(tensor: Tensor) -> str:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return xxhash.xxh3_128(flat.view(torch.uint8).numpy().data).hexdigest()
 
 
 def described(model: Model) -> dict[str, Any]:

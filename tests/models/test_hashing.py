@@ -1,0 +1,53 @@
+"""Hashes of tensors' bytes."""
+
+import pytest
+import torch
+import xxhash
+
+from layerscope.models import hashing
+from layerscope.models.hashing import bytes_hash
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 5), (64, 64)])
+def test_the_hash_is_of_the_bytes_in_their_order(shape, dtype):
+    tensor = (torch.rand(shape) * 9).to(dtype)
+    written = bytes(tensor.reshape(-1).view(torch.uint8).tolist())
+    assert bytes_hash(tensor) == xxhash.xxh3_128(written).hexdigest()
+    if len(shape) == 2:
+        assert bytes_hash(tensor.T) == bytes_hash(tensor.T.clone(memory_format=torch.contiguous_format))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("size", [1, 1023, 1024, 5000])
+def test_the_hash_is_the_same_on_a_gpu(size, monkeypatch):
+    monkeypatch.setattr(hashing, "_PIECE", 1024)
+    tensor = torch.randn(size)
+    assert bytes_hash(tensor.cuda()) == bytes_hash(tensor)
+
+
+_empty = torch.empty
+
+
+def _unpinned(size: int, dtype: torch.dtype, pin_memory: bool) -> torch.Tensor:
+    assert pin_memory
+    return _empty(size, dtype=dtype)
+
+
+class Event:
+    """A copy that is there at once."""
+
+    def record(self) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 40])
+def test_pieces_are_all_the_bytes_in_their_order(size, monkeypatch):
+    """The same code on a CPU, with events that wait for nothing."""
+    monkeypatch.setattr(hashing, "_PIECE", 8)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
+    monkeypatch.setattr(torch, "empty", _unpinned)
+    flat = torch.arange(size, dtype=torch.uint8)
+    assert torch.cat([piece.clone() for piece in hashing._through_pinned(flat)]).tolist() == flat.tolist()
