@@ -138,7 +138,8 @@ def main() -> None:
     }
     speeds = {name: tokens / value for name, value in seconds.items()}
     if options.format == "json":
-        print(json.dumps({"seconds": seconds, "tokens per second": speeds, "ratios": ratios, "goals": GOALS}, indent=1))
+        said = {"seconds": seconds, "tokens per second": speeds, "ratios": ratios, "goals": GOALS}
+        print(json.dumps({"steps": options.steps, "rounds": options.rounds, **said}, indent=1))
         return
     for name, value in seconds.items():
         print(f"{name:24} {value:8.2f} s  {speeds[name]:12,.0f} tokens/s")

@@ -106,7 +106,9 @@ def page(found: dict[str, Any]) -> str:
 
 def _speed(speed: dict[str, Any]) -> list[str]:
     """The benchmark's table."""
-    lines = ["Speed (`python benchmarks/healing.py`), each the faster of two:", ""]
+    steps, rounds = speed["steps"], speed["rounds"]
+    command = f"`python benchmarks/healing.py --steps {steps} --rounds {rounds}`"
+    lines = [f"Speed on one H200 ({command}), each training the fastest of {rounds}:", ""]
     lines += ["| training | s | tokens per second |", "| --- | --- | --- |"]
     for name, seconds in speed["seconds"].items():
         lines.append(f"| {name} | {seconds:.1f} | {speed['tokens per second'][name]:,.0f} |")

@@ -294,7 +294,8 @@ def healing(one: dict[str, Any]) -> list[str]:
     rows = one.get("healing")
     if not rows:
         return []
-    lines = ["### Healed", "", "| " + " | ".join(rows[0]) + " |", "| --- |" + " --- |" * (len(rows[0]) - 1)]
+    said = "On another text than above, by the command in [Healing language models](healing.md):"
+    lines = ["### Healed", "", said, "", "| " + " | ".join(rows[0]) + " |", "| --- |" + " --- |" * (len(rows[0]) - 1)]
     return ["\n".join([*lines, *("| " + " | ".join(map(str, row.values())) + " |" for row in rows)])]
 
 
