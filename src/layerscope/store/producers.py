@@ -51,6 +51,10 @@ class Artifact(ABC):
         """The artifact's key, without computing anything."""
         return key_of(self.kind, self._whole())
 
+    def kept(self) -> Path | None:
+        """The folder with the result's files if the store has them; nothing is computed."""
+        return Store().kept(self.kind, self._whole())
+
     def produce(self, team: Team | None = None) -> Path:
         """The folder with the result's files, from the store if it is there."""
         return produce_all([self], team)[0]
