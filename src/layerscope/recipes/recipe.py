@@ -1,0 +1,147 @@
+"""Recipes: the experiments of a paper as lists of calls of public functions, read from YAML.
+
+A call names a function of `layerscope` and its arguments. An argument that begins with `$` stands for a value: one that
+the experiment runs over (`$model`, `$task`, `$seed`), a setting of the profile, or the result of an earlier call; what
+follows a dot is an attribute of it (`$tuned.model`). So everything that a recipe does, a user can write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from layerscope.errors import InputError, LayerscopeError, choose, unknown
+
+REFERENCE = "$"
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Call(_Data):
+    """One call: the name of its result, the function, and the arguments by name."""
+
+    name: str
+    call: str
+    arguments: dict[str, Any] = Field(alias="with", default_factory=dict)
+    shown: bool = True  # whether the result goes into the report
+
+    def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with every reference replaced by what it stands for."""
+        return {name: resolved(value, values) for name, value in self.arguments.items()}
+
+
+class Experiment(_Data):
+    """A figure or table of a paper: its calls, made for every combination of what it runs over."""
+
+    name: str = ""
+    title: str
+    where: str  # in the paper
+    over: dict[str, Any] = {}  # variable: a list, or a list of the profile by its name
+    calls: tuple[Call, ...]
+
+    def combinations(self, profile: Profile) -> Iterator[dict[str, Any]]:
+        """The values of the variables, one dictionary per combination."""
+        lists = {name: profile.values(values, f"{self.name}: {name}") for name, values in self.over.items()}
+        for chosen in product(*lists.values()):
+            yield dict(zip(lists, chosen, strict=True))
+
+
+class Profile(_Data):
+    """On what the experiments run: models by a short name, tasks, seeds, further lists, and settings of the calls."""
+
+    models: dict[str, str]
+    tasks: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    lists: dict[str, tuple[Any, ...]] = {}
+    settings: dict[str, Any] = {}
+
+    def values(self, given: Any, place: str) -> list[Any]:
+        """A list as it stands, or the one that `$models`, `$tasks`, `$seeds` or a name of `lists` stands for."""
+        if isinstance(given, list):
+            return given
+        known = {"models": list(self.models), "tasks": self.tasks, "seeds": self.seeds, **self.lists}
+        name = str(given).removeprefix(REFERENCE)
+        if name not in known:
+            raise InputError(f"{place} runs over {given}, which the profile does not have; it has {', '.join(known)}.")
+        return list(known[name])
+
+
+class Recipe(_Data):
+    """A paper: its experiments and the profiles they run under."""
+
+    paper: str
+    title: str
+    citation: str
+    profiles: dict[str, Profile]
+    experiments: dict[str, Experiment]
+
+    def chosen(self, only: str | list[str] | None) -> list[Experiment]:
+        """The experiments of these names (all without any), or a sentence about a name that is not there."""
+        names = list(self.experiments) if only is None else only.split(",") if isinstance(only, str) else list(only)
+        for name in names:
+            if name not in self.experiments:
+                raise unknown(f"experiment of {self.paper}", name, self.experiments)
+        return [self.experiments[name].model_copy(update={"name": name}) for name in names]
+
+    def profile(self, name: str) -> Profile:
+        """The profile of that name."""
+        return self.profiles[choose("profile", name, self.profiles)]
+
+
+def papers() -> tuple[str, ...]:
+    """The papers that have a recipe."""
+    entries = files("layerscope.recipes").joinpath("papers").iterdir()
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")))
+
+
+@cache
+def read_recipe(paper: str) -> Recipe:
+    """The recipe of a paper, or a sentence about a paper that has none."""
+    if paper not in papers():
+        raise unknown("paper", paper, papers())
+    text = files("layerscope.recipes").joinpath("papers", f"{paper}.yaml").read_text(encoding="utf-8")
+    try:
+        return Recipe.model_validate({"paper": paper, **yaml.safe_load(text)})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"The recipe {paper} is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+
+
+def resolved(value: Any, values: Mapping[str, Any]) -> Any:
+    """A value of a recipe with every reference in it replaced."""
+    if isinstance(value, str) and value.startswith(REFERENCE):
+        name, *attributes = value.removeprefix(REFERENCE).split(".")
+        if name not in values:
+            raise InputError(f"A recipe asks for {value}, and there is no {name}; there are {', '.join(values)}.")
+        return _attribute(values[name], attributes, value)
+    if isinstance(value, list):
+        return [resolved(item, values) for item in value]
+    if isinstance(value, dict):
+        return {name: resolved(item, values) for name, item in value.items()}
+    return value
+
+
+def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
+    for name in attributes:
+        if name.startswith("_"):
+            raise InputError(f"A recipe asks for {asked}; only public attributes can be asked for.")
+        value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+    return value
+
+
+def function(name: str) -> Any:
+    """The public function of that name, looked up when it is called: the recipes stand above all rooms and name none."""
+    from importlib import import_module
+
+    package = import_module("layerscope")
+    if name not in package.__all__ or not callable(getattr(package, name)):
+        raise LayerscopeError(f"A recipe calls {name}, which is no public function of layerscope.")
+    return getattr(package, name)
