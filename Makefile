@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
 
-.PHONY: demo test test-full lint docs notebooks benchmarks clean
+.PHONY: demo test test-full campaign lint docs notebooks benchmarks calibration clean
 
 demo: $(INSTALLED)
 	$(BIN)/layerscope demo
@@ -14,6 +14,11 @@ test: $(INSTALLED) lint docs
 
 test-full: $(INSTALLED)
 	$(BIN)/pytest -n 2 -m slow
+
+# Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. Twenty minutes and more.
+SEED ?= 0
+campaign: $(INSTALLED)
+	$(BIN)/python -m tests.campaign --seed $(SEED) --fresh 100 --over 100 --inputs 10000 --crowds 70 --hostile 440
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -34,6 +39,10 @@ benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/startup.py
+
+# The simulations behind docs/calibration.md, written there; they take a while.
+calibration: $(INSTALLED)
+	$(BIN)/python benchmarks/calibration.py --write
 
 # torch first: with the pinned version present, no other package pulls another build of it.
 $(INSTALLED): pyproject.toml garden/pyproject.toml constraints.txt

@@ -15,6 +15,7 @@ from layerscope.errors import (
     check_seed,
     choose,
     near,
+    some,
     unknown,
 )
 
@@ -65,3 +66,9 @@ def test_levels_of_intervals(level):
     check_level(0.95)
     with pytest.raises(InputError, match=r"must be between 0 and 1, such as 0\.95"):
         check_level(level)
+
+
+def test_a_sentence_names_some_of_many():
+    assert some(["a", "b"]) == "a, b"
+    assert some(map(str, range(30)), most=3) == "0, 1, 2 and 27 more"
+    assert len(some(["x" * 3000, "b"])) < 80

@@ -32,6 +32,7 @@ OF_SEVERAL_FILES = {
     "test_readme.py": "the README",
     "cli/test_mistakes.py": "mistakes, whatever the command",
     "cli/test_terminal.py": "what a terminal, a pipe and a key press see of any command",
+    "cutting/test_every_head.py": "every head of every family: cut, saved, and opened by plain transformers",
     "extraction/test_cuda.py": "extraction on a GPU",
     "extraction/test_processes.py": "extraction by several processes, and by killed ones",
     "models/test_garden_models.py": "the garden: its models by name, and the command that lists them",

@@ -121,7 +121,7 @@ METHOD_OPTIONS = {
     "learning_rate": 1e-2,
     "weight_decay": 0.1,
     "patience": 1,
-    "start": "linear",
+    "start": "plain",
     "strength": 0.1,
     "scale": False,
     "keep": 0.5,
@@ -226,7 +226,12 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"weighting": {"weighting": "rows"}, "ci": [{"ci": 0.9}, {"ci": None}], "seed": {"seed": 1}},
+        {
+            "weighting": {"weighting": "rows"},
+            "ci": [{"ci": 0.9}, {"ci": None}],
+            "null": {"null": 0},
+            "seed": {"seed": 1},
+        },
     ),
     "specialty_study": Call(
         {"models": {"one": encoder()}, "task": task()},
@@ -237,6 +242,7 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
+        {"kind": {"kind": "head"}},
     ),
     "truncation_curve": Call(
         {"model": classifier(), "task": task()},
@@ -284,6 +290,7 @@ CALLS = {
         },
         {
             "tolerance": {"tolerance": 0.5},
+            "confidence": {"confidence": 0},
             "evaluations": {"evaluations": 0},
             "seed": {"seed": 1},
             "all_rows": {"all_rows": True},
@@ -337,7 +344,12 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"probes": {"probes": False}, "seed": {"seed": 1}},
+        {
+            "probes": {"probes": False},
+            "kind": {"kind": "head"},
+            "null": {"null": 20},
+            "seed": {"seed": 1},
+        },
     ),
     "alignment_study": Call(
         {
@@ -404,7 +416,7 @@ NOUN = "a value, made by the functions that are tested here"
 WITHOUT = {
     **dict.fromkeys(["align", "probe", "imbalance", "scarcity", "label_cca", "mutual_information"], ROWS),
     **dict.fromkeys(["nuclear_norm", "numerical_rank", "smoothness", "agreement", "blocks", "measure"], ROWS),
-    **dict.fromkeys(["load", "truncate", "skip", "cut", "save", "inject", "compare_weights"], MODULES),
+    **dict.fromkeys(["load", "truncate", "skip", "cut", "cut_folder", "save", "inject", "compare_weights"], MODULES),
     **dict.fromkeys(["training_cost", "strategies"], "counts parameters and operations"),
     **dict.fromkeys(["read_record", "write_record", "report", "figures", "load_aligner", "panels"], READS),
     **dict.fromkeys(["stream", "attentions", "evaluate"], STREAMS),
@@ -603,6 +615,8 @@ EXAMPLES = {
     "pairs": lambda e: list(e.texts),
     "choices": lambda e: [[text, text] for text in e.texts],
     "words": lambda e: [text.split() for text in e.texts],
+    "tags": lambda e: [np.zeros(len(text.split()), np.int64) for text in e.texts],
+    "prompts": lambda e: list(e.texts),
     "labels": lambda e: 1 - e.labels,
     "label_names": ("b", "a"),
     "words_by": r"\w+",

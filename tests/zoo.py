@@ -9,8 +9,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
+    AutoModelForPreTraining,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -69,7 +74,34 @@ CONFIGS: dict[str, dict] = {
     "qwen3": {**_COMMON, "num_key_value_heads": 2, "head_dim": 8},
 }
 FAMILIES = tuple(CONFIGS)
-DECODERS = ("gpt2", "openai-gpt", "llama", "qwen3")
+_GROUPED = {**_COMMON, "num_key_value_heads": 2}
+# Language models without a record of their own: the generic finder looks into them.
+LANGUAGE = {
+    "qwen2": _GROUPED,
+    "mistral": {**_GROUPED, "head_dim": 8},
+    "gemma3_text": {
+        **_GROUPED,
+        "head_dim": 8,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+    },
+    "phi3": _GROUPED,
+    "olmo2": _GROUPED,
+    "opt": {**_COMMON, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "gpt_neox": _COMMON,
+    "bloom": {"n_layer": 4, "hidden_size": 32, "n_head": 4},
+}
+DECODERS = ("gpt2", "openai-gpt", "llama", "qwen3", *LANGUAGE)
+OPENERS = {
+    "classifier": AutoModelForSequenceClassification,
+    "choice": AutoModelForMultipleChoice,
+    "encoder": AutoModel,
+    "next": AutoModelForCausalLM,
+    "masked": AutoModelForMaskedLM,
+    "tags": AutoModelForTokenClassification,
+    "spans": AutoModelForQuestionAnswering,
+    "pretraining": AutoModelForPreTraining,
+}
 
 
 def tokenizer(family: str = "bert") -> PreTrainedTokenizerFast:
@@ -93,7 +125,7 @@ def tokenizer(family: str = "bert") -> PreTrainedTokenizerFast:
 
 def config(family: str, **changes: object) -> object:
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-    values = {**CONFIGS[family], "vocab_size": len(VOCABULARY), **ids, **changes}
+    values = {**(CONFIGS | LANGUAGE)[family], "vocab_size": len(VOCABULARY), **ids, **changes}
     if family == "xlnet":
         values.setdefault("summary_type", "last")
     return AutoConfig.for_model(family, **values)
@@ -101,13 +133,9 @@ def config(family: str, **changes: object) -> object:
 
 def network(family: str, kind: str = "classifier", seed: int = 0, labels: int = 3, **changes: object):
     """A random network in evaluation mode; its weights are large enough that every block matters."""
-    opener = {
-        "classifier": AutoModelForSequenceClassification,
-        "choice": AutoModelForMultipleChoice,
-        "encoder": AutoModel,
-    }[kind]
+    opener = OPENERS[kind]
     torch.manual_seed(seed)
-    extra = {"num_labels": labels} if kind == "classifier" else {}
+    extra = {"num_labels": labels} if kind in ("classifier", "tags") else {}
     net = opener.from_config(config(family, **extra, **changes)).eval()
     with torch.no_grad():
         for parameter in net.parameters():

@@ -23,7 +23,7 @@ GROUPS = {
     ],
     "Cut": [
         *("evaluate", "Score", "truncation_curve", "Truncation", "skip_map", "SkipMap", "advise", "Advice"),
-        *("truncate", "skip", "cut", "LayerPlan", "save"),
+        *("truncate", "skip", "cut", "cut_folder", "LayerPlan", "save"),
     ],
     "Tune": [
         *("specialty", "probe", "agreement", "smoothness", "choose", "Choice", "label_cca", "mutual_information"),

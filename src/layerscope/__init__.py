@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from layerscope.alignment.injection_study import injection_study
     from layerscope.alignment.studies import alignment_study
     from layerscope.alignment.synthetic import synthetic_study
-    from layerscope.cutting.advice import Advice, advise
+    from layerscope.cutting.advice import advise
+    from layerscope.cutting.advice_results import Advice
     from layerscope.cutting.curves import SkipMap, Truncation, skip_map, truncation_curve
     from layerscope.cutting.cutting import cut, skip, truncate
+    from layerscope.cutting.folders import cut_folder
     from layerscope.cutting.plan import LayerPlan
     from layerscope.cutting.saving import save
     from layerscope.data import Task, task, tasks
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
     from layerscope.extraction.representations import Representations
     from layerscope.extraction.streaming import stream
     from layerscope.models import Model, Replay, families, load
+    from layerscope.probing.agreeing import agreement
     from layerscope.probing.label_measures import label_cca, mutual_information, nuclear_norm, numerical_rank
-    from layerscope.probing.probes import agreement, probe
+    from layerscope.probing.probes import probe
     from layerscope.probing.robustness import imbalance, scarcity, specialty_study
     from layerscope.probing.variability import smoothness, specialty
     from layerscope.reporting.page import report
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
 # Each name's home: imported when it is first used, so that `import layerscope` and --help cost nothing.
 _HOMES = {
-    "Advice": "cutting.advice",
+    "Advice": "cutting.advice_results",
     "Aligner": "alignment.aligner",
     "Attentions": "extraction.attention",
     "Blocks": "similarity.segmentation",
@@ -75,7 +78,7 @@ _HOMES = {
     "Trainings": "tuning.training",
     "Truncation": "cutting.curves",
     "advise": "cutting.advice",
-    "agreement": "probing.probes",
+    "agreement": "probing.agreeing",
     "align": "alignment.aligning",
     "alignment_study": "alignment.studies",
     "attentions": "extraction.attention",
@@ -84,6 +87,7 @@ _HOMES = {
     "compare": "similarity.comparing",
     "compare_weights": "similarity.attention.weights",
     "cut": "cutting.cutting",
+    "cut_folder": "cutting.folders",
     "evaluate": "evaluation.exam",
     "extract": "extraction.extracting",
     "families": "models",
@@ -159,6 +163,7 @@ __all__ = [
     "compare",
     "compare_weights",
     "cut",
+    "cut_folder",
     "evaluate",
     "extract",
     "families",

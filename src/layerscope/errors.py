@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from numbers import Integral
 
 log = logging.getLogger("layerscope")
+_LONG = 60  # characters of a name in a sentence
 
 
 class LayerscopeError(Exception):
@@ -55,6 +56,21 @@ def near(name: str, allowed: Iterable[str]) -> str:
     spelled = {each.lower(): each for each in allowed}
     close = [spelled[c] for c in difflib.get_close_matches(name.lower(), list(spelled), n=2, cutoff=0.6)]
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of another library says, in one line, with its kind where it says little."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1]).rstrip(".")[:300]
+    kind = type(error).__name__
+    return kind if not said else f"{kind}: {said}" if isinstance(error, (KeyError, IndexError)) else said
+
+
+def some(names: Iterable[str], most: int = 20) -> str:
+    """Names with commas between them, of many only the first ones, for a sentence that stays one."""
+    spelled = [name if len(name) <= _LONG else f"{name[:_LONG]}.." for name in map(str, names)]
+    more = f" and {len(spelled) - most} more" if len(spelled) > most else ""
+    return ", ".join(spelled[:most]) + more
 
 
 def check_seed(seed: int) -> int:

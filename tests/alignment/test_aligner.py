@@ -13,6 +13,7 @@ import layerscope as ls
 from layerscope.alignment.methods import METHODS, of_any_widths, options_of
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError
+from layerscope.extraction.rows import Rows
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -142,3 +143,41 @@ def test_a_refusal_of_widths_names_what_takes_them():
     x, y = noisy_pair(n=50, e=4)
     with pytest.raises(InputError, match=f"{listed(of_any_widths())} take both"):
         ls.align(x, y, method="procrustes")
+
+
+@pytest.mark.parametrize(("value", "word"), [(np.nan, "a NaN"), (np.inf, "an infinity")])
+def test_what_is_not_finite_is_named_by_layer_and_row(value, word):
+    x, y = noisy_pair(n=50)
+    y[17, 2] = value
+    with pytest.raises(InputError, match=f"Y has {word} in row 17;"):
+        ls.align(x, y)
+    with pytest.raises(InputError, match=f"X has {word} in row 17;"):
+        ls.align(x, x)(y)
+    with pytest.raises(InputError, match=f"Layer 0 has {word} in row 17;"):
+        ls.align(x, ls.Representations.from_arrays([y]))
+
+
+def test_representations_of_one_layer_tell_their_texts():
+    x, y = noisy_pair(n=90)
+    rows = Rows("sst2", "train", "", np.repeat(np.arange(30), 3), unit=np.arange(90) % 3, units="word")
+    source, target = (ls.Representations.from_arrays([side, side], rows=rows) for side in (x, y))
+    told = ls.align(source.select([1]), target.select([1]))
+    given = ls.align(source[1], target[1], texts=source)
+    assert isinstance(told(source.select([1])), torch.Tensor)
+    torch.testing.assert_close(told(source[1]), given(source[1]))
+    error = given.error(source[1], target[1], texts=rows.row)
+    assert told.error(source.select([1]), target.select([1])) == pytest.approx(error)
+    assert error["mse_low"] != given.error(source[1], target[1])["mse_low"]
+    with pytest.raises(InputError, match=r"X has layers 0..1, and an aligner maps one layer"):
+        ls.align(source, target)
+    other = target.select([1], rows=np.arange(89, -1, -1))
+    with pytest.raises(InputError, match="The rows of X and Y are not the same"):
+        ls.align(source.select([1]), other)
+
+
+def test_what_is_mapped_is_finite_or_a_sentence():
+    rows = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
+    aligner = ls.align(rows, 1e30 * rows)
+    assert np.isfinite(aligner(rows)).all()
+    with pytest.raises(InputError, match="does not map row 0 of X to finite numbers"):
+        aligner(1e20 * rows)

@@ -22,7 +22,7 @@ def test_mistakes_are_sentences(tmp_path):
         ls.align(x, y, steps=3)
     with pytest.raises(InputError, match="X has 50 rows and Y 49"):
         ls.align(x, y[:-1])
-    with pytest.raises(InputError, match="not finite"):
+    with pytest.raises(InputError, match="Y has a NaN in row 0"):
         ls.align(x, y * np.nan)
     with pytest.raises(InputError, match=r"shape is \(50,\)"):
         ls.align(x, y[:, 0])

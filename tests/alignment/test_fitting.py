@@ -25,6 +25,10 @@ class Rows:
         generator = torch.Generator().manual_seed(layer)
         return torch.randn(60, self.width, generator=generator)
 
+    @property
+    def texts(self):
+        return np.arange(60)
+
 
 def test_there_is_one_aligner_per_place_as_align_gives_it():
     source, target = Rows("a"), Rows("b", 3)
@@ -61,7 +65,9 @@ def test_networks_of_several_places_are_fitted_side_by_side(monkeypatch):
     counts = []
     fit_many = INN.fit_many.__func__
     monkeypatch.setattr(
-        INN, "fit_many", classmethod(lambda cls, a, sides: counts.append(len(sides)) or fit_many(cls, a, sides))
+        INN,
+        "fit_many",
+        classmethod(lambda cls, a, sides, texts: counts.append(len(sides)) or fit_many(cls, a, sides, texts)),
     )
     places = [(0, 1), (1, 2), (2, 3)]
     fit_all([Fitting(Rows("a"), Rows("b"), places, "inn", options={"steps": 5})], "test")

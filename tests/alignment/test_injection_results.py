@@ -11,8 +11,9 @@ PROVENANCE = {"models": [], "data": {}, "settings": {}, "versions": {}}
 @pytest.mark.parametrize(("layers", "kinds"), [((3, 4), ["curve", "table"]), ((4,), ["bars", "table"])])
 def test_what_is_drawn_of_an_injection(layers, kinds, tmp_path):
     about = {"source_score": 0.9, "target_score": 0.8, "majority": 0.5, "metric": "accuracy", "n": 500}
+    about |= {"source_low": 0.87, "source_high": 0.92, "target_low": 0.76, "target_high": 0.83}
     rows = [
-        {"layer": layer, "source_layer": layer, "method": method, "score": 0.7, **about}
+        {"layer": layer, "source_layer": layer, "method": method, "score": 0.7, "low": 0.66, "high": 0.74, **about}
         for layer in layers
         for method in ("identity", "random label")
     ]
@@ -24,7 +25,7 @@ def test_what_is_drawn_of_an_injection(layers, kinds, tmp_path):
         "most frequent class": 0.5,
     }
     assert study.findings() == [
-        "With its layer 4 replaced by the source's, mapped, the target has accuracy: identity 0.700, random label "
-        "0.700; on its own states it has 0.800."
+        "With its layer 4 replaced by the source's, mapped, the target has accuracy: identity 0.700 (0.660 to 0.740), "
+        "random label 0.700 (0.660 to 0.740); on its own states it has 0.800 (0.760 to 0.830)."
     ]
     study.plot(tmp_path / "injection.png")

@@ -23,6 +23,11 @@ def test_injection_of_another_seed_beats_the_floors(seeds, data, tmp_path):
     assert last["linear"] > floors + 0.2
     assert last["inn"] > floors + 0.2
     assert frame["target_score"].iloc[0] == pytest.approx(ls.evaluate(seeds[1], data))
+    assert (frame["low"] <= frame["score"]).all()
+    assert (frame["score"] <= frame["high"]).all()
+    assert (frame["high"] - frame["low"])[frame["score"].between(0.2, 0.8)].between(0.05, 0.3).all()  # of 120 texts
+    assert frame["target_low"].iloc[0] <= frame["target_score"].iloc[0] <= frame["target_high"].iloc[0]
+    assert study.figures()[0].series[0].low == tuple(frame[frame["method"] == "identity"]["low"])
     assert frame["source_score"].iloc[0] == pytest.approx(ls.evaluate(seeds[0], data))
     assert frame[frame["method"] == RANDOM_LABEL]["score"].between(0.35, 0.65).all()
     assert set(frame["layer"]) == {0, 1, 2, 3, 4}
@@ -41,6 +46,7 @@ def test_one_layer_is_drawn_as_bars(seeds, data):
     bars, table = study.figures()
     assert bars.kind == "bars"
     assert bars.names == tuple(study.frame["method"])
+    assert bars.low == tuple(study.frame["low"])
     assert [name for name, _ in bars.references] == ["source alone", "target alone", "most frequent class"]
     assert table.kind == "table"
     (sentence,) = study.findings()
@@ -134,6 +140,10 @@ def test_what_a_head_reads(seeds):
 
 def test_random_labels():
     labels = np.repeat([0, 1, 2], 200)
-    assert random_labels(labels, "accuracy", 0, 3) == pytest.approx(1 / 3, abs=0.03)
-    assert random_labels(labels[:400], "accuracy", 0, 3) == pytest.approx(1 / 3, abs=0.03)  # class 2 has no rows
-    assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)) < 0.1
+    guessed = random_labels(labels, "accuracy", 0, 3)
+    assert guessed["score"] == pytest.approx(1 / 3, abs=0.03)
+    assert guessed["high"] - guessed["low"] == pytest.approx(4 * (2 / 9 / 600) ** 0.5, rel=0.25)
+    assert random_labels(labels[:400], "accuracy", 0, 3)["score"] == pytest.approx(
+        1 / 3, abs=0.03
+    )  # no row has class 2
+    assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)["score"]) < 0.1

@@ -1,5 +1,6 @@
 """The rows of a model: described without reading them, and those of two models correspond or are refused."""
 
+import numpy as np
 import pytest
 import zoo
 
@@ -39,6 +40,8 @@ def test_rows_are_drawn_the_same_for_every_layer(model, data):
     places = [int((whole[4] == row).all(dim=1).nonzero()[0]) for row in some[4]]
     assert places == sorted(places)
     assert some[2].equal(whole[2][places])
+    assert some.texts.tolist() == whole.texts[places].tolist()
+    assert set(whole.texts) == set(examples.rows)
 
 
 def test_attention_weights_have_one_row_per_pair_of_tokens(model, data):
@@ -49,6 +52,7 @@ def test_attention_weights_have_one_row_per_pair_of_tokens(model, data):
     assert side[2].shape == (sum(text.shape[-1] ** 2 for text in weights), 4)
     assert side[2][1].equal(weights[0][:, 0, 1])
     assert side.spec()["attention"]["pool"] == "tokens"
+    assert side.texts.tolist() == np.repeat(examples.rows, [text.shape[-1] ** 2 for text in weights]).tolist()
 
 
 def test_other_rows_are_refused():

@@ -76,7 +76,7 @@ def test_keys_are_known_before_anything_is_fitted():
 
 
 def test_mistakes_are_sentences():
-    with pytest.raises(InputError, match="at least 20 rows; there are 10"):
+    with pytest.raises(InputError, match="at least 20 rows of 2 texts or more; there are 10 rows of 10"):
         ls.synthetic_study(arrays(n=10))
     with pytest.raises(InputError, match="no truth 'bent'"):
         ls.synthetic_study(arrays(), truths=["bent"])

@@ -35,3 +35,34 @@ def test_alignment(classifier, words, invoke, tmp_path):
 def test_many_models_are_a_study(classifier, words, invoke):
     with pytest.raises(ls.LayerscopeError, match="3 models were given; without --study one is mapped to another"):
         invoke("align", classifier, classifier, classifier, "--task", words)
+
+
+def test_known_maps_are_a_study_of_one_model(classifier, words, invoke, tmp_path):
+    out, options = tmp_path / "out", ["--truths", "linear", "--noise", "0,0.5", "--repeats", "2"]
+    done = invoke(
+        "align",
+        classifier,
+        "--task",
+        words,
+        "--synthetic",
+        "--method",
+        "mean,linear",
+        "--layer",
+        "2",
+        *options,
+        "-o",
+        out,
+    )
+    assert done.exit_code == 0, done.output
+    frame = pandas.read_csv(out / "synthetic.csv")
+    assert frame.groupby(["truth", "noise", "method"]).size().tolist() == [2] * 4
+    means = frame[frame["noise"] == 0].groupby("method")["relative"].mean()
+    assert means["linear"] < 0.2 * means["mean"]
+    assert ls.read_record(out / "align-record").data
+    for given, sentence in (
+        (["--synthetic", "--study"], "--synthetic maps the states of one model"),
+        (["--synthetic", "--layer", "1,2"], "--synthetic takes one layer; --layer 1,2 names 2"),
+        (["--against", "every", "--repeats", "2"], "Only --synthetic has --repeats"),
+    ):
+        with pytest.raises(ls.LayerscopeError, match=sentence):
+            invoke("align", classifier, "--task", words, *given)

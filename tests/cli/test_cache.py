@@ -25,3 +25,11 @@ def test_the_cache_is_listed_verified_and_pruned(model, reviews, home):
     assert "does not match its checksum" in done.stdout or "bytes instead of" in done.stdout
     assert "Removed 1 results" in run_here("cache", "rm", listed[0]["key"]).stdout
     assert json.loads(run_here("cache", "ls", "--format", "json").stdout) == []
+
+
+def test_what_a_killed_removal_left_is_cleared(home):
+    left = home / ".layerscope-0123456789abcdef" / "gone"
+    left.mkdir(parents=True)
+    (left / "artifact.json").write_text("{}")
+    assert run_here("cache", "ls").returncode == 0
+    assert not left.parent.exists()

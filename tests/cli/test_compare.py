@@ -2,7 +2,11 @@
 
 import json
 
+import pandas
+import pytest
 from command import run_here
+
+import layerscope as ls
 
 
 def test_compare_attention(model, reviews, tmp_path):
@@ -46,11 +50,82 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     assert "cka" in {r["name"] for r in json.loads(run_here("measures", "--format", "json").stdout)}
 
 
-def test_compare_prints_what_was_asked_for_beside_the_values(model, tmp_path):
+@pytest.fixture
+def lines(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
-    done = run_here("compare", model, "--task", path, "--pool", "mean", "--ci", "0.9", "--baseline")
+    return path
+
+
+def test_compare_prints_what_was_asked_for_beside_the_values(model, lines, tmp_path):
+    out = tmp_path / "out"
+    given = ["compare", model, "--task", lines, "--pool", "mean", "--ci", "0.9", "--baseline"]
+    done = run_here(*given, 20, "-o", out)
     assert done.returncode == 0, done.stderr
-    for heading in ("the lower end of the 90% interval", "the upper end of the 90% interval", "shuffled rows"):
+    interval = ("the lower end of the 90% interval", "the upper end of the 90% interval", "the bias")
+    for heading in (*interval, "shuffled texts", "p-values", "above chance"):
         assert f"cka over lines (40 rows): {heading}\n" in done.stdout
+    assert "Among as many pairs of layers shuffled texts give" in done.stdout
+    record = ls.read_record(out / "compare-record")
+    assert [figure.title for figure in record.figures] == [
+        "Similarity of layers: cka",
+        "Similarity of layers above chance: cka",
+    ]
+    assert record.figures[0].p_value is not None
+    assert any("shuffled texts give" in sentence for sentence in record.findings)
+    report = run_here("report", out, "-o", tmp_path / "report.html")
+    assert report.returncode == 0, report.stderr
+    assert "Similarity of layers above chance" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    few = run_here(*given, 3)
+    assert "shuffled texts\n" in few.stdout
+    assert "p-values" not in few.stdout
     assert "--pool mean" not in done.stdout
+
+
+def test_options_of_measures(model, lines):
+    given = ["compare", model, "--task", lines, "--pool", "mean", "--measure", "svcca,pwcca,mutual_knn"]
+    options = ["--option", "keep=0.8", "--option", "pwcca.keep=0.6", "--option", "k=5", "--option", "standardize=true"]
+    done = run_here(*given, *options, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    both = {"standardize": True, "keep": 0.8, "pwcca.keep": 0.6, "k": 5}
+    wanted = ls.compare(model, task=lines, pool="mean", measure=["svcca", "pwcca", "mutual_knn"], **both)
+    for name, similarity in wanted.items():
+        values = [row["value"] for row in rows if row["measure"] == name]
+        assert values == pytest.approx(similarity.values.ravel().tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("keep", "--option keep is not a name and a value"),
+        ("pool=mean", "pool is no option of a measure"),
+        ("kepe=1", "has no option 'kepe'"),
+        ("cca.keep=1", "is for the measure 'cca'"),
+        ("keep=2", "keep is 2; it must be above 0"),
+    ],
+)
+def test_wrong_options_are_sentences(option, sentence, model, lines):
+    done = run_here("compare", model, "--task", lines, "--pool", "mean", "--measure", "svcca", "--option", option)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_compare_splits_into_blocks(model, tmp_path):
+    path, out = tmp_path / "lines.txt", tmp_path / "out"
+    path.write_text("\n".join(f"the file is {'a ' * (i % 7)}list {i}" for i in range(40)) + "\n")
+    given = ["compare", model, "--task", path, "--pool", "mean", "--blocks"]
+    done = run_here(*given, "--ci", "0.9", "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "2 blocks, cut before layer" in done.stdout
+    assert "90% interval" in done.stdout
+    assert "no p-value: 2 blocks need 5 known steps" in done.stdout  # the model has layers 0..4
+    assert {p.name for p in out.iterdir() if p.is_file()} == {
+        *("cka.parquet", "cka.png", "cka-blocks.parquet", "cka-blocks.png"),
+    }
+    table = pandas.read_parquet(out / "cka-blocks.parquet")
+    assert (table["low"] < table["strength"]).all()
+    assert set(table["reason"]) == {
+        "no p-value: 2 blocks need 5 known steps between neighbouring layers, and there are 4"
+    }
+    assert "interval" not in run_here(*given).stdout

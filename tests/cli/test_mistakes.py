@@ -61,6 +61,9 @@ def test_places_that_cannot_be_written_are_a_sentence(model, reviews, tmp_path):
     ("error", "sentence"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "The disk is full"),
+        (OSError(errno.EFBIG, "File too large"), "The disk is full"),
+        (RuntimeError("I/O error: File too large (os error 27)"), "The disk is full"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300), "x" * 100 + " .. cannot be"),
         (RuntimeError("I/O error: No space left on device (os error 28)"), "The disk is full"),
         (OSError(errno.EROFS, "Read-only file system", "out/cka.png"), "out/cka.png may not be read or written"),
     ],
@@ -108,8 +111,8 @@ def test_mistakes_in_cutting_are_sentences(arguments, message, model, reviews):
         (["compare", "--heads", "1,2", "-o", "out"], "--heads is for measures by attention head"),
         (["align", "--against", "every", "--pairs", "3"], "leave it out, or give --study"),
         (
-            ["align", "--against", "every", "--method", "linear", "--start", "linear"],
-            "--start linear is for inn",
+            ["align", "--against", "every", "--method", "linear", "--start", "plain"],
+            "--start plain is for inn",
         ),
         (["align", "--against", "every", "--method", "linear", "--pad"], "--pad is for identity, procrustes and inn"),
         (["specialty", "--scarcity", "few"], "'few' is not a list of numbers"),

@@ -47,8 +47,8 @@ def test_a_command_has_an_option_for_every_column():
 
 
 def test_options_of_aligners_go_to_those_that_have_them():
-    assert aligner_options(None, "plain") == {}
-    assert aligner_options(["linear", "inn"], "linear") == {"inn": {"start": "linear"}}
-    assert set(aligner_options(None, "plain", pad=True)) >= {"identity", "procrustes"}
-    with pytest.raises(InputError, match=r"--start linear is for .*, and only linear was asked for"):
-        aligner_options(["linear"], "linear")
+    assert aligner_options(None, "linear") == {}
+    assert aligner_options(["linear", "inn"], "plain") == {"inn": {"start": "plain"}}
+    assert set(aligner_options(None, "linear", pad=True)) >= {"identity", "procrustes"}
+    with pytest.raises(InputError, match=r"--start plain is for .*, and only linear was asked for"):
+        aligner_options(["linear"], "plain")

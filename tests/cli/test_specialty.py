@@ -1,6 +1,7 @@
 """`layerscope specialty`"""
 
 import json
+import re
 import shlex
 
 from command import run_here
@@ -39,3 +40,45 @@ def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
     wrong = run_here("specialty", model, "--task", labelled, "--no-probe", "--imbalance", "half")
     assert wrong.returncode != 0
     assert "write 0.5,0.25,0.1" in wrong.stderr
+
+
+def test_other_measures_and_the_papers_probe(model, words, tmp_path):
+    asked = ["--probe", "head", "--measures", "numerical_rank,nuclear_norm,mutual_information", "--null", 20]
+    more = ["--imbalance", "0.5,0.3", "--imbalance-size", 30]
+    done = run_here("specialty", model, "--task", words, *asked, *more, "--format", "json", "-o", tmp_path / "out")
+    assert done.returncode == 2  # 48 texts are too few for ten folds
+    assert "Mutual information needs at least 50 rows for 10 folds; there are 48" in done.stderr
+    asked[3] = "numerical_rank,nuclear_norm"
+    done = run_here("specialty", model, "--task", words, *asked, *more, "--format", "json", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    layers = [row for row in rows if "experiment" not in row]
+    assert set(layers[0]) >= {"nu", "null", "ratio", "p", "probe", "probe_low", "numerical_rank", "nuclear_norm"}
+    assert {row["n"] for row in rows if row.get("experiment") == "imbalance"} == {30}
+    names = {path.stem for path in (tmp_path / "out").iterdir()}
+    assert names == {"specialty", "numerical_rank", "nuclear_norm", "imbalance", "specialty-record"}
+
+
+def test_what_cannot_be_asked_of_specialty_is_a_sentence(model, words):
+    for more, message in (
+        (["--measures", "label_ca"], "no measure 'label_ca'; allowed: label_cca, numerical_rank"),
+        (["--probe", "tree"], "no kind of probe 'tree'; allowed: linear, head"),
+        (["--null", 5], "null is 5; at least 20 permutations"),
+        (["--imbalance-size", 30], "--imbalance-size is the size of the sets of --imbalance"),
+    ):
+        done = run_here("specialty", model, "--task", words, "--no-probe", *more)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+def test_l_is_one_and_the_strategy_is_in_numbers(model, words):
+    done = run_here("specialty", model, "--task", words)
+    assert done.returncode == 0, done.stderr
+    best = re.search(r"above 0, is (\d)", done.stdout)[1]
+    assert f"Strategies around l* = {best}" in done.stdout
+    assert f"l* is layer {best}," in done.stdout
+    strategy = re.search(r"The recommended strategy is (\(\d, \d, \d\))", done.stdout)[1]
+    assert f"--strategy '{strategy}'" in done.stdout
+    table = run_here("strategies", model, "--task", words)
+    assert f"({best}, {best}, {best})" in table.stdout
+    assert f"l* is {best}" in table.stderr

@@ -33,3 +33,18 @@ def test_strategies_on_the_command_line(model, labelled):
     rows = {row["strategy"]: row for row in json.loads(done.stdout)}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
     assert rows["full"]["trainable"] == rows["full"]["parameters"]
+
+
+def test_a_training_and_its_record_are_put_in_place_together(model, labelled, tmp_path, monkeypatch):
+    out, quick = tmp_path / "out", ["--max-steps", 1, "--batch", 8]
+    assert run_here("tune", model, "--task", labelled, *quick, "-o", out).returncode == 0
+    before = {path.name for path in out.iterdir()}
+    assert {"training.json", "checkpoint", "tune-record"} <= before
+
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("layerscope.results.write_record", stopped)  # after the training's files are written
+    assert run_here("tune", model, "--task", labelled, *quick, "--seed", 1, "-o", out, "--overwrite").returncode == 130
+    assert {path.name for path in out.iterdir()} == before
+    assert ls.read_record(out / "tune-record").settings["seed"] == 0

@@ -1,8 +1,6 @@
 """Advice on a real tuned model: chosen on one half, scored on the other, and equal to brute force."""
 
 import dataclasses
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -10,36 +8,115 @@ import pytest
 import zoo
 
 import layerscope as ls
-from layerscope.cutting.advice import _Greedy, _halves
+from layerscope.cutting.decision import Parts
 from layerscope.errors import InputError
 from layerscope.evaluation.exam import exam
 
+OPTIONS = {"limit": 200, "evaluations": 6, "max_length": 24}
+
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory, tuned_minilm):
+def home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERSCOPE_HOME", str(tmp_path_factory.mktemp("home")))
-        return ls.advise(tuned_minilm, "pydocs", tolerance=0.03, limit=200, evaluations=6)
+        yield
 
 
-def test_the_choice_is_the_smallest_within_the_tolerance(found):
+@pytest.fixture(scope="module")
+def found(home, tuned_minilm):
+    """Chosen without a bound."""
+    return ls.advise(tuned_minilm, "pydocs", tolerance=0.03, confidence=0, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def sure(home, tuned_minilm):
+    """Chosen with 90 % confidence; the tolerance is large, since the rows are few."""
+    return ls.advise(tuned_minilm, "pydocs", tolerance=0.4, **OPTIONS)
+
+
+def test_what_is_chosen_was_picked_and_confirmed(sure):
+    table, picking, confirming = sure.frame, sure.parts.picking, sure.parts.confirming
+    assert sure.confidence == 0.9
+    tested = [check.candidate for check in sure.decision.checks]
+    assert sure.decision.choice == tested[-1 if sure.decision.checks[-1].passed else -2]
+    assert table.index[table["change"].notna()].tolist() == sorted(tested)
+    picks = table[table["savable"] & (table["removed"] > 0)].groupby("removed")["chosen_on"].max()
+    assert table.loc[tested, "removed"].tolist() == list(range(1, len(tested) + 1))
+    assert table.loc[tested, "chosen_on"].tolist() == picks.tolist()[: len(tested)]
+    smaller = exam(ls.load(sure.model), "pydocs", limit=200, max_length=24)
+    whole = exam(sure.exam.model, "pydocs", limit=200, max_length=24)
+    answers, plain = smaller.logits(), whole.logits()
+    assert sure.row["chosen_on"] == pytest.approx(smaller.value(answers, picking))
+    assert sure.row["change"] == pytest.approx(smaller.value(answers, confirming) - whole.value(plain, confirming))
+    assert -0.4 <= sure.row["change_low"] < sure.row["change"]
+    assert f"With 90% confidence it loses at most {-sure.row['change_low']:.4f} accuracy." in str(sure)
+
+
+def test_the_whole_model_has_a_row_and_every_latency_a_unit(sure):
+    whole = sure.frame.iloc[0]
+    assert (whole["removed"], whole["blocks"], whole["plan"]) == (0, "1-6", str(ls.LayerPlan(range(1, 7))))
+    assert [name for name in sure.frame if "latency" in name] == ["latency_1_ms", "latency_32_ms"]
+    assert sure.frame["latency_32_ms"].between(1, 100_000).all()
+    assert f" ms in place of {whole['latency_32_ms']:.1f} ms)" in str(sure)
+    assert "the whole model" in [point.label for point in sure.figures()[0].points]
+
+
+def test_too_few_rows_are_said_to_be_too_few(tuned_minilm, home, caplog):
+    few = ls.advise(tuned_minilm, "pydocs", max_span=1, limit=60, evaluations=0, max_length=24)
+    assert not few.choice.removed(6)
+    assert "60 rows are too few to show with 90 % confidence that a smaller model is within 0.01" in caplog.text
+    assert "that takes 630 rows" in caplog.text  # 231 that confirm, 22 of 60 do
+    assert str(few).startswith("No block is shown to be dispensable with 90% confidence.")
+    if few.rows_needed is not None:
+        assert few.rows_needed >= 600
+        assert f"about {few.rows_needed:,} rows, where there are 60" in str(few)
+
+
+def test_without_a_confidence_there_is_a_warning(found, tuned_minilm, home, caplog):
+    assert "chosen without a bound (confidence 0): the luckiest of many is often outside it." in str(found)
+    assert found.decision is None
+    assert found.frame["change"].isna().all()
+    ls.advise(tuned_minilm, "pydocs", max_span=1, limit=40, evaluations=0, max_length=24, confidence=0)
+    assert "confidence is 0" in caplog.text
+
+
+def test_where_the_other_half_says_otherwise_it_is_said(sure):
+    scores = sure.frame["score"].where(~sure.frame["chosen"], sure.frame["score"].iloc[0] - 0.5)
+    worse = dataclasses.replace(sure, candidates=sure.frame.assign(score=scores))
+    assert "it loses 0.5000 accuracy, which is more than the tolerance of 0.4." in str(worse)
+    better = dataclasses.replace(sure, candidates=sure.frame.assign(score=sure.frame["score"].iloc[0]))
+    assert "more than the tolerance" not in str(better).split("The next smaller")[0]
+
+
+def test_the_choice_without_a_bound_is_the_smallest_within_the_tolerance(found):
     table = found.frame
     whole = table.iloc[0]
     assert (whole["removed"], whole["blocks"]) == (0, "1-6")
     enough = table[(table["chosen_on"] >= whole["chosen_on"] - 0.03) & table["savable"]]
     assert found.row["macs"] == enough["macs"].min()
     assert found.choice.removed(6) == tuple(b for b in range(1, 7) if b not in found.choice.keep)
-    assert set(table.columns) >= {"score", "low", "high", "parameters", "macs", "latency_1", "latency_32", "front"}
+    assert set(table.columns) >= {
+        "score",
+        "low",
+        "high",
+        "parameters",
+        "macs",
+        "latency_1_ms",
+        "latency_32_ms",
+        "front",
+    }
     assert (table["low"] <= table["score"]).all()
     assert (table["score"] <= table["high"]).all()
-    assert (table["latency_1"] > 0).all()
+    assert (table["latency_1_ms"] > 0).all()
     assert table["plan"].is_unique
 
 
 def test_both_halves_are_those_of_brute_force(found):
-    choosing, scoring = _halves(200, 0)
+    labels = found.exam.labels
+    parts = Parts.dealt(np.arange(200), 0, seed=0, labels=labels)
+    choosing, scoring = parts.picking, parts.scoring
     assert not set(choosing) & set(scoring)
-    smaller = exam(ls.load(found.model), "pydocs", limit=200)
+    smaller = exam(ls.load(found.model), "pydocs", limit=200, max_length=24)
     logits = smaller.logits()
     assert found.row["chosen_on"] == pytest.approx(smaller.value(logits, choosing))
     assert found.row["score"] == pytest.approx(smaller.value(logits, scoring))
@@ -70,25 +147,6 @@ def test_a_model_that_has_learned_nothing_is_said_to_be_one(found):
     assert f"no better than one answer to everything ({found.exam.majority:.4f})." in str(guessing)
 
 
-def test_greedy_search_finds_what_spans_cannot(monkeypatch):
-    """Blocks 2 and 4 of five do nothing: only a set with a gap loses both at no cost, and the budget is kept."""
-    asked = []
-
-    def answers(exam, plans, title):
-        asked.extend(plans)
-        return np.asarray([[1.0 - 0.1 * len(set(plan.removed(5)) - {2, 4})] for plan in plans])
-
-    monkeypatch.setattr(sys.modules["layerscope.cutting.advice"], "sweep", answers)
-    exam = SimpleNamespace(model=SimpleNamespace(depth=5), value=lambda part, rows: float(part[0]))
-    whole = ls.LayerPlan(range(1, 6))
-    path = [plan for plan, _ in _Greedy(exam, None, 60).run({whole: np.ones(1)})]
-    assert path[1] == ls.LayerPlan([1, 3, 5])
-    assert len(asked) == len(set(asked)) == 5 + 4 + 3 + 2
-    asked.clear()
-    assert len(_Greedy(exam, None, 10).run({whole: np.ones(1)})) == 2
-    assert len(asked) == 9
-
-
 def test_mistakes_are_sentences():
     opened = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
     few = pandas.DataFrame({"text": ["the file"] * 6, "label": [0, 1, 2] * 2})
@@ -96,6 +154,8 @@ def test_mistakes_are_sentences():
         ls.advise(opened, few)
     with pytest.raises(InputError, match="tolerance is -1"):
         ls.advise(opened, few, tolerance=-1)
+    with pytest.raises(InputError, match=r"confidence is 1; it must be from 0.5 on and below 1"):
+        ls.advise(opened, few, confidence=1)
     with pytest.raises(InputError, match=r"evaluations is -1; it must be 0 .* or more"):
         ls.advise(opened, few, evaluations=-1)
 
@@ -115,9 +175,40 @@ def test_what_is_advised_can_be_cut(monkeypatch):
     monkeypatch.setattr(module, "cut", cut)
     frame = pandas.DataFrame({"text": [f"the file {i}" for i in range(24)], "label": np.arange(24) % 3})
     network = zoo.network("gpt2", scale_attn_by_inverse_layer_idx=True)
-    found = ls.advise(ls.load(network, tokenizer=zoo.tokenizer("gpt2")), frame, tolerance=1.0, evaluations=0)
+    found = ls.advise(
+        ls.load(network, tokenizer=zoo.tokenizer("gpt2")), frame, tolerance=1.0, confidence=0, evaluations=0
+    )
     assert found.choice == ls.LayerPlan([1, 2, 3])
     table = found.frame.set_index("blocks")
     assert table.loc["1-3", "savable"]
     assert not table.loc["1, 3-4", "savable"]
     assert found.model.config.n_layer == 3
+
+
+def test_a_language_model_loses_blocks_by_a_share_of_its_perplexity(tmp_path):
+    import language
+
+    opened, data = language.model(), ls.task(language.frame(60, least=6), kind="text")
+    found = ls.advise(opened, data, tolerance="30%", confidence=0, evaluations=0, max_length=16)
+    whole = found.frame.iloc[0]
+    assert (whole["metric"], found.row["metric"]) == ("perplexity", "perplexity")
+    assert found.row["chosen_on"] <= 1.3 * whole["chosen_on"]
+    smaller = found.frame[found.frame["macs"] < found.row["macs"]]
+    assert not (smaller["savable"] & (smaller["chosen_on"] <= 1.3 * whole["chosen_on"])).any()
+    assert (found.frame["low"] <= found.frame["score"]).all()
+    assert "down is better" in found.figures()[0].reading
+    assert "perplexity" in str(found)
+    folder = ls.save(found.model, tmp_path / "small", scores=found.score)
+    assert type(ls.load(folder).network) is type(opened.network)
+    sure = ls.advise(opened, data, tolerance=0.3, confidence=0.9, evaluations=0, max_length=16, max_span=1)
+    tested = sure.frame[sure.frame["change"].notna()]
+    assert len(tested)
+    assert (tested["change_low"] <= tested["change"]).all()
+
+
+def test_the_best_front_of_a_loss_is_its_lowest():
+    import language
+
+    opened, data = language.model(), ls.task(language.frame(60, least=6), kind="text")
+    frame = ls.advise(opened, data, tolerance="5%", confidence=0, evaluations=0, max_length=16, max_span=1).frame
+    assert frame["front"][frame["chosen_on"].idxmin()]

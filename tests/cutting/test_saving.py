@@ -79,3 +79,11 @@ def test_half_precision_stays(model, dtype, tmp_path):
 def test_pairs_of_types_that_the_model_does_not_have_are_not_fed(tmp_path):
     model = ls.load(zoo.network("roberta", type_vocab_size=1), tokenizer=zoo.tokenizer())
     assert ls.load(ls.save(model, tmp_path / "saved")).depth == 4
+
+
+def test_the_tokenizer_that_is_saved_does_not_depend_on_what_it_read(tmp_path):
+    model = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    ls.save(model, tmp_path / "before")
+    model.tokenizer(["the file", "a list of value"], truncation=True, max_length=4, padding=True)
+    ls.save(model, tmp_path / "after")
+    assert (tmp_path / "before" / "tokenizer.json").read_bytes() == (tmp_path / "after" / "tokenizer.json").read_bytes()

@@ -32,12 +32,12 @@ import layerscope as ls
 from layerscope.cutting import sweep
 from layerscope.extraction import loop
 loop.WINDOW = 8
-save = sweep.save_file
-def slow(tensors, path):
-    save(tensors, path)
+seal = sweep.seal
+def slow(path):
+    seal(path)
     print(path.name, flush=True)
     time.sleep(float(sys.argv[4]))
-sweep.save_file = slow
+sweep.seal = slow
 print(ls.truncation_curve(sys.argv[1], sys.argv[2]).frame["score"].tolist())
 """
 

@@ -37,3 +37,25 @@ def test_bootstrap_intervals_cover(metric):
         low, high = metrics.bootstrap(metric, labels, guesses, rounds=200, level=0.9, seed=seed)
         hits += low <= truth <= high
     assert 0.8 <= hits / 60 <= 0.99
+
+
+def test_every_metric_knows_its_direction():
+    assert [name for name in metrics.METRICS if not metrics.higher_is_better(name)] == [
+        "perplexity",
+        "nll",
+        "bits_per_byte",
+    ]
+    assert metrics.upward("perplexity", 3.0) > metrics.upward("perplexity", 4.0)
+    assert metrics.upward("accuracy", 0.9) > metrics.upward("accuracy", 0.8) > metrics.upward("accuracy", np.nan)
+
+
+def test_correlations_are_scipys():
+    from scipy.stats import pearsonr, spearmanr
+
+    labels, guesses = np.random.default_rng(0).normal(size=(2, 50)).round(1)
+    assert metrics.score("spearman", labels, guesses) == pytest.approx(spearmanr(labels, guesses)[0])
+    assert metrics.score("pearson", labels, guesses) == pytest.approx(pearsonr(labels, guesses)[0])
+    assert np.isnan(metrics.score("spearman", labels, np.zeros(50)))
+    assert np.isnan(metrics.majority("spearman", labels))
+    low, high = metrics.bootstrap("spearman", labels, guesses)
+    assert low < metrics.score("spearman", labels, guesses) < high

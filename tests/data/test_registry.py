@@ -10,12 +10,12 @@ import layerscope as ls
 from layerscope.data.registry import registry
 from layerscope.errors import DataError
 
-METRICS = {"cola": "matthews", "mrpc": "f1", "qqp": "f1", "stsb": "pearson_spearman"}
+METRICS = {"cola": "matthews", "mrpc": "f1", "qqp": "f1", "stsb": "pearson_spearman", "wikitext": "perplexity"}
 
 
 NAMES = {
     *("cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "qnli", "rte", "wnli"),
-    *("boolq", "yelp_polarity", "hellaswag", "cosmosqa", "ewt-genre", "pydocs"),
+    *("boolq", "yelp_polarity", "hellaswag", "cosmosqa", "ewt-genre", "ewt-upos", "wikitext", "pydocs"),
 }
 
 
@@ -45,7 +45,7 @@ def test_the_registry_is_whole_and_every_metric_is_as_published():
     assert set(ls.tasks()["name"]) == NAMES
 
 
-@pytest.mark.parametrize("name", sorted(NAMES - {"pydocs", "ewt-genre"}))
+@pytest.mark.parametrize("name", sorted(NAMES - {"pydocs", "ewt-genre", "ewt-upos", "wikitext"}))
 def test_every_task_reads_its_columns_from_the_mirror(name, tmp_path, monkeypatch):
     (tmp_path / "second" / name).mkdir(parents=True)
     pandas.DataFrame(MADE_UP).to_parquet(tmp_path / "second" / name / "validation.parquet")
@@ -59,6 +59,21 @@ def test_every_task_reads_its_columns_from_the_mirror(name, tmp_path, monkeypatc
         assert len(examples.choices[0]) == 4
     if name == "cosmosqa":
         assert examples.choices[0][0] == "a b w"
+
+
+def test_running_text_and_tags_are_read_from_the_mirror(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERSCOPE_DATA", str(tmp_path))
+    (tmp_path / "wikitext").mkdir()
+    pandas.DataFrame({"text": ["", " = Title = \n", "  ", "a b"]}).to_parquet(tmp_path / "wikitext" / "test.parquet")
+    examples = ls.task("wikitext").split("test")
+    assert list(examples.texts) == [" = Title = \n", "a b"]
+    assert examples.labels is None
+    (tmp_path / "ewt-upos").mkdir()
+    frame = pandas.DataFrame({"text": ["a dog"], "tokens": [["a", "dog"]], "upos": [[8, 0]]})
+    frame.to_parquet(tmp_path / "ewt-upos" / "validation.parquet")
+    task = ls.task("ewt-upos")
+    assert (task.kind, task.metric) == ("tags", "accuracy")
+    assert [task.label_names[tag] for tag in task.split().tags[0]] == ["DET", "NOUN"]
 
 
 def test_alternative_columns_of_the_hub_are_read_too(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layerscope.data.resampling import folds, halves, resampled, shuffled
+from layerscope.data.resampling import exchanged, folds, halves, resampled, shuffled
 
 TEXTS = np.repeat([7, 3, 11, 4, 9, 20], [3, 1, 5, 2, 4, 1])
 
@@ -43,3 +43,32 @@ def test_a_resample_draws_as_many_whole_texts_as_there_are():
 
 def test_without_rows_nothing_is_drawn():
     assert shuffled([], seed=0).tolist() == resampled([], seed=0).tolist() == []
+
+
+def test_a_text_gives_way_to_a_text_row_by_row():
+    """Of one length, apart or in any order: every place of a text is taken by one other text."""
+    texts = np.random.default_rng(0).permutation(np.repeat(np.arange(100, 130), 4))
+    taken = exchanged(texts, seed=1)
+    assert sorted(taken) == list(range(120))
+    for text in np.unique(texts):
+        there = taken[texts == text]
+        assert len(set(texts[there])) == 1
+        assert np.all(np.diff(there) > 0)  # row k for row k
+    assert not np.array_equal(texts[taken], texts)
+    assert np.array_equal(taken, exchanged(texts, seed=1))
+    assert sorted(exchanged(np.arange(9), seed=0)) == list(range(9))
+    assert exchanged([], seed=0).tolist() == []
+
+
+def test_texts_change_places_among_those_of_like_length():
+    sizes = np.random.default_rng(1).integers(3, 40, 90)
+    texts = np.repeat(np.arange(90), sizes)
+    taken = exchanged(texts, seed=2)
+    homes = [np.unique(texts[taken[texts == text]]) for text in range(90)]
+    assert [len(home) for home in homes] == [1] * 90
+    moved = np.concatenate(homes)
+    assert sorted(moved) == list(range(90))
+    assert np.mean(moved != np.arange(90)) > 0.8
+    assert np.mean(np.abs(sizes[moved] / sizes - 1)) < 0.15
+    kept = [np.isin(np.flatnonzero(texts == text), taken).mean() for text in range(90)]
+    assert np.mean(kept) > 0.85  # few rows are left out

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import tracemalloc
 
 import pandas
 import pytest
@@ -138,3 +140,131 @@ def test_tables_that_cannot_be_read():
         ls.task(pandas.DataFrame({"text": ["a b"], "labels": [1], "target": [2]})).split()
     with pytest.raises(DataError, match=r"row 1, column 'text': 5 is not a text"):
         ls.task(pandas.DataFrame({"text": [5], "label": [1]})).split()
+
+
+DEEP = '{"text": ' + "[" * 100_000
+GZIP = gzip.compress(b"text,label\n" + b"good film,1\n" * 500, mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv", b'"text,label\na,1\n', "the header cannot be read .*is a quote in it not closed"),
+        (
+            "a.csv",
+            b'te"xt"y,"la"bel\na,1\n',
+            "the header cannot be read|no usable row|text is not clear|holds the text",
+        ),
+        ("a.csv", b"\xef\xbb\xbf", "is empty"),
+        ("a.tsv", b"\xef\xbb\xbf", "is empty"),
+        ("a.txt", b"\xef\xbb\xbf", "holds no rows"),
+        ("a.jsonl", b"\xef\xbb\xbf", "holds no rows"),
+        ("a.csv.gz", GZIP[:40], "cannot be read"),
+        ("a.csv.gz", GZIP[:20] + bytes(20) + GZIP[40:], "cannot be read"),
+        ("a.csv.gz", GZIP[:-8] + bytes(8), "cannot be read"),
+        ("a.jsonl", DEEP.encode(), "broken JSON .*nested more than 64 deep"),
+        ("a.jsonl", b'{"text": "a", "label": 1' + b"0" * 400 + b"}", "a whole number of 401 digits"),
+        ("a.jsonl", b'{"text": "a", "label": 1' + b"0" * 5000 + b"}", "a whole number of 5001 digits"),
+        ("a.jsonl", b'{"text": "a \\ud800", "label": 1}', "half a character"),
+        ("a.jsonl", b'{"words": ["a", 3], "label": 1}', "3 is not a word"),
+        ("a.jsonl", b'{"words": ["a", "b"], "label": 1}\n{"words": 3, "label": 0}', "3 is not a list of words"),
+        ("a.jsonl", b'{"words": ["a", "b"], "label": 1}\n{"words": "ab", "label": 0}', "'ab' is not a list of words"),
+        ("a.jsonl", b'{"words": ["a", null], "label": 1}', "one of them is empty"),
+    ],
+    ids=str,
+)
+def test_broken_files_are_a_sentence(name, content, sentence, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=sentence) as caught:
+        ls.task(tmp_path / name).split()
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_label_of_many_digits_is_one(tmp_path):
+    (tmp_path / "a.csv").write_text(f"text,label\na b,{'1' * 400}\nc d,{'2' * 400}\n")
+    with pytest.raises(DataError, match=r"is not a number") as caught:
+        ls.task(tmp_path / "a.csv").split()
+    assert len(str(caught.value)) < 2000
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": [10**400, 10**401]}, dtype=object)
+    assert len(ls.task(frame).split()) == 2  # classes, however long their names
+
+
+def test_half_a_character_in_memory_is_a_bad_row():
+    frame = pandas.DataFrame({"text": ["fine", "broken \ud800"], "label": [0, 1]}, dtype=object)
+    with pytest.raises(DataError, match=r"row 2, column 'text': it holds half a character"):
+        ls.task(frame).split()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "txt", "parquet", "conllu"])
+def test_a_field_that_is_too_long_is_a_sentence(ending, tmp_path):
+    path = tmp_path / f"a.{ending}"
+    long = "word " * 2000
+    if ending in ("csv", "tsv", "jsonl", "parquet"):
+        write(path, [("short text", "a"), (long, "b")])
+    else:
+        path.write_text(f"{long}\n" if ending == "txt" else f"# text = {long}\n1\t{long}\t" + "_\t" * 7 + "_\n\n")
+    assert ls.task(path).split()
+    assert ls.task(path, max_field=10_100).split()
+    with pytest.raises(DataError, match=r"max_field=.*--max-field"):
+        ls.task(path, max_field=1000).split()
+    for wrong in (0, -1, 1 << 31, True, "x"):
+        with pytest.raises(InputError, match="max_field"):
+            ls.task(path, max_field=wrong)
+
+
+@pytest.mark.parametrize("ending", ["csv.gz", "jsonl.gz", "txt.gz", "conllu.gz"])
+def test_a_small_file_that_unpacks_to_one_huge_field_takes_little_memory(ending, tmp_path):
+    path = tmp_path / f"a.{ending}"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"text": "' if "jsonl" in ending else b"text,label\n" if "csv" in ending else b"")
+        for _ in range(100):
+            file.write(b"x" * (1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"--max-field"):
+            ls.task(path, max_field=1_000_000).split()
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_too_many_columns_are_a_sentence(tmp_path):
+    (tmp_path / "a.csv").write_text(",".join(f"c{k}" for k in range(10_001)) + "\n" + "," * 10_000 + "\n")
+    with pytest.raises(DataError, match="10,001 columns"):
+        ls.task(tmp_path / "a.csv").split()
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".csv", "x/" * 3000 + "a.csv", "~nobody-here/a.csv", "a\0b.csv"])
+def test_names_that_no_disk_takes_are_a_sentence(name):
+    with pytest.raises(DataError, match="There is no file"):
+        ls.task(name).split()
+    with pytest.raises(DataError, match="There is no file"):
+        ls.task({"all": name}).split()
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(DataError, match="is not a file"):
+        ls.task(tmp_path / "pipe.csv").split()
+
+
+def test_a_column_that_is_named_twice_in_memory_is_a_sentence():
+    import pyarrow
+
+    table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], names=["text", "text"])
+    with pytest.raises(DataError, match="names a column twice"):
+        ls.task(table).split()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_name_of_any_length_leaves_a_sentence_one(ending, tmp_path):
+    separator = {"csv": ",", "tsv": "\t"}[ending]
+    bad = ["x" * 200_000, "label"]
+    for header in (bad, ["x" * 200_000] * 2, ["x" * 200_000, "y" * 200_000], ["a" + ";" * 200_000]):
+        file = tmp_path / f"rows.{ending}"
+        file.write_text(
+            separator.join(header) + "\n" + separator.join(["" if header is bad else "the text"] * len(header)) + "\n"
+        )
+        with pytest.raises(DataError) as raised:
+            ls.task(file).split()
+        assert len(str(raised.value)) < 1000

@@ -113,7 +113,7 @@ def test_mistakes_are_sentences():
         ls.evaluate(model(), table().drop(columns="label"))
     with pytest.raises(InputError, match=r"has 2 classes, and the head of .* has 3 outputs"):
         ls.evaluate(model(), table(2))
-    with pytest.raises(InputError, match="has no choices"):
+    with pytest.raises(InputError, match=r"has one text per row, and .* gives one of several choices"):
         ls.evaluate(model(kind="choice"), table())
     with pytest.raises(InputError, match="table has a number as its label"):
         ls.evaluate(model(), table().assign(label=0.5))

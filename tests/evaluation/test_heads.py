@@ -70,3 +70,15 @@ def test_a_decoder_gets_a_padding_token(family):
     base = model(family, pad_token_id=None)
     assert classifier_of(base, THREE).network.config.pad_token_id is not None
     assert base.network.config.pad_token_id is None
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [("electra", "pretraining"), ("bert", "masked"), ("xlnet", "next"), ("gpt2", "next")]
+)
+def test_the_tasks_head_takes_the_place_of_a_pre_training_head(family, kind):
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": [0, 1]})  # as many classes as a config has by itself
+    model = ls.load(zoo.network(family, kind), tokenizer=zoo.tokenizer(family))
+    tuned = classifier_of(model, ls.task(frame))
+    assert tuned.head == "classes"
+    body = tuned.network.base_model.state_dict()
+    assert all(torch.equal(body[name], tensor) for name, tensor in model.network.base_model.state_dict().items())

@@ -163,6 +163,14 @@ def test_a_token_type_without_an_embedding_is_a_sentence():
         ls.extract(model, pandas.DataFrame({"text": ["the file"]}), store=False)
 
 
+def test_a_tokenizer_that_opens_and_cannot_read_is_a_sentence():
+    tokenizer = zoo.tokenizer()
+    tokenizer.truncation_side = 7
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=tokenizer)
+    with pytest.raises(InputError, match=r"tokenizer of .* cannot read texts"):
+        ls.extract(model, pandas.DataFrame({"text": ["the file"]}), store=False)
+
+
 def test_quantised_embeddings_are_counted():
     from transformers import AutoConfig, AutoModel
 

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,6 +145,29 @@ def test_an_error_of_the_preparation_comes_through_in_its_turn():
     with pytest.raises(InputError, match="part 2"):
         used.extend(iter(ahead(range(4), prepare)))
     assert 2 not in used
+
+
+def test_where_a_model_sees_padding_a_batch_has_one_length(task):
+    usual = model_of("bert")
+    strict = replace(usual, anatomy=replace(usual.anatomy, unpadded=True))
+    lengths = {}
+    for models in ([usual], [strict], [usual, strict]):
+        texts = Loop.over_tokens(models, Reading("mean"), tokens=64)
+        (window,) = texts.windows([task.split()])
+        items = window.items[0]
+        lengths[len(models), models[0].anatomy.unpadded] = [
+            [len(items[i]) for i in places] for places, _ in texts.through(window, lambda _, places: places)
+        ]
+    assert any(len(set(batch)) > 1 for batch in lengths[1, False])
+    for batches in (lengths[1, True], lengths[2, False]):
+        assert all(len(set(batch)) == 1 for batch in batches)
+        assert any(len(batch) > 1 for batch in batches)
+        assert [batch[0] for batch in batches] == sorted((batch[0] for batch in batches), reverse=True)
+        assert sorted(n for batch in batches for n in batch) == sorted(map(len, items))
+    kinds = np.arange(len(items)) % 3  # those of kind 0 are left out
+    for places, _ in texts.through(window, lambda _, places: places, lambda _: (kinds + 1, kinds)):
+        assert len({(int(kinds[i]), len(items[i])) for i in places}) == 1
+        assert kinds[places].all()
 
 
 def test_tokens_of_two_tokenizers_are_no_common_rows(task):

@@ -1,6 +1,7 @@
 """docs/results/garden.md follows from its numbers."""
 
 import json
+import math
 
 import pandas
 import pytest
@@ -19,6 +20,7 @@ def test_the_page_is_written_from_its_numbers():
 def model(**changes):
     curve = {"layer": [0, 1, 2], "score": [0.5, 0.79, 0.80], "majority": [0.5] * 3, "metric": ["accuracy"] * 3}
     plain = {"boundaries": ["2"], "strength": 0.4, "p": 0.01, "within": 0.9, "between": 0.2}
+    plain |= {"strength_low": 0.3, "strength_high": 0.5, "beside": {"untuned": {"strength": 0.2, "p": 0.6}}}
     return plain | {"top_same": 0.1, "low_same": 0.8, "curve": curve} | changes
 
 
@@ -27,6 +29,7 @@ def model(**changes):
     [
         ({}, None),
         ({"p": 0.2}, "Blocks"),
+        ({"p": math.nan}, "Blocks"),
         ({"between": 0.95}, "Blocks"),
         ({"top_same": 0.78}, "Tuning changes the top"),
         ({"curve": model()["curve"] | {"score": [0.5, 0.7, 0.8]}}, "Top blocks can go"),
@@ -39,6 +42,13 @@ def test_what_shows(changes, no):
     assert [line.split(".")[0].endswith("yes") for line in results.sentences(found)] == list(
         results.answers(found).values()
     )
+
+
+def test_what_was_not_tested_is_not_said_to_show():
+    untested = {name: value for name, value in model().items() if name not in ("p", "beside")}
+    assert results.answers(untested)["Blocks"] is None
+    assert results.sentences(untested)[0].startswith("Blocks: not tested. ")
+    assert "blocks in 1 (1 not tested);" in results.page({"a": model(), "b": untested})
 
 
 def test_how_many_blocks_can_be_cut():

@@ -36,14 +36,14 @@ def garden(tmp_path, monkeypatch):
 def test_a_model_of_the_garden_opens_by_name(garden):
     model, same = ls.load("garden:bert-s0"), ls.load(str(garden / "bert-s0"))
     assert model.name == "garden:bert-s0"
-    name = "encoder.layer.1.output.dense.weight"
+    name = "bert.encoder.layer.1.output.dense.weight"
     assert torch.equal(model.network.state_dict()[name], same.network.state_dict()[name])
     assert model.network.dtype == torch.float32
 
 
 def test_its_untrained_twin_opens_too(garden):
     model, twin, again = (ls.load(name) for name in ("garden:bert-s0", *["random:garden:bert-s0"] * 2))
-    name = "encoder.layer.1.output.dense.weight"
+    name = "bert.encoder.layer.1.output.dense.weight"
     assert twin.depth == model.depth
     assert not torch.equal(model.network.state_dict()[name], twin.network.state_dict()[name])
     assert torch.equal(again.network.state_dict()[name], twin.network.state_dict()[name])

@@ -1,8 +1,10 @@
 """A network knows which rows it learned from, and is not scored on them unless that is asked for."""
 
+import base64
 import json
 import logging
 import shutil
+import zlib
 
 import numpy as np
 import pandas
@@ -10,7 +12,7 @@ import pytest
 import zoo
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 from layerscope.models.lineage import learn, learned, packed, unpacked
 
 WORDS = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in", "this", "that", "not"]
@@ -41,8 +43,6 @@ def test_a_tuned_model_is_scored_on_the_rows_that_were_held_out(method, tmp_path
     network = training.model
     (entry,) = learned(network)
     assert entry["n"] == 48
-    if method == "prefix":
-        return  # peft's module cannot be evaluated as a network
     with caplog.at_level(logging.WARNING, "layerscope"):
         score = ls.evaluate(network, data, max_length=16)
     assert score.n == 12
@@ -90,8 +90,95 @@ def test_a_split_of_its_own_changes_nothing_and_what_was_learned_whole_is_refuse
     assert ls.evaluate(training.model, parts["train"], all_rows=True).n == 60
 
 
+def test_rows_that_were_learned_from_are_known_in_other_files_and_splits(tmp_path, caplog):
+    data = table(120).assign(text=[f"{text} {'file ' * (i % 7)}{i}" for i, text in enumerate(table(120)["text"])])
+    training = ls.tune(encoder(), data, out=tmp_path / "tuned", **FEW)
+    tuned = str(tmp_path / "tuned")
+    more = pandas.concat([data, pandas.DataFrame({"text": ["one more"], "label": ["no"]})], ignore_index=True)
+    with caplog.at_level(logging.WARNING, "layerscope"):
+        assert ls.evaluate(tuned, more).n == 25
+    assert "learned from 96 of the 121 rows of table (all): 25 of the others are scored" in caplog.text
+    assert ls.evaluate(tuned, more, all_rows=True).n == 121
+    held_out = set(training.job.lesson.validation.texts)
+    few = data.sample(40, random_state=0)
+    assert ls.evaluate(tuned, few).n == sum(text in held_out for text in few["text"])
+    again = ls.tune(tuned, more, **FEW).job.lesson
+    assert set(again.validation.texts) <= held_out | {"one more"}
+    # A split of its own is scored as it is, and what it shares with the rows that were learned from is said.
+    score = ls.evaluate(tuned, {"train": table(60, seed=3), "validation": few})
+    assert score.n == 40
+    assert "learned from" in score.note
+    unknown = {"train": table(60, seed=3), "validation": data[data["text"].isin(held_out)].reset_index(drop=True)}
+    assert ls.evaluate(tuned, unknown).note == ""
+
+
+def test_marks_survive_their_text_and_joins(monkeypatch):
+    from layerscope.models import lineage
+
+    data = ls.task(table(50)).split()
+    network = zoo.network("bert", "encoder")
+    learn(network, data.take(slice(0, 20)))
+    learn(network, data.take(slice(10, 40)))
+    (entry,) = learned(network)
+    assert entry["n"] == 40
+    expected = np.unique(lineage.marks(data)[:40])
+    assert lineage._read(entry).tolist() == expected.tolist()
+    assert lineage._read({}).tolist() == []  # what earlier versions wrote
+    monkeypatch.setattr(lineage, "_MOST", 7)
+    assert lineage._read({"marks": lineage._written(expected)}).tolist() == expected[:7].tolist()
+
+
+def test_a_mark_is_of_the_texts_alone_and_of_all_of_them():
+    from layerscope.models.lineage import marks
+
+    one = pandas.DataFrame({"text": ["a", "b"], "pair": ["b", "a"], "label": [0, 1]})
+    pairs = marks(ls.task(one, text="text", text_pair="pair").split())
+    assert len({*pairs.tolist(), *marks(ls.task(one[["text", "label"]]).split()).tolist()}) == 4
+    assert marks(ls.task(one.assign(label=[1, 0]), text="text", text_pair="pair").split()).tolist() == pairs.tolist()
+
+
 def test_what_a_model_learned_from_is_no_part_of_what_it_is():
     model = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
     before = model.spec()
     learn(model.network, ls.task(table()).split())
     assert model.spec() == before
+
+
+GOOD = {"task": "t", "split": "train", "texts": "ab", "n": 1, "marks": "", "rows": packed(np.asarray([3]))}
+STEP = {"from": "m", "depth": 4, "keep": [1, 2], "head": 2, "weights": "x"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{", "[]", "3", "[" * 100_000, '{"steps": 3}', '{"learned": [3]}', '{"learned": [{}]}'),
+        *(json.dumps({"learned": [{**GOOD, name: value}]}) for name in GOOD for value in (None, [], {}, 1.5)),
+        *(json.dumps({"learned": [{**GOOD, "rows": rows}]}) for rows in ("", "é", "abc", "AAAA", "=" * 9)),
+        *(json.dumps({"learned": [{**GOOD, "marks": marks}]}) for marks in ("é", "abc", "AAAA", 3, None)),
+        *(
+            json.dumps({"steps": [{**STEP, name: value}]})
+            for name in STEP
+            for value in ([None], {})
+            if name != "weights"
+        ),
+    ],
+)
+def test_a_damaged_account_is_a_sentence(content, tmp_path):
+    zoo.save(tmp_path, "bert")
+    (tmp_path / "layerscope.json").write_text(content)
+    with pytest.raises(ModelError, match=r"layerscope.json is (not JSON|damaged) .*remove the file"):
+        ls.load(tmp_path)
+
+
+def test_an_account_that_is_whole_is_kept(tmp_path):
+    zoo.save(tmp_path, "bert")
+    (tmp_path / "layerscope.json").write_text(json.dumps({"steps": [STEP], "learned": [GOOD], "other": 1}))
+    network = ls.load(tmp_path).network
+    assert learned(network) == [GOOD]
+    assert network._layerscope_origin == [STEP]
+
+
+def test_a_list_of_rows_that_would_fill_the_memory_is_a_sentence():
+    bomb = base64.b64encode(zlib.compress(bytes(70 << 20), 9)).decode()
+    with pytest.raises(ValueError, match="more than 536,870,912 rows"):
+        unpacked(bomb)

@@ -110,3 +110,16 @@ def test_gradients_flow_through_replay():
     replay.finish(replay.run(state, 3, 4)).logits.sum().backward()
     assert state.grad is not None
     assert state.grad.abs().sum() > 0
+
+
+def test_a_module_with_a_forward_of_its_own_gets_it_back():
+    from layerscope.models.replay import answering_with
+
+    module = torch.nn.Linear(2, 2)
+    with answering_with(module, "instead"):
+        assert module(None) == "instead"
+    assert "forward" not in vars(module)
+    own = module.forward = lambda state: "spread"  # as accelerate puts one on every module of a spread network
+    with answering_with(module, "instead"):
+        assert module(None) == "instead"
+    assert module.forward is own

@@ -1,8 +1,10 @@
+import pandas
 import pytest
 import torch
 import zoo
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
+import layerscope as ls
 from layerscope.errors import ModelError
 from layerscope.models import Replay, load
 from layerscope.models.selfcheck import faults
@@ -105,11 +107,70 @@ def test_a_family_whose_forward_cannot_be_checked_is_refused_by_name(monkeypatch
         load(net)
 
 
-def test_a_family_that_sees_its_padding_is_refused():
-    net = AutoModel.from_config(
-        AutoConfig.for_model("fnet", vocab_size=60, num_hidden_layers=2, hidden_size=16, intermediate_size=16)
+TEXTS = ["the file is a list of value s", "return this string", "a", "not an object", "return that list"]
+
+
+@pytest.mark.parametrize("family", ["fnet", "convbert", "nystromformer"])
+def test_texts_of_a_family_that_sees_padding_are_never_padded(family):
+    """Every row is what plain transformers give for its text alone."""
+    net = encoder(family, vocab_size=len(zoo.VOCABULARY), embedding_size=32)
+    model = load(net, tokenizer=zoo.tokenizer())
+    assert model.anatomy.unpadded
+    assert not load(encoder("mpnet")).anatomy.unpadded
+    rows = ls.extract(model, ls.task(pandas.DataFrame({"text": TEXTS})), pool="mean", special=True, store=False)
+    for row, text in zip(rows[3], TEXTS, strict=True):
+        with torch.inference_mode():
+            alone = net(**zoo.tokenizer()(text, return_tensors="pt")).last_hidden_state[0].mean(dim=0)
+        torch.testing.assert_close(row, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_what_pads_is_refused_for_a_family_that_sees_padding():
+    sizes = {**TINY, "vocab_size": len(zoo.VOCABULARY), "embedding_size": 32, "num_labels": 3}
+    config = AutoConfig.for_model("convbert", **sizes)
+    frame = pandas.DataFrame({"text": [*TEXTS, *TEXTS], "label": [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]})
+    model = load(AutoModelForSequenceClassification.from_config(config).eval(), tokenizer=zoo.tokenizer())
+    together = ls.evaluate(model, frame)
+    assert together == ls.evaluate(model, frame, batch_tokens=1)
+    with pytest.raises(ModelError, match="training pads the texts of a batch"):
+        ls.tune(model, frame, max_steps=1)
+    choices = load(AutoModelForMultipleChoice.from_config(config).eval(), tokenizer=zoo.tokenizer())
+    several = pandas.DataFrame(
+        {"text": TEXTS, "choices": [["a file", "the list of value"]] * 5, "label": [0, 1, 0, 1, 0]}
     )
-    with pytest.raises(ModelError, match="fnet"):
+    with pytest.raises(ModelError, match="the choices of one text are padded"):
+        ls.evaluate(choices, ls.task(several, choices="choices"))
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_longformer_pads_to_its_window_by_itself_and_its_classifier_marks_the_first_token(head):
+    opener = AutoModelForSequenceClassification if head else AutoModel
+    sizes = {**TINY, "vocab_size": len(zoo.VOCABULARY), "attention_window": 8, "max_position_embeddings": 130}
+    torch.manual_seed(0)
+    net = opener.from_config(AutoConfig.for_model("longformer", **sizes)).eval()
+    model = load(net, tokenizer=zoo.tokenizer())
+    assert not model.anatomy.unpadded
+    texts = [*TEXTS, "the file is a list of value s " * 6]
+    rows = ls.extract(model, ls.task(pandas.DataFrame({"text": texts})), pool="mean", special=True, store=False)
+    for place, text in enumerate(texts):
+        inputs = zoo.tokenizer()(text, return_tensors="pt")
+        count = inputs["input_ids"].shape[1]
+        with torch.inference_mode():
+            states = net(**inputs, output_hidden_states=True).hidden_states
+        for layer in range(4):
+            alone = states[layer][0, :count].mean(dim=0)
+            torch.testing.assert_close(rows[layer][place], alone, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ModelError, match="does not give attention weights"):
+        ls.attentions(model, ls.task(pandas.DataFrame({"text": TEXTS})))
+
+
+def test_a_head_that_runs_the_blocks_otherwise_is_caught(monkeypatch):
+    """A multiple-choice Longformer marks the tokens of the choice; the bare encoder would not know."""
+    from layerscope.models import selfcheck
+
+    sizes = {**TINY, "vocab_size": len(zoo.VOCABULARY), "attention_window": 8, "max_position_embeddings": 130}
+    net = AutoModelForSequenceClassification.from_config(AutoConfig.for_model("longformer", **sizes)).eval()
+    monkeypatch.setattr(selfcheck, "MARKS_SUMMARY", {})
+    with pytest.raises(ModelError, match="its head lets the blocks run otherwise"):
         load(net, tokenizer=zoo.tokenizer())
 
 
@@ -133,7 +194,7 @@ def test_attention_that_changes_with_the_length_is_caught_and_left_as_it_was(mon
     monkeypatch.setattr(anatomy, "REFUSED_SETTINGS", ())
     sparse = encoder("big_bird", max_position_embeddings=1024)
     kinds = [type(module) for module in sparse.modules()]
-    with pytest.raises(ModelError, match=r"padding changes the states .* in long texts"):
+    with pytest.raises(ModelError, match=r"a short text changes|change the states"):
         load(sparse)
     assert sparse.attention_type == "block_sparse"
     assert [type(module) for module in sparse.modules()] == kinds

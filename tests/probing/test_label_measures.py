@@ -6,7 +6,9 @@ import torch
 from sklearn.cross_decomposition import CCA
 
 import layerscope as ls
+from layerscope.data.resampling import folds
 from layerscope.errors import InputError
+from layerscope.extraction.rows import Rows
 from layerscope.probing.label_measures import RidgeCCA
 
 
@@ -34,16 +36,49 @@ def test_mutual_information_is_the_plain_formula():
     clusters = generator.integers(0, 3, 200)
     labels = np.where(generator.random(200) < 0.6, clusters, generator.integers(0, 3, 200))
     x = np.eye(3)[clusters] * 50 + generator.normal(size=(200, 3))
-    curve = ls.mutual_information(ls.Representations.from_arrays([x], labels))
-    scores = []
-    for part in np.array_split(np.random.default_rng(0).permutation(200), 10):
+    reps = ls.Representations.from_arrays([x], labels)
+    plain, normalized = (ls.mutual_information(reps, normalized=each, balance=False) for each in (False, True))
+    assert (plain.name, normalized.name) == ("mutual_information", "normalized_mutual_information")
+    nats, scores = [], []
+    fold = folds(np.arange(200), 10, seed=0, labels=labels)
+    for part in (np.flatnonzero(fold == k) for k in range(10)):
         joint = np.zeros((3, 3))
         np.add.at(joint, (clusters[part], labels[part]), 1 / len(part))
         one, two = joint.sum(axis=1), joint.sum(axis=0)
         shared = sum(p * np.log(p / one[i] / two[j]) for (i, j), p in np.ndenumerate(joint) if p)
         entropy = [-sum(p * np.log(p) for p in side if p) for side in (one, two)]
+        nats.append(shared)
         scores.append(shared / np.mean(entropy))
-    assert curve.values[0] == pytest.approx(np.mean(scores), rel=1e-6)
+    assert plain.values[0] == pytest.approx(np.mean(nats), rel=1e-6)
+    assert normalized.values[0] == pytest.approx(np.mean(scores), rel=1e-6)
+
+
+def of_words(seed, texts=100, words=10):
+    """Words that share what their text is like, with labels of texts that have nothing to do with it."""
+    generator = np.random.default_rng(seed)
+    text = np.repeat(np.arange(texts), words)
+    states = generator.normal(size=(texts, 40))[text] + 0.2 * generator.normal(size=(texts * words, 40))
+    labels = generator.permutation(np.arange(texts) % 2)[text]
+    return ls.Representations.from_arrays([states], labels, rows=Rows("t", "train", "", text))
+
+
+def test_words_of_one_text_are_on_one_side_of_a_split():
+    """Words dealt out one by one give .80 to .90 where there is nothing."""
+    many = [of_words(seed) for seed in range(6)]
+    assert abs(np.mean([ls.label_cca(reps).values[0] for reps in many])) < 0.12
+    assert abs(np.mean([ls.mutual_information(reps).values[0] for reps in many])) < 0.12
+    with pytest.raises(InputError, match="needs at least 50 texts for 10 folds; there are 20"):
+        ls.label_cca(of_words(0, texts=20))
+
+
+def test_alternatives_balance_classes_as_the_paper_does(planted):
+    rare = planted.select(rows=np.flatnonzero((planted.labels != 0) | (np.arange(300) < 60)))
+    least = np.bincount(rare.labels).min()
+    for measure in (ls.label_cca, ls.mutual_information):
+        curve = measure(rare)
+        assert curve.provenance["data"]["n"] == 3 * least
+        assert measure(rare, balance=False).provenance["data"]["n"] == len(rare)
+        assert curve.best == 2
 
 
 def test_nuclear_norm(planted):

@@ -3,23 +3,74 @@
 import math
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
 import layerscope as ls
 from layerscope.errors import InputError
-from layerscope.probing.labelled import classes_of, curve_of, extreme, several_classes
+from layerscope.extraction.rows import Rows
+from layerscope.probing.labelled import (
+    balanced,
+    classes_of,
+    curve_of,
+    drawn_by_class,
+    extreme,
+    parted,
+    several_classes,
+)
 
 
-def test_the_choices_of_a_text_stay_in_one_half():
-    from layerscope.extraction.rows import Rows
-    from layerscope.probing.labelled import halves
+def of_texts(texts, labels):
+    """Rows whose one number is the text that they are of."""
+    texts = np.asarray(texts)
+    return ls.Representations(
+        {0: torch.from_numpy(texts[:, None].copy()).float()}, Rows("t", "train", "", texts), labels
+    )
 
-    rows = Rows("t", "train", "", np.repeat(np.arange(10), 3), np.tile(np.arange(3), 10))
-    reps = ls.Representations({0: torch.zeros(30, 2)}, rows, np.repeat(np.arange(10) % 2, 3))
-    one, two = halves(reps)
-    assert (len(one), len(two)) == (15, 15)
-    assert not set(one.rows.row) & set(two.rows.row)
+
+def test_intervals_are_over_whole_texts():
+    def seen(part):
+        drawn.append(part)
+        return np.zeros(1)
+
+    drawn = []
+    texts, labels = np.repeat(np.arange(40), 3), np.repeat(np.arange(40) % 2, 3)
+    labels[:9] = 2  # a class with three texts is in every half
+    curve_of("seen", seen, of_texts(texts, labels), least=None, ci=0.9, subsamples=4)
+    for part in drawn[1:]:
+        times = np.bincount(part.rows.row, minlength=40)
+        assert set(times) == {0, 3}
+        assert 18 <= (times > 0).sum() <= 22
+        assert (part.labels == 2).sum() == 9
+
+
+def test_classes_are_drawn_in_whole_texts():
+    texts, labels = np.repeat(np.arange(30), 4), np.repeat(np.arange(30) % 3, 4)
+    rows = drawn_by_class(texts, labels, [8, 20, 6], seed=0)
+    assert np.bincount(labels[rows]).tolist() == [8, 20, 6]
+    times = np.bincount(texts[rows], minlength=30)
+    assert sorted(set(times)) == [0, 2, 4]
+    assert (times == 2).sum() == 1  # 6 rows are a text and a half
+    assert not np.array_equal(rows, drawn_by_class(texts, labels, [8, 20, 6], seed=1))
+
+
+def test_classes_are_balanced_as_the_smallest():
+    reps = of_texts(np.arange(60), np.repeat([5, 0, 3], [40, 8, 12]))
+    assert np.bincount(balanced(reps, 0).labels).tolist() == [8, 0, 0, 8, 0, 8]
+    even = of_texts(np.arange(6), np.repeat([0, 1], 3))
+    assert balanced(even, 0) is even
+    numbers = of_texts(np.arange(3), np.asarray([0.5, 1.0, 0.5]))
+    assert balanced(numbers, 0) is numbers
+
+
+def test_of_a_single_split_a_fifth_is_scored(caplog):
+    frame = pandas.DataFrame({"text": list("abcdefghij"), "label": [0, 1] * 5})
+    learned, scored = parted(ls.task(frame), (4, None))
+    assert (len(learned), len(scored)) == (4, 2)
+    assert not set(learned.rows) & set(scored.rows)
+    with pytest.raises(InputError, match="limit is 0"):
+        parted(ls.task(frame), (0, None))
 
 
 def test_labels_that_are_no_classes_are_sentences():

@@ -1,15 +1,16 @@
-"""Probes of every layer, and how curves agree."""
+"""Probes of every layer."""
 
 import math
 
 import numpy as np
 import pytest
 import zoo
-from scipy.stats import linregress, pearsonr, spearmanr
 from sklearn.linear_model import LogisticRegression
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.extraction.rows import Rows
+from layerscope.probing.probes import _parts, ties
 from layerscope.results import Curve
 
 
@@ -19,6 +20,38 @@ def test_probes_have_intervals_and_wins(planted):
     assert curve.wins[2] == 1.0
     assert (curve.low <= curve.values).all()
     assert curve.high[1] > curve.low[1]
+
+
+def test_intervals_are_over_the_scored_texts(planted):
+    """By default nothing is trained again: the bounds of an accuracy are those of a share of so many texts."""
+    train, validation = halves(planted)
+    curve = ls.probe(train, validation)
+    share, n = curve.values[1], len(validation)
+    assert (curve.high - curve.low)[1] / 2 == pytest.approx(1.96 * math.sqrt(share * (1 - share) / n), rel=0.3)
+    assert curve.wins.sum() == pytest.approx(1.0)
+    assert curve.wins[2] > 0.9
+    assert ls.probe(train, validation, ci=None).low is None
+    repeated = validation.select(rows=np.repeat(np.arange(n), 5))  # the same texts, five rows of each
+    assert (ls.probe(train, repeated).high - ls.probe(train, repeated).low)[1] == pytest.approx(
+        (curve.high - curve.low)[1], rel=0.25
+    )
+
+
+def test_layers_tie_within_the_interval_of_the_best():
+    curve = Curve("accuracy", ["m"] * 4, [0, 1, 2, 3], np.asarray([0.99, 0.7, 0.9, 0.86]), best=2)
+    assert ties(curve) == []
+    curve.low = np.asarray([0.9, 0.6, 0.85, 0.8])
+    assert ties(curve) == [2, 3]
+
+
+def test_strengths_are_chosen_over_whole_texts(planted):
+    words = ls.Representations.from_arrays(
+        [planted[2]], planted.labels, rows=Rows("t", "train", "", np.repeat(np.arange(60), 5))
+    )
+    parts = _parts(words, numbers=False, seed=0)
+    assert sorted(np.concatenate([scored for _, scored in parts])) == list(range(300))
+    for learned, scored in parts:
+        assert not set(words.rows.row[learned]) & set(words.rows.row[scored])
 
 
 def halves(reps):
@@ -51,23 +84,6 @@ def test_head_probes():
     assert curve.values[2] > 0.9 > curve.values[0]
     with pytest.raises(InputError, match="say which model"):
         ls.probe(train, validation, kind="head")
-
-
-def test_agreement_is_that_of_scipy():
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=13)
-    y = -2 * x + generator.normal(size=13)
-    one, two = (Curve(name, ["m"] * 13, list(range(13)), values) for name, values in (("nu", x), ("score", y)))
-    found = ls.agreement(one, two)
-    assert found["n"] == 12  # layer 0 is left out
-    assert found["pearson"] == pytest.approx(pearsonr(x[1:], y[1:])[0])
-    assert found["spearman"] == pytest.approx(spearmanr(x[1:], y[1:])[0])
-    assert found["slope"] == pytest.approx(linregress(x[1:], y[1:]).slope)
-    assert found["r2"] == pytest.approx(found["pearson"] ** 2)
-    for name, (low, high) in found["intervals"].items():
-        assert low <= found[name] <= high
-    with pytest.raises(InputError, match="at least 3 common layers"):
-        ls.agreement(one, Curve("s", ["m"], [5], np.ones(1)))
 
 
 @pytest.mark.filterwarnings("error")

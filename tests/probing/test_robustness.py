@@ -7,7 +7,7 @@ import zoo
 
 import layerscope as ls
 from layerscope.errors import InputError
-from layerscope.probing.robustness import resampled
+from layerscope.probing.robustness import drawn
 from layerscope.results import Curve
 
 
@@ -21,16 +21,16 @@ def reps():
     return ls.Representations.from_arrays(layers, labels)
 
 
-def test_resampled_rows(reps):
-    part = resampled(reps, [10, 20, 400], seed=1)
+def test_drawn_rows(reps):
+    part = drawn(reps, [10, 20, 400], seed=1)
     assert np.bincount(part.labels).tolist() == [10, 20, 400]
     assert len(set(part.rows.row.tolist())) == 430
     with pytest.raises(InputError, match="401 rows of class 2 were asked for; there are 400"):
-        resampled(reps, [1, 1, 401])
+        drawn(reps, [1, 1, 401])
     named = ls.task(pandas.DataFrame({"text": ["a", "b", "c"], "label": ["file", "list", "list"]}))
     rows = ls.extract(ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer()), named, pool="mean")
     with pytest.raises(InputError, match=r"3 rows of class list were asked for; there are 2. .* take more texts"):
-        resampled(rows, [1, 3])
+        drawn(rows, [1, 3])
 
 
 def test_equal_class_weights_hold_up_under_imbalance(reps):
@@ -76,7 +76,12 @@ def test_scarcity(reps, tmp_path):
     assert (frame[frame["n"] >= 300]["rho"] > 0.9).all()  # with 60 rows nu is not to be trusted
     result.plot(tmp_path / "scarcity.png")
     assert (tmp_path / "scarcity.png").stat().st_size > 1000
+    assert ls.scarcity(reps, (100,)).frame["n"].unique().tolist() == [100]  # N in all, where classes cannot be even
     with pytest.raises(InputError, match="there are 400"):
         ls.scarcity(reps, (6000,))
+    with pytest.raises(InputError, match="N is 2, which is fewer rows than there are classes"):
+        ls.scarcity(reps, (2,))
+    sizes = ls.imbalance(reps, (0.5, 0.1), size=301).frame["n"].unique().tolist()
+    assert sizes == [301]
     with pytest.raises(InputError, match="A share is 2"):
         ls.imbalance(reps, (2,))

@@ -6,31 +6,14 @@ import numpy as np
 import pandas
 import pytest
 import zoo
+from plain_nu import data, plain
 
 import layerscope as ls
 from layerscope.errors import InputError
-
-
-def plain(x, labels, weighting="class"):
-    """Equation 3 as it stands."""
-    classes = np.unique(labels)
-    groups = [x[labels == c] for c in classes]
-    means = np.stack([g.mean(axis=0) for g in groups])
-    if weighting == "class":
-        within = np.mean([np.cov(g.T, bias=True) for g in groups], axis=0)
-        centre = means.mean(axis=0)
-    else:
-        within = sum(len(g) * np.cov(g.T, bias=True) for g in groups) / len(x)
-        centre = x.mean(axis=0)
-    between = (means - centre).T @ (means - centre) / len(classes)
-    return np.trace(within @ np.linalg.pinv(between, rcond=1e-10, hermitian=True)) / len(classes)
-
-
-def data(n, d, sizes, seed=0):
-    generator = np.random.default_rng(seed)
-    labels = generator.permutation(np.repeat(np.arange(len(sizes)), [int(n * s) for s in sizes]))
-    centres = generator.normal(size=(len(sizes), d))
-    return centres[labels] + generator.normal(size=(len(labels), d)) * np.linspace(0.5, 3, d) + 2, labels
+from layerscope.extraction.rows import Rows
+from layerscope.probing import variability
+from layerscope.probing.permuting import permuted_labels
+from layerscope.probing.variability import streamed
 
 
 @pytest.mark.parametrize("weighting", ["class", "rows"])
@@ -136,12 +119,12 @@ def test_intervals_and_how_often_each_layer_wins():
 
 def test_intervals_cover_the_truth():
     x, labels = data(40000, 4, (0.5, 0.5), 9)
-    truth = ls.specialty(ls.Representations.from_arrays([x], labels)).values[0]
+    truth = ls.specialty(ls.Representations.from_arrays([x], labels), null=0).values[0]
     hits = 0
     for seed in range(40):
         generator = np.random.default_rng(100 + seed)
         rows = np.concatenate([generator.choice(np.flatnonzero(labels == c), 150, replace=False) for c in (0, 1)])
-        curve = ls.specialty(ls.Representations.from_arrays([x[rows]], labels[rows]), ci=0.9)
+        curve = ls.specialty(ls.Representations.from_arrays([x[rows]], labels[rows]), ci=0.9, null=0)
         hits += curve.low[0] <= truth <= curve.high[0]
     assert 0.7 <= hits / 40 <= 1.0
 
@@ -154,3 +137,92 @@ def words():
     texts = [" ".join([*generator.choice(names[3:], size=generator.integers(1, 7)), names[k]]) for k in labels]
     frame = pandas.DataFrame({"text": texts, "label": labels})
     return ls.task({"train": frame[:100], "validation": frame[100:]})
+
+
+def test_permuted_labels_have_weights_of_their_own():
+    """With unbalanced classes nu of permuted labels is that of the plain formula, not one with the true weights."""
+    x, labels = data(300, 6, (0.9, 0.1))
+    reps = ls.Representations.from_arrays([x, x * 2], labels)
+    curve = ls.specialty(reps, null=20, seed=3)
+    exchanged = permuted_labels(labels, np.arange(300), 20, 3)
+    np.testing.assert_allclose(curve.permuted[:, 1], [plain(x, each) for each in exchanged], rtol=1e-4)
+    assert curve.null[1] == pytest.approx(np.median(curve.permuted[:, 1]))
+    np.testing.assert_allclose(curve.ratio, curve.values / curve.null)
+    assert curve.p == pytest.approx(1 / 21)
+    assert curve.p_best == pytest.approx(1 / 21)
+    assert set(curve.frame) >= {"null", "ratio", "p"}
+    without = ls.specialty(reps, null=0)
+    assert without.null is None
+    assert math.isnan(without.p_best)
+    assert "null" not in without.frame
+
+
+def test_shuffled_labels_show_in_no_layer():
+    """A layer of many directions has the least nu whatever the labels are: its ratio to the null is still 1."""
+    generator = np.random.default_rng(0)
+    wide, narrow = generator.normal(size=(400, 32)), generator.normal(size=(400, 32)) * np.eye(32)[0] + 0.01
+    layers = [wide, wide + generator.normal(size=wide.shape), narrow + 0.1 * generator.normal(size=wide.shape)]
+    below = 0
+    for seed in range(20):
+        labels = np.random.default_rng(seed).permutation(np.arange(400) % 2)
+        curve = ls.specialty(ls.Representations.from_arrays(layers, labels), null=39)
+        assert curve.best == 1
+        below += curve.p_best < 0.05
+    assert below <= 3
+
+
+def test_words_of_a_text_are_halved_and_permuted_together():
+    """Words that share what their text is like: intervals are as wide as nu really varies, and nothing shows."""
+
+    def drawn(seed, texts=40, words=10):
+        generator = np.random.default_rng(seed)
+        text = np.repeat(np.arange(texts), words)
+        labels = generator.permutation(np.arange(texts) % 2)
+        x = generator.normal(size=(texts, 4))[text] + 0.3 * generator.normal(size=(texts * words, 4))
+        x[:, 0] += 1.5 * labels[text]
+        rows = Rows("t", "train", "", text, None, np.tile(np.arange(words), texts), "word")
+        reps = ls.Representations.from_arrays([x], labels[text], rows=rows)
+        random = generator.permutation(labels)[text]
+        return reps, reps.with_labels(random)
+
+    many = [drawn(seed) for seed in range(30)]
+    real = 1.96 * np.std([ls.specialty(reps, null=0).values[0] for reps, _ in many], ddof=1)
+    curves = [ls.specialty(reps, ci=0.95, null=0) for reps, _ in many[:15]]
+    half = np.median([(curve.high - curve.low)[0] / 2 for curve in curves])
+    assert 0.6 < half / real < 1.7  # rows drawn one by one give a third of it
+    p = [ls.specialty(random, null=19).p[0] for _, random in many]
+    assert np.mean(np.asarray(p) <= 0.1) < 0.3
+    assert np.median([ls.specialty(reps, null=19).p[0] for reps, _ in many[:9]]) == 0.05
+
+
+@pytest.mark.parametrize("weighting", ["class", "rows"])
+def test_a_pass_that_keeps_no_row_permutes_alike(weighting, words, monkeypatch):
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    examples = words.split("train")
+    how = {"weighting": weighting, "null": 20, "seed": 1}
+    kept = streamed(model, examples, **how)
+    monkeypatch.setattr(variability, "_Kept", None)
+    monkeypatch.setattr(variability, "_takes_less", lambda *_: False)
+    summed = streamed(model, examples, **how)
+    stored = ls.specialty(ls.extract(model, examples, pool="mean"), weighting=weighting, null=20, seed=1)
+    for other in (kept, summed):
+        np.testing.assert_allclose(other.values, stored.values, rtol=1e-3)
+        np.testing.assert_allclose(other.permuted, stored.permuted, rtol=1e-3)
+        assert other.p_best == pytest.approx(stored.p_best)
+
+
+def test_words_stream_as_they_are_stored(words):
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    curve = ls.specialty(model, words, pool="words", null=0)
+    stored = ls.specialty(ls.extract(model, words, split="train", pool="words"), null=0)
+    np.testing.assert_allclose(curve.values, stored.values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_named(bad):
+    x, labels = data(60, 5, (0.5, 0.5))
+    broken = x.copy()
+    broken[17, 2] = bad
+    for measure in (ls.specialty, ls.label_cca, ls.mutual_information, ls.numerical_rank, ls.nuclear_norm):
+        with pytest.raises(InputError, match=r"Layer 1 has an? (NaN|infinity) in row 17"):
+            measure(ls.Representations.from_arrays([x, broken], labels))

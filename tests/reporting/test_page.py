@@ -137,6 +137,7 @@ def test_mistakes_are_sentences(tmp_path):
         (True, "yes"),
         (22713216, "22\u2009713\u2009216"),
         (0.123456, "0.1235"),
+        (float("-inf"), "-inf"),
         (1234567.8, "1\u2009234\u2009567"),
         ([1, 2], "1, 2"),
         ("a", "a"),
@@ -152,3 +153,15 @@ def test_a_kind_that_the_script_does_not_know_is_a_still_picture(tmp_path, monke
     text = ls.report(ls.Record(kind="x", title="x", figures=[figure]), tmp_path / "r.html").read_text()
     assert '<div class="still"><svg' in text
     assert gallery.SCRIPT not in text
+
+
+def test_a_page_that_no_browser_shows_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("layerscope.reporting.page.MOST_VALUES", 100)
+    with pytest.raises(InputError, match=r"more than 100 values in their figures .* report fewer of them"):
+        ls.report(gallery.every_kind(), tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_no_disk_takes_is_a_sentence(tmp_path):
+    with pytest.raises(InputError, match="File name too long"):
+        ls.report(gallery.every_kind(), tmp_path / ("x" * 300))

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 import layerscope as ls
+from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.painting import FORMATS
 from layerscope.errors import InputError
 from layerscope.reporting.paper import inches_of, slug
@@ -100,3 +101,22 @@ def test_a_facet_that_the_title_says_is_not_said_again(tmp_path):
     figure = replace(gallery.every_kind().figures[0], title="Similarity: cka", facets={"measure": "cka", "task": "rte"})
     [path] = ls.figures(ls.Record(kind="compare", title="", figures=[figure]), tmp_path, format="svg")
     assert path.name == "compare-01-similarity-cka-rte.svg"
+
+
+@pytest.mark.parametrize("kind", ["../../pwn", "/tmp/pwn", "..", "a/b", "a\\b", "x" * 500, "\n", "."])
+def test_a_record_does_not_choose_where_figures_are_written(kind, tmp_path):
+    out = tmp_path / "deep" / "er" / "figures"
+    table = TableFigure.of([{"a": "=1"}], title=kind, shows="", reading="", facets={"f": kind})
+    folder = ls.write_record(tmp_path / "record", ls.Record(kind=kind, title=kind, figures=[table]))
+    (written,) = ls.figures(folder, out)
+    assert written.parent == out
+    assert written.read_text() == "a\n'=1\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"record", "deep"}
+    assert [path.name for path in out.iterdir()] == [written.name]
+
+
+def test_kinds_that_become_one_name_do_not_overwrite_each_other(tmp_path):
+    table = TableFigure.of([{"a": 1}], title="t", shows="", reading="")
+    for k, kind in enumerate(("a", "A", "a!")):
+        ls.write_record(tmp_path / "all" / str(k), ls.Record(kind=kind, title="t", figures=[table]))
+    assert len(set(ls.figures(tmp_path / "all", tmp_path / "figures"))) == 3

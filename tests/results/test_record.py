@@ -5,6 +5,7 @@ import json
 import gallery
 import numpy as np
 import pandas
+import pyarrow.parquet
 import pytest
 from alike import assert_same
 
@@ -41,6 +42,18 @@ def test_mixed_columns_of_a_table_become_texts(tmp_path):
     assert found.table == {"a": ["1", "one", None], "b": ["x", None, "y"]}
 
 
+def _link(folder):
+    (folder / "001-heatmap.parquet").symlink_to(folder.parent / "x.parquet")
+
+
+def _repeated(text, times):
+    return pyarrow.DictionaryArray.from_arrays(np.zeros(times, dtype=np.int8), [text])
+
+
+def _write(path, columns):
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+
 def changed(folder, **changes):
     card = json.loads((folder / CARD).read_text())
     (folder / CARD).write_text(json.dumps({**card, **changes}))
@@ -60,14 +73,27 @@ def test_another_format_is_refused_with_a_sentence(tmp_path, version):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda f: (f / CARD).write_text("{"), "cannot be read"),
+        (lambda f: (f / CARD).write_text("{"), "is not JSON"),
+        (lambda f: (f / CARD).write_text("[" * 100_000), "nested more than"),
+        (lambda f: (f / "001-heatmap.parquet").rename(f.parent / "x.parquet") and _link(f), "only files of a folder"),
+        (lambda f: changed(f, tables={"a": "../x.parquet"}), "only a Parquet file beside"),
+        (lambda f: changed(f, tables={"a": "x" * 300 + ".parquet"}), "only a Parquet file beside"),
+        (lambda f: _write(f / "001-heatmap.parquet", {"value": ["a"] * 4}), "is damaged"),
+        (
+            lambda f: _write(f / "001-heatmap.parquet", {"value": np.zeros(21_000_000, dtype=np.int8)}),
+            "holds 21,000,000 values",
+        ),
+        (lambda f: _write(f / "001-heatmap.parquet", {"reason": _repeated("x" * 100_000, 10_000)}), "GB of text"),
         (lambda f: changed(f, figures=[{"kind": "heatmap"}]), "is damaged"),
         (lambda f: changed(f, figures=[{"kind": "hologram", "file": "x.parquet"}]), "unknown kind 'hologram'"),
         (lambda f: changed(f, figures=[{"kind": "curve", "file": "../x.parquet"}]), "only a Parquet file beside"),
         (lambda f: (f / "001-heatmap.parquet").unlink(), "missing or damaged"),
         (lambda f: (f / "001-heatmap.parquet").write_bytes(b"PAR1"), "missing or damaged"),
     ],
-    ids=["json", "figures", "kind", "path", "missing", "broken"],
+    ids=[
+        *("json", "deep", "link", "table elsewhere", "long name", "texts", "many", "repeated"),
+        *("figures", "kind", "path", "missing", "broken"),
+    ],
 )
 def test_damage_is_a_sentence(tmp_path, damage, sentence):
     folder = ls.write_record(tmp_path / "record", gallery.every_kind())
@@ -153,3 +179,16 @@ def test_a_folder_of_the_first_version_is_refused_by_name(tmp_path):
     for read, path in ((ls.read_record, old), (find_records, old), (find_records, tmp_path / "out")):
         with pytest.raises(DataError, match=r"run folder of layerscope 0\.1.*layerscope compare a --task b"):
             read(path)
+
+
+def test_unfinished_records_are_not_found_and_a_lost_one_comes_back(tmp_path):
+    from layerscope.store.staging import OLD, STAGING
+
+    record = ls.Record(kind="x", title="a", figures=[])
+    ls.write_record(tmp_path / "out" / "record", record)
+    for left in (tmp_path / f"{STAGING}1" / "new", tmp_path / "out" / f"{STAGING}2"):
+        ls.write_record(left, record)
+    assert find_records(tmp_path) == [tmp_path / "out" / "record"]
+    (tmp_path / f"{STAGING}3" / OLD).mkdir(parents=True)
+    (tmp_path / "out").rename(tmp_path / f"{STAGING}3" / OLD / "out")
+    assert find_records(tmp_path / "out") == [tmp_path / "out" / "record"]

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import reference
 import torch
 import zoo
 from quick import model
@@ -25,6 +26,114 @@ def test_every_measure_of_every_pair(name, reps):
             assert sim.values[i, j] == pytest.approx(ls.measure(name)(reps[i], reps[j]), abs=1e-5)
     assert sim.rows == sim.columns == ["0", "1", "2", "3"]
     assert sim.n == 60
+
+
+OF_STATES = sorted(name for name, m in registry().items() if m.needs != "attention")
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    """Layers with one row 3,000 times as long as the others."""
+    draw = np.random.default_rng(7).normal
+    layers = [draw(size=(120, 20)) for _ in range(3)]
+    layers[1] += layers[0]
+    for layer in layers:
+        layer[5] *= 3000
+    return ls.Representations.from_arrays(layers)
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+@pytest.mark.parametrize("few", [False, True])
+def test_no_value_depends_on_what_is_measured_beside_it(few, hostile):
+    """Few rows go by Gram matrices where a measure can; each measure alone, with each other one, and with all."""
+    reps = hostile.select(rows=slice(15)) if few else hostile
+    alone = {name: ls.compare(reps, measure=name).values for name in OF_STATES}
+    together = ls.compare(reps, measure=OF_STATES)
+    for name in OF_STATES:
+        np.testing.assert_allclose(together[name].values, alone[name], rtol=0, atol=1e-12, err_msg=name)
+        for other in OF_STATES:
+            beside = ls.compare(reps, measure=[name, other])[name].values
+            np.testing.assert_allclose(beside, alone[name], rtol=0, atol=1e-12, err_msg=f"{name} beside {other}")
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_no_interval_depends_on_what_is_measured_beside_it(hostile):
+    names = ["cka", "cka_debiased", "cca", "procrustes", "rsa"]
+    together = ls.compare(hostile, measure=names, ci=0.9)
+    for name in names:
+        alone = ls.compare(hostile, measure=name, ci=0.9)
+        for part in ("values", "low", "high", "bias"):
+            np.testing.assert_allclose(getattr(together[name], part), getattr(alone, part), rtol=0, atol=1e-9)
+
+
+def test_streamed_values_do_not_depend_on_what_is_measured_beside_them(task):
+    """Where a measure needs rows, all of them come from the store, in another order; sums are in float64 then too."""
+    close = {"cka": 1e-12, "cka_debiased": 1e-12, "neuron": 1e-12, "procrustes": 1e-8}  # the last by roots of squares
+    beside = ls.compare(model("bert"), task=task, pool="mean", measure=[*close, "mutual_knn"])
+    for name, difference in close.items():
+        alone = ls.compare(model("bert"), task=task, pool="mean", measure=name)
+        np.testing.assert_allclose(beside[name].values, alone.values, rtol=0, atol=difference)
+
+
+@pytest.mark.parametrize("name", ["cka", "cka_debiased", "procrustes", "neuron", "cca"])
+def test_a_long_row_costs_no_digits(name, hostile):
+    sim = ls.compare(hostile, measure=name)
+    for i in range(3):
+        for j in range(3):
+            expected = getattr(reference, name)(hostile[i].double().numpy(), hostile[j].double().numpy())
+            assert sim.values[i, j] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+@pytest.mark.parametrize("scale", [1e20, 1e-20, 1e36])
+@pytest.mark.parametrize("few", [False, True])
+def test_very_large_and_very_small_states_give_the_same_values(scale, few, reps):
+    """Powers of ten are not exact in float32, so the scaled states differ from the others by rounding."""
+    chosen = reps.select(rows=slice(5 if few else 60))
+    scaled = ls.Representations.from_arrays([chosen[i].double() * scale for i in range(4)])
+    expected, found = (ls.compare(r, measure=OF_STATES, k=2) for r in (chosen, scaled))
+    for name in OF_STATES:
+        np.testing.assert_allclose(found[name].values, expected[name].values, atol=1e-5, err_msg=name)
+        assert set(found[name].reasons) == {tuple(cell) for cell in np.argwhere(np.isnan(found[name].values))}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["cka", "cka_debiased", "cca", "rsa", "cka_minibatch"])
+@pytest.mark.parametrize("n", [6, 60])
+def test_what_is_no_number_is_named(name, value, n, reps):
+    broken = {layer: reps[layer][:n].clone() for layer in reps.layers}
+    broken[2][4, 1] = value
+    word = "a NaN" if math.isnan(value) else "an infinity"
+    for extra in ({}, {"baseline": True}, {"ci": 0.9} if n > 40 else {}):
+        with pytest.raises(InputError, match=f"Layer 2 has {word} in row 4; every state must be a finite"):
+            ls.compare(list(broken.values()), measure=name, **extra)
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+@pytest.mark.parametrize("name", ["cca", "cca_squared", "mixed", "linear_regression", "neuron"])
+def test_a_column_of_another_scale_changes_no_rank(name):
+    """Rows of rank 12 in 20 columns: the rank is that of the columns at unit variance, whatever their scales."""
+    draw = np.random.default_rng(3).normal
+    x = draw(size=(300, 12)) @ draw(size=(12, 20))
+    y = x @ draw(size=(20, 9)) + 3 * draw(size=(300, 9))
+    scaled = x * np.where(np.arange(20) == 4, 1e7, 1.0)
+    sides = [ls.Representations.from_arrays([x, scaled]), ls.Representations.from_arrays([y])]
+    # y's own scale matters to linear_regression, x's to none of them
+    one, other = ls.compare(*sides, measure=name).values[:, 0]
+    assert other == pytest.approx(one, abs=1e-6)
+    assert other == pytest.approx(getattr(reference, name)(x, y), abs=1e-5)
+    assert ls.measure(name)(scaled, y) == pytest.approx(ls.measure(name)(x, y), abs=1e-7)
+
+
+def test_an_option_may_be_of_one_measure(reps):
+    both = ls.compare(reps, measure=["svcca", "pwcca"], keep=0.9, **{"pwcca.keep": 0.6})
+    assert both["svcca"].options == {"keep": 0.9}
+    assert both["pwcca"].options == {"keep": 0.6}
+    np.testing.assert_array_equal(both["pwcca"].values, ls.compare(reps, measure="pwcca", keep=0.6).values)
+    with pytest.raises(InputError, match=r"The option cca.keep is for the measure 'cca', and svcca was asked for"):
+        ls.compare(reps, measure="svcca", **{"cca.keep": 0.9})
+    with pytest.raises(InputError, match="svcca has no option 'kep'"):
+        ls.compare(reps, measure=["cka", "svcca"], **{"svcca.kep": 0.9})
 
 
 @pytest.mark.parametrize("name", ["cka", "svcca", "neuron", "pwcca", "cka_debiased"])
@@ -128,7 +237,8 @@ def test_models_make_further_passes_where_memory_is_short(task, caplog):
 
 def test_two_processes_add_up_to_one(task, tmp_path):
     folder = zoo.save(tmp_path / "model", "bert")
-    expected = ls.compare(folder, task=task, pool="words", measure=["cka", "svcca"], ci=0.9)
+    with pytest.warns(LayerscopeWarning, match="svcca: in 4 of 25 pairs of layers the bias is larger"):
+        expected = ls.compare(folder, task=task, pool="words", measure=["cka", "svcca"], ci=0.9)
     command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
     command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     command += ["-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt"), "--pool", "words"]

@@ -69,3 +69,38 @@ def test_a_side_without_variation_or_rows_says_why():
     assert math.isnan(cross)  # NaN
     with pytest.raises(Undefined, match="unbiased HSIC needs at least 4 rows and there are 3"):
         few.require_hsic()
+
+
+def test_a_column_is_dead_by_its_own_mean():
+    """Tiny beside the others is not dead; rounding beside a large mean is, and what it says of others is left out."""
+    x, y = both(n=200)
+    x[:, 1] *= 1e-9
+    x[:, 3] = (5e7 + 1e-4 * x[:, 3]).float().double()
+    x[:, 4] = 1e8 + torch.randn(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    side, _, cross = pair_of(x, y, "scatter")
+    assert side.alive.tolist() == [True, True, True, False, False, True, True]
+    assert float(side.scatter[4].abs().max()) == float(cross[4].abs().max()) == 0
+    moments = Moments([7, 5], exact=True)
+    moments.update([x, y])
+    assert side_from(moments, 0).alive.tolist() == side.alive.tolist()
+    rest = [k for k in range(7) if side.alive[k]]
+    for name in LINEAR:
+        assert ls.measure(name)(x, y) == pytest.approx(ls.measure(name)(x[:, rest], y), abs=1e-7)
+
+
+def test_a_dead_column_with_a_large_mean_does_not_hide_the_others():
+    x, y = both()
+    x[:, 2] = 1e9
+    assert ls.measure("cka")(x, y) == pytest.approx(ls.measure("cka")(x[:, [0, 1, 3, 4, 5, 6]], y), abs=1e-9)
+
+
+def test_the_rank_is_that_of_columns_at_unit_variance():
+    x, y = both()
+    x = torch.cat([x, x[:, :1] + x[:, 1:2]], dim=1)
+    for column in (0, 3, 7):
+        scaled = x.clone()
+        scaled[:, column] *= 1e9
+        side, _, _ = pair_of(scaled, y, "scatter")
+        assert side.whitener().shape[1] == 7
+        white = (scaled - scaled.mean(dim=0)) @ side.whitener()
+        torch.testing.assert_close(white.T @ white, torch.eye(7, dtype=torch.float64), rtol=1e-6, atol=1e-6)

@@ -1,5 +1,7 @@
 """A similarity is saved, loaded and drawn."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,57 @@ def test_saved_and_loaded(reps, tmp_path):
     (tmp_path / "x.parquet").write_text("x")
     with pytest.raises(DataError, match="not a similarity"):
         ls.Similarity.load(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize(
+    "field", ["format", "result", "measure", "options", "n", "bounds", "shape", "layers", "extras", "provenance"]
+)
+def test_a_damaged_file_is_a_sentence(field, reps, tmp_path):
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(ls.compare(reps).save(tmp_path / "sim.parquet"))
+    card = json.loads(table.schema.metadata[b"layerscope"])
+    for value in ([None], {"a": 1}, 3.5, None, [[0], [1]], [0, 0], [-1, 5], [10**9, 10**9]):
+        if (field, value) in (("options", {"a": 1}), ("provenance", {"a": 1}), ("bounds", [0, 0]), ("bounds", [-1, 5])):
+            continue
+        if field == "bounds" and value == [10**9, 10**9]:
+            continue
+        changed = table.replace_schema_metadata({"layerscope": json.dumps({**card, field: value})})
+        pyarrow.parquet.write_table(changed, tmp_path / "bad.parquet")
+        with pytest.raises(DataError, match=r"is damaged|is not a similarity|is in format|holds a"):
+            ls.Similarity.load(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("value", b"x", "value holds no numbers"),
+        ("value", float("nan"), "no reason is given"),
+        ("row_model", {"a": 1}, "row_model holds no texts"),
+        ("column_layer", 3, "column_layer holds no texts"),
+    ],
+)
+def test_a_column_of_something_else_is_a_sentence(column, value, reason, reps, tmp_path):
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(ls.compare(reps).save(tmp_path / "sim.parquet"))
+    others = pyarrow.array([value] * table.num_rows)
+    table = table.set_column(table.column_names.index(column), column, others)
+    pyarrow.parquet.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match=reason):
+        ls.Similarity.load(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize("part", ["data", "settings"])
+def test_an_account_that_is_none_is_a_sentence(part, reps, tmp_path):
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(ls.compare(reps).save(tmp_path / "sim.parquet"))
+    card = json.loads(table.schema.metadata[b"layerscope"])
+    table = table.replace_schema_metadata({"layerscope": json.dumps({**card, "provenance": {part: "x"}})})
+    pyarrow.parquet.write_table(table, tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="data and settings are objects"):
+        ls.Similarity.load(tmp_path / "bad.parquet")
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])

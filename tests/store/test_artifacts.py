@@ -1,3 +1,5 @@
+import errno
+import functools
 import json
 import multiprocessing
 import os
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from layerscope.errors import StoreError
-from layerscope.store import Store
+from layerscope.store import Store, full_disk
 
 SPEC = {"a": 1, "b": "x"}
 
@@ -138,8 +140,6 @@ def test_a_folder_that_may_not_be_written_gives_a_sentence(tmp_path):
 
 
 def test_a_full_disk_gives_a_sentence_and_no_artifact(tmp_path):
-    import errno
-
     def full(folder):
         (folder / "part.txt").write_text("x")
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -166,15 +166,97 @@ def test_a_full_disk_is_known_in_another_librarys_words(tmp_path):
         lambda card: {name: value for name, value in card.items() if name != "files"},
         lambda card: {**card, "files": {}},
         lambda card: {**card, "files": {"data.txt": None}},
+        lambda card: {**card, "files": {"data.txt": {"size": [], "checksum": {}}}},
+        lambda card: {**card, "files": {"../../../secret": {"size": 1, "checksum": ""}}},
+        lambda card: {**card, "files": {"a\0b": {"size": 1, "checksum": ""}}},
+        lambda card: {**card, "files": {"x" * 300: {"size": 1, "checksum": ""}}},
+        lambda card: {**card, "key": 7},
+        lambda card: {**card, "spec": 7},
+        lambda card: {**card, "created": {}},
+        lambda card: {**card, "kind": "\ud800"},
+        lambda card: functools.reduce(lambda inner, _: [inner], range(100), card),
     ],
-    ids=["a list", "no files", "empty", "no checksum"],
+    ids=[
+        *("a list", "no files", "empty", "no checksum", "sizes", "elsewhere", "null", "long", "key", "spec"),
+        *("created", "surrogate", "deep"),
+    ],
 )
 def test_a_card_of_another_shape_is_damage(change, tmp_path, caplog):
-    import json
-
     store = Store(tmp_path)
     card = store.produce("thing", SPEC, builder()) / "artifact.json"
     card.write_text(json.dumps(change(json.loads(card.read_text()))))
-    assert "artifact.json" in store.entries()[0].fault()
+    assert store.entries()[0].fault() is not None
     assert (store.produce("thing", SPEC, builder()) / "data.txt").read_text() == "payload"
     assert sorted(e.state for e in store.entries()) == ["damaged", "done"]
+
+
+def test_what_a_killed_try_left_in_the_folder_is_not_published(tmp_path):
+    from layerscope.store.staging import STAGING
+
+    store = Store(tmp_path)
+
+    def build(folder: Path) -> None:
+        for left in (folder / f"{STAGING}1", folder / "checkpoint" / f"{STAGING}2"):
+            left.mkdir(parents=True)
+            (left / "config.json").write_text("{}")
+        (folder / f"{STAGING}3").write_text("half")
+        (folder / "checkpoint" / "model").write_text("whole")
+
+    folder = store.produce("thing", SPEC, build)
+    assert sorted(path.name for path in folder.rglob("*")) == ["artifact.json", "checkpoint", "model"]
+    assert store.entries()[0].fault() is None
+
+
+def test_a_removal_that_is_killed_leaves_nothing_damaged(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.produce("thing", SPEC, builder())
+    monkeypatch.setattr("layerscope.store.staging.shutil.rmtree", lambda *_, **__: None)  # as a kill just before it
+    store.remove(store.entries()[0])
+    assert store.entries() == []
+
+
+@pytest.mark.parametrize("make", ["a file", "a link", "a pipe"])
+def test_what_is_no_artifact_at_all_is_set_aside(make, tmp_path):
+    store = Store(tmp_path)
+    folder = store.produce("thing", SPEC, builder())
+    if make == "a pipe":
+        (folder / "data.txt").unlink()
+        os.mkfifo(folder / "data.txt")
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        if make == "a file":
+            folder.write_text("x")
+        else:
+            (tmp_path / "elsewhere" / "data.txt").write_text("another")
+            folder.symlink_to(tmp_path / "elsewhere")
+    assert (store.produce("thing", SPEC, builder()) / "data.txt").read_text() == "payload"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[enforce fail at inline_container.cc:672] . unexpected pos 42115 vs 42068",
+        "PytorchStreamWriter failed writing file data/3: file write failed",
+    ],
+)
+def test_an_archive_that_torch_cannot_end_is_a_full_disk(words):
+    assert full_disk(RuntimeError(words)) == errno.ENOSPC
+    assert full_disk(RuntimeError("PytorchStreamReader failed reading zip archive")) is None
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_every_way_to_be_full_is_one(code, tmp_path):
+    from safetensors import SafetensorError
+
+    for error in (OSError(code, os.strerror(code)), SafetensorError(f"I/O error: {os.strerror(code)} (os error)")):
+        with pytest.raises(StoreError, match=r"disk is full|ulimit -f"):
+            Store(tmp_path).produce("thing", SPEC, _raising(error))
+        assert full_disk(error) == code
+    assert full_disk(OSError(errno.ENOENT, "gone")) is None
+
+
+def _raising(error):
+    def build(folder: Path) -> None:
+        raise error
+
+    return build

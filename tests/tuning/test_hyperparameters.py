@@ -9,8 +9,8 @@ from layerscope.tuning.method import method_of
 from layerscope.tuning.registry import METHODS
 
 
-def chosen(strategy, preset, method="finetune", **options):
-    return hyperparameters(preset, ls.Strategy.parse(strategy), method_of(method), **options)
+def chosen(strategy, preset, method="finetune", task="", **options):
+    return hyperparameters(preset, ls.Strategy.parse(strategy), method_of(method), task, **options)
 
 
 def test_presets_hold_the_papers_numbers():
@@ -22,6 +22,17 @@ def test_presets_hold_the_papers_numbers():
     assert chosen("(l*-1, l*, L)", "xie2022", "adapter").rates == (3e-5, 1e-4, 3e-4)
     assert chosen("full", "xie2022", learning_rate=1e-3).rates == (1e-3,)
     assert chosen("full", "phang2021", epochs=2).max_steps is None
+
+
+@pytest.mark.parametrize("task", ["mnli", "qqp", "mnli@hub"])
+def test_full_fine_tuning_on_the_large_tasks_takes_half_the_epochs(task):
+    """Xie et al. 2022, appendix B: 10 epochs for full fine-tuning on MNLI and QQP, 20 for all others."""
+    assert chosen("full", "xie2022", task=task).epochs == chosen("(1, L, L)", "xie2022", task=task).epochs == 10
+    assert chosen("(l*+1, L, L)", "xie2022", task=task).epochs == 20
+    assert chosen("full", "xie2022", "adapter", task=task).epochs == 20
+    assert chosen("full", "xie2022", task="sst2").epochs == 20
+    assert chosen("full", "xie2022", task=task, epochs=3).epochs == 3
+    assert chosen("full", None, task=task).epochs == 3
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -22,6 +22,9 @@ def test_an_adapter_folder_is_a_model(tmp_path):
     assert score == pytest.approx(training.score)
     assert score.n == 12
     assert ls.evaluate(tmp_path / "tuned" / "adapter", data) == score
+    half = ls.load(tmp_path / "tuned", dtype="bfloat16")
+    assert half.network.dtype == torch.bfloat16
+    assert ls.evaluate(half, data).n == 12
     reps = ls.extract(tmp_path / "tuned", data, pool="mean")
     np.testing.assert_array_equal(reps[3], ls.extract(training.model, data, pool="mean")[3])
     assert ls.compare(str(base), tmp_path / "tuned", task=data, pool="mean").values.shape == (5, 4)
@@ -33,8 +36,9 @@ def test_an_adapter_folder_is_a_model(tmp_path):
     with torch.no_grad():
         network.base_model.embeddings.word_embeddings.weight[0] += 1
     network.save_pretrained(base)
-    with pytest.raises(ModelError, match="whose weights are others now"):
-        ls.load(tmp_path / "tuned")
+    for dtype in ("float32", "bfloat16", "float16"):
+        with pytest.raises(ModelError, match="whose weights are others now"):
+            ls.load(tmp_path / "tuned", dtype=dtype)
 
 
 def test_advice_on_an_adapter(tmp_path):
@@ -48,12 +52,9 @@ def test_advice_on_an_adapter(tmp_path):
 
 def test_what_cannot_be_opened_is_a_sentence(tmp_path):
     base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
-    ls.tune(str(base), data, out=tmp_path / "prefix", method="prefix", size=2, **QUICK)
-    with pytest.raises(ModelError, match=r"trained prefix, which answers only inside peft.*--method lora"):
-        ls.load(tmp_path / "prefix")
     ls.tune(str(base), data, out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
     base.rename(tmp_path / "elsewhere") if hasattr(base, "rename") else (tmp_path / "base").rename(tmp_path / "gone")
-    with pytest.raises(ModelError, match=r"holds an adapter for .*base, which cannot be opened here"):
+    with pytest.raises(ModelError, match=r"holds what adapter tuning adds to .*base, which cannot be opened here"):
         ls.load(tmp_path / "tuned")
 
 
@@ -68,3 +69,19 @@ def test_the_card_has_the_score_that_was_measured_and_a_cut_is_named_after_it(me
     assert "# mine, saved by layerscope" in (smaller / "README.md").read_text()
     again = ls.save(ls.truncate(smaller, 1), tmp_path / "smallest")
     assert len(json.loads((again / "layerscope.json").read_text())["steps"]) == 2
+
+
+def test_a_damaged_account_of_a_training_is_a_sentence(tmp_path):
+    (tmp_path / "adapter").mkdir()
+    good = {
+        **{"strategy": "full", "method": {"name": "adapter", "size": 4}, "seed": 0, "score": 0.5, "best_epoch": 1},
+        **{"epochs": [], "metric": "accuracy", "majority": 0.5, "seconds": 1, "seconds_per_epoch": 1, "cached": True},
+        **{"parameters": 10, "trainable": 1},
+    }
+    (tmp_path / "training.json").write_text(json.dumps(good))
+    with pytest.raises(ModelError, match="did not note its base"):
+        ls.load(tmp_path)
+    for content in ("{", "[]", "[" * 100_000, *(json.dumps({**good, name: [None]}) for name in good)):
+        (tmp_path / "training.json").write_text(content)
+        with pytest.raises(ModelError, match=r"training.json is (damaged|not JSON) .*tune again"):
+            ls.load(tmp_path)

@@ -3,7 +3,7 @@
 import pytest
 
 import layerscope as ls
-from layerscope.tuning.papers import WU, XIE, every, middle, of_preset
+from layerscope.tuning.papers import WU, XIE, every, middle, middle_layer, of_preset
 
 
 @pytest.mark.parametrize("depth", [2, 6, 12, 24])
@@ -16,8 +16,12 @@ def test_every_strategy_can_be_parsed(depth):
 
 
 def test_middle_layers_of_a_depth():
-    assert middle(12) == ("(6, 6, 6)", "(5, 6, 6)", "(4, 6, 6)", "(6, 6, 12)", "(5, 6, 12)", "(4, 6, 12)")
-    assert middle(2)[:3] == ("(1, 1, 1)",) * 3  # never below the first block
+    """Xie et al. 2022, section 4.2: the middle layer of the 24 of RoBERTa-large is 13."""
+    assert middle_layer(24) == 13
+    assert middle(24)[:3] == ("(13, 13, 13)", "(12, 13, 13)", "(11, 13, 13)")
+    assert middle(24)[3:] == ("(13, 13, 24)", "(12, 13, 24)", "(11, 13, 24)")
+    assert middle(2)[:3] == ("(2, 2, 2)", "(1, 2, 2)", "(1, 2, 2)")  # never below the first block
+    assert middle_layer(1) == 1
 
 
 def test_a_preset_has_the_strategies_of_its_paper():

@@ -2,9 +2,11 @@
 
 from types import SimpleNamespace
 
+import pytest
 from quick import model, rows
 
 import layerscope as ls
+from layerscope.errors import InputError
 from layerscope.tuning import parts
 from layerscope.tuning.tuning import plan_tuning
 
@@ -20,16 +22,38 @@ def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
     assert again.validation.rows.tolist() == lesson.validation.rows.tolist()
 
 
-def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch):
+def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch, caplog):
     def streamed(model, train, **_):
         seen.append(train.rows.tolist())
-        return SimpleNamespace(best=2)
+        return SimpleNamespace(best=2, p_best=0.5)
 
     seen = []
     monkeypatch.setattr(parts, "streamed", streamed)
     plan = plan_tuning(model(), ls.task(rows(50, 3)), strategy="(l*, L, L)")
     assert seen == [plan.lesson.train.rows.tolist()]
     assert plan.strategy.bottom == 2
+    assert "no lower there than with permuted labels (p = 0.50" in caplog.text
+
+
+def test_a_strategy_without_numbers_is_refused_before_nu_is_measured(monkeypatch):
+    def streamed(*_, **__):
+        raise AssertionError("nothing may run")
+
+    monkeypatch.setattr(parts, "streamed", streamed)
+    with pytest.raises(InputError, match=r"no numbers for any l\* from 1 to 4\. .*nearest .* is \(4, 4, 4\)"):
+        plan_tuning(model(), ls.task(rows(50, 3)), strategy="(l*+4, L, L)")
+    with pytest.raises(InputError, match=r"starts above the model: l\* = 4 .*nearest .* is \(4, 4, 4\)"):
+        plan_tuning(model(), ls.task(rows(50, 3)), strategy="(l*+1, L, L)", best=4)
+
+
+def test_there_is_one_best_layer(task):
+    """In the choice, among the strategies and in tuning, of a task with two splits and of one with a single split."""
+    base = model()
+    for data in (task, ls.task(rows(60, 4))):
+        best = ls.choose(base, data, probes=False, null=20).best
+        assert plan_tuning(base, data, strategy="(l*, L, L)").strategy.bottom == best
+        assert ls.strategies(base, data).provenance["settings"]["best"] == best
+    assert ls.choose(base, task, probes=False, null=20).best == ls.specialty(base, task).best
 
 
 def test_the_best_layer_is_that_of_the_least_nu(task, caplog):

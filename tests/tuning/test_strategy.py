@@ -76,6 +76,33 @@ def test_what_cannot_be_is_a_sentence(text, best, message):
         ls.Strategy.parse(text).resolve(12, best)
 
 
+@pytest.mark.parametrize(
+    ("text", "best", "nearest"),
+    [
+        ("(l*+1, L, L)", 12, "(12, 12, 12)"),
+        ("(5, 3, 9)", None, "(3, 3, 9)"),
+        ("(3, 5, 4)", None, "(3, 5, 5)"),
+        ("(1, 14, 20)", None, "(1, 12, 12)"),
+        ("top-13", None, "(1, 12, 12)"),
+    ],
+)
+def test_the_nearest_that_can_be_is_named(text, best, nearest):
+    with pytest.raises(InputError) as caught:
+        ls.Strategy.parse(text).resolve(12, best)
+    assert f"The nearest that this model can have is {nearest}." in str(caught.value)
+    assert str(ls.Strategy.parse(nearest).resolve(12)) == nearest
+
+
+def test_what_has_numbers_for_no_best_layer_is_refused_before_it_is_known(caplog):
+    ls.Strategy.parse("(l*+1, L, L)").check(12)
+    ls.Strategy.parse("(l*-11, l*, L)").check(12)
+    assert not caplog.text
+    with pytest.raises(InputError, match=r"no numbers for any l\* from 1 to 12"):
+        ls.Strategy.parse("(l*+12, L, L)").check(12)
+    with pytest.raises(InputError, match="bottom is above its top"):
+        ls.Strategy.parse("(5, 3, 9)").check(12)
+
+
 @pytest.mark.parametrize("text", ["fulll", "(1, 2)", "(a, b, c)", "(1, 2, 3, 4)", "", "freeze-bottom-x"])
 def test_what_is_no_strategy_is_a_sentence(text):
     with pytest.raises(InputError, match="strategy"):

@@ -1,5 +1,6 @@
 """The Trainer around a network: which epoch is best, which checkpoint is whole, what a NaN scores."""
 
+import json
 import math
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from quick import model, rows
 
 import layerscope as ls
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.trainer import Outcome, _arguments, _last_checkpoint, _Metrics
+from layerscope.tuning.trainer import Outcome, _arguments, _is_finished, _last_checkpoint, _Metrics, evaluations
 
 
 def outcome(*scores):
@@ -23,14 +24,37 @@ def test_the_best_epoch_is_the_first_of_the_highest_score():
     assert outcome(math.nan, math.nan).best["epoch"] == 1
 
 
+def test_an_epoch_that_is_evaluated_again_after_a_kill_counts_once():
+    first, second = ({"step": k, "epoch": k / 2, "eval_score": 0.5, "eval_loss": 1.0 / k} for k in (1, 2))
+    seen = evaluations([first, {"step": 1, "train_loss": 3.0}, second, dict(second)])
+    assert seen == [{"epoch": 0.5, "score": 0.5, "loss": 1.0}, {"epoch": 1.0, "score": 0.5, "loss": 0.5}]
+
+
 def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path):
     assert _last_checkpoint(tmp_path) is None
     for step in (5, 20, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()
     assert _last_checkpoint(tmp_path) is None
     for step in (5, 20):  # the state is written last
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
+    for content in ("", "{}", "[]", '{"global_step": "x"}'):  # and perhaps not to its end
+        (tmp_path / "checkpoint-100" / "trainer_state.json").write_text(content)
     assert _last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
+
+
+@pytest.mark.parametrize(
+    ("state", "finished"),
+    [
+        ({"global_step": 2, "max_steps": 4}, False),
+        ({"global_step": 4, "max_steps": 4}, True),
+        ({"global_step": 2, "max_steps": 4, "stop": True}, True),
+        ({"global_step": 2, "max_steps": 4, "stop": False}, False),
+    ],
+)
+def test_a_training_that_had_ended_takes_no_further_step(tmp_path, state, finished):
+    control = {"TrainerControl": {"args": {"should_training_stop": state.pop("stop", False)}}}
+    (tmp_path / "trainer_state.json").write_text(json.dumps({**state, "stateful_callbacks": control}))
+    assert _is_finished(str(tmp_path)) == finished
 
 
 def test_the_tasks_metric_is_asked_for_and_a_nan_has_none():

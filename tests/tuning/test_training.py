@@ -1,6 +1,7 @@
 """Trainings as results: their table, their figures, their copies."""
 
 import json
+import math
 
 import pytest
 from quick import QUICK, model
@@ -40,6 +41,9 @@ def test_several_seeds_have_a_mean_and_a_box(task, tmp_path):
     assert [series.name for series in curve.series] == ["seed 0", "seed 1", "seed 2"]
     (said,) = trainings.findings()
     assert said == f"Mean {trainings.mean:.4f}, standard error {trainings.error:.4f} over 3 seeds."
+    low, high = trainings.interval
+    assert high - trainings.mean == pytest.approx(trainings.mean - low)
+    assert high - trainings.mean == pytest.approx(4.3027 * trainings.error, rel=1e-4)  # Student's t with 2 degrees
     assert trainings.provenance["settings"]["seeds"] == [0, 1, 2]
     folder = write_record(tmp_path / "record", Record.of("tune", "Tuned", {"trainings": trainings}))
     assert read_record(folder).tables["trainings"]["score"].tolist() == trainings.scores.tolist()
@@ -47,7 +51,8 @@ def test_several_seeds_have_a_mean_and_a_box(task, tmp_path):
 
 def test_one_seed_has_no_error(task):
     trainings = ls.tune(model(), task, strategy="head-only", seeds=[0], **QUICK)
-    assert trainings.error != trainings.error  # NaN
+    assert math.isnan(trainings.error)
+    assert all(math.isnan(bound) for bound in trainings.interval)
     assert trainings.findings() == trainings.trainings[0].findings()
 
 

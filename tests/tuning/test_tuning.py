@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pandas
 import pytest
@@ -14,7 +15,8 @@ from quick import QUICK, model, rows
 import layerscope as ls
 from layerscope.errors import InputError, ModelError
 from layerscope.store import Store, keys_of
-from layerscope.tuning.tuning import folders_for, plan_tuning
+from layerscope.tuning.training import Trainings
+from layerscope.tuning.tuning import _best, folders_for, plan_tuning
 
 
 @pytest.mark.parametrize(
@@ -112,6 +114,32 @@ def test_learning_rates_are_swept(task):
     assert training.tried == 2
     others = [ls.tune(model(), task, learning_rate=rate, epochs=2, batch=8).score for rate in (1e-7, 1e-2)]
     assert training.score == max(others)
+
+
+def test_one_learning_rate_is_taken_for_all_seeds():
+    """The rate with the best mean, though another has the best score of one seed."""
+    scores = {1e-3: [0.9, 0.1], 1e-2: [0.6, 0.7]}
+
+    def trained(rate, score):
+        return SimpleNamespace(score=score, job=SimpleNamespace(hyperparameters=SimpleNamespace(rates=(rate,))))
+
+    sweep = []
+    for rate, own in scores.items():
+        trainings = Trainings.__new__(Trainings)
+        trainings.trainings = [trained(rate, score) for score in own]
+        sweep.append(trainings)
+    best = _best(sweep)
+    assert best.scores.tolist() == [0.6, 0.7]
+    assert best.mean == pytest.approx(0.65)
+    assert best.error == pytest.approx(0.05)
+
+
+def test_seeds_share_their_learning_rate(task):
+    options = {"epochs": 1, "batch": 8, "strategy": "head-only"}
+    swept = ls.tune(model(), task, learning_rate=[1e-7, 1e-2], seeds=[0, 1], **options)
+    alone = [ls.tune(model(), task, learning_rate=rate, seeds=[0, 1], **options) for rate in (1e-7, 1e-2)]
+    assert len(set(swept.frame["learning_rate"])) == 1
+    assert swept.mean == max(each.mean for each in alone)
 
 
 def test_an_unwritable_folder_is_a_sentence_before_the_work(task, tmp_path):

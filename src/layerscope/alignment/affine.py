@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from layerscope.alignment.aligner import Aligner
+from layerscope.alignment.texts import folds
 
 STRENGTHS = tuple(10.0**k for k in range(-8, 4))  # ridge, as shares of the mean variance of X
 _FOLDS = 5
@@ -49,13 +50,11 @@ class Ridge:
         return self.s / (self.s.square() + strength * self.scale).clamp_min(1e-300)
 
 
-def strength_of(x: Tensor, y: Tensor, seed: int) -> float:
-    """The ridge strength with the least error over folds; the strongest of equals."""
-    order = np.random.default_rng(seed).permutation(len(x))
-    parts = [torch.from_numpy(part).to(x.device) for part in np.array_split(order, min(_FOLDS, len(x)))]
+def strength_of(x: Tensor, y: Tensor, seed: int, texts: np.ndarray | None = None) -> float:
+    """The ridge strength with the least error over folds of texts; the strongest of equals."""
     errors = torch.zeros(len(STRENGTHS), dtype=x.dtype)
-    for k, held in enumerate(parts):
-        rest = torch.cat([part for j, part in enumerate(parts) if j != k])
+    for parts in folds(np.arange(len(x)) if texts is None else texts, _FOLDS, seed):
+        held, rest = (torch.from_numpy(part).to(x.device) for part in parts)
         errors += Ridge(x[rest], y[rest]).errors(x[held], y[held])
     return STRENGTHS[len(STRENGTHS) - 1 - int(errors.flip(0).argmin())]
 

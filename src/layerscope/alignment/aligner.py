@@ -9,16 +9,21 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.alignment.methods import of_any_widths
+from layerscope.alignment.misses import error_of
+from layerscope.alignment.texts import Texts, texts_of
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError
+from layerscope.extraction.finite import check_finite, first_not_finite
+from layerscope.extraction.representations import Representations
 from layerscope.store import write_bytes
 
-Array = Any  # numpy or torch, (n, width)
-FORMAT = "layerscope-aligner"
+Array = Any  # numpy or torch, (n, width), or representations of one layer
+FORMAT, VERSION = "layerscope-aligner", 2  # of the file; raise the version when a map is stored otherwise
 _CHECKED = 2048  # rows whose way there and back is measured after a fit
 
 
@@ -58,8 +63,8 @@ class Aligner(ABC):
     # What a method writes.
 
     @abstractmethod
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
-        """Learn `tensors_` from rows (n, d) and (n, d'); what there is to report."""
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
+        """Learn `tensors_` from rows (n, d) and (n, d') of these texts; what there is to report."""
 
     @abstractmethod
     def _map(self, x: Tensor) -> Tensor: ...
@@ -69,19 +74,22 @@ class Aligner(ABC):
 
     # What every method shares.
 
-    def fit(self, x: Array, y: Array) -> Self:
+    def fit(self, x: Array, y: Array, *, texts: Texts = None) -> Self:
         """Learn the map from rows to rows.
 
         Args:
-            x: Rows of the source (n, d), numpy or torch.
+            x: Rows of the source (n, d), numpy or torch, or representations of one layer.
             y: The same rows of the target (n, d').
+            texts: The text of each row, or the representations that the rows are of: rows of one text are held out
+                together. Every row is a text of its own if not given.
 
         Returns:
             The aligner itself.
         """
-        x, y = self._pair(x, y)
-        self._start(x, y)
-        self._end(x, self._fit(*self._padded(x, y)))
+        source, target, named = self._pair(x, y, texts)
+        self._start(source, target)
+        wide = self._padded(source, target)
+        self._end(source, self._fit(wide[0], wide[1], named))
         return self
 
     def __call__(self, x: Array) -> Array:
@@ -94,23 +102,25 @@ class Aligner(ABC):
             raise InputError(f"{self.method} has no inverse: {self.no_inverse}.")
         return self._through(y, 1, self._back)
 
-    def error(self, x: Array, y: Array, *, ci: float = 0.95) -> dict[str, float]:
+    def error(self, x: Array, y: Array, *, ci: float = 0.95, texts: Texts = None) -> dict[str, float]:
         """How far the mapped rows are from the target's, best on rows that were not learned from.
 
         Args:
             x: Rows of the source (n, d).
             y: The same rows of the target (n, d').
             ci: How much the intervals cover: 0.95 for 95 %.
+            texts: The text of each row, or the representations that the rows are of. Rows of one text err alike, so
+                intervals that take them for independent are too narrow. Every row is a text of its own if not given.
 
         Returns:
             `mse`, the mean squared error per entry, and `relative`, |Y - g(X)|^2 / |Y - mean Y|^2, each with an
-            interval over rows (`_low`, `_high`; normal approximation of a mean and of a ratio).
+            interval over texts (`_low`, `_high`; a jackknife that leaves out one text after the other).
         """
-        x, y = self._pair(x, y)
-        return self._errors(x, y, ci)
+        source, target, named = self._pair(x, y, texts)
+        return self._errors(source, target, ci, named)
 
-    def _errors(self, x: Tensor, y: Tensor, ci: float) -> dict[str, float]:
-        return error_of(self(x), y, ci)
+    def _errors(self, x: Tensor, y: Tensor, ci: float, texts: np.ndarray) -> dict[str, float]:
+        return error_of(self(x), y, ci, texts)
 
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file with the options and the report in it; `ls.load_aligner` reads it."""
@@ -120,6 +130,7 @@ class Aligner(ABC):
             raise InputError("This aligner is not fitted yet; there is nothing to save.")
         about = {
             "format": FORMAT,
+            "version": VERSION,
             "method": self.method,
             "options": self.options,
             "widths": self.widths_,
@@ -146,19 +157,20 @@ class Aligner(ABC):
             return f"{type(self).__name__}(not fitted)"
         return f"{type(self).__name__}({self.widths_[0]} -> {self.widths_[1]}, {self.report_.get('n')} rows)"
 
-    def _pair(self, x: Array, y: Array) -> tuple[Tensor, Tensor]:
+    def _pair(self, x: Array, y: Array, texts: Texts) -> tuple[Tensor, Tensor, np.ndarray]:
+        if isinstance(x, Representations) and isinstance(y, Representations) and (why := x.rows.difference(y.rows)):
+            raise InputError(f"The rows of X and Y are not the same: {why}.")
         source, target = self._tensor(x, "X"), self._tensor(y, "Y")
         if len(source) != len(target):
             raise InputError(f"X has {len(source)} rows and Y {len(target)}; an aligner learns from pairs of rows.")
-        return source, target.to(source.device)
+        return source, target.to(source.device), texts_of(texts, len(source), x, y)
 
     def _tensor(self, rows: Array, name: str) -> Tensor:
-        tensor = torch.as_tensor(rows)
+        tensor = _plain(rows, name)
         if tensor.ndim != 2 or not tensor.numel():
             raise InputError(f"{name} must be rows (n, width); its shape is {tuple(tensor.shape)}.")
         tensor = tensor.to(self.dtype)
-        if not torch.isfinite(tensor).all():
-            raise InputError(f"{name} has entries that are not finite numbers.")
+        check_finite(rows if isinstance(rows, Representations) else tensor, name)
         return tensor
 
     def _start(self, x: Tensor, y: Tensor) -> None:
@@ -188,7 +200,7 @@ class Aligner(ABC):
     def _through(self, rows: Array, side: int, act: Any) -> Array:
         if self.widths_ is None:
             raise InputError("This aligner is not fitted yet; call fit(X, Y), or make one with ls.align(X, Y).")
-        given = torch.as_tensor(rows)
+        given = _plain(rows, "XY"[side])
         tensor = self._tensor(rows, "XY"[side])
         if tensor.shape[1] != self.widths_[side]:
             raise InputError(
@@ -200,32 +212,21 @@ class Aligner(ABC):
         with torch.no_grad():
             mapped = act(*self._padded(tensor))[:, : self.widths_[1 - side]]
         mapped = mapped.to(given.dtype if given.dtype.is_floating_point else torch.float32)
-        return mapped if isinstance(rows, Tensor) else mapped.cpu().numpy()
+        if (row := first_not_finite(mapped)) is not None:
+            raise InputError(
+                f"This aligner does not map row {row} of {'XY'[side]} to finite numbers: its values are too large for "
+                f"{mapped.dtype}, or the aligner is damaged. Scale the rows, or fit the aligner again."
+            )
+        return mapped if isinstance(rows, Tensor | Representations) else mapped.cpu().numpy()
 
 
-def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95) -> dict[str, float]:
-    """Mean squared error per entry and relative to the spread of `y`, with intervals over rows."""
-    from scipy.stats import norm
-
-    if not 0 < ci < 1:
-        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
-    n, z = len(y), float(norm.ppf((1 + ci) / 2))
-    misses = (mapped.double() - y.double()).pow(2).sum(dim=1)
-    spread = (y.double() - y.double().mean(dim=0)).pow(2).sum(dim=1)
-    mse = float(misses.mean()) / y.shape[1]
-    edge = z * float(misses.std()) / math.sqrt(n) / y.shape[1] if n > 1 else math.nan
-    # Rows that differ by rounding alone have no spread to compare with.
-    scale = float(spread.mean())
-    if n < 2 or scale <= 1e-24 * max(float(y.double().pow(2).sum(dim=1).mean()), 1e-300):
-        relative = side = math.nan
-    else:
-        relative = float(misses.mean()) / scale
-        side = z * float((misses - relative * spread).std()) / math.sqrt(n) / scale
-    return {
-        "mse": mse,
-        "mse_low": max(mse - edge, 0.0),
-        "mse_high": mse + edge,
-        "relative": relative,
-        "relative_low": max(relative - side, 0.0) if not math.isnan(relative) else math.nan,
-        "relative_high": relative + side,
-    }
+def _plain(rows: Array, name: str) -> Tensor:
+    """The rows as a tensor; of representations those of their only layer."""
+    if not isinstance(rows, Representations):
+        return torch.as_tensor(rows)
+    if len(rows.layers) > 1:
+        raise InputError(
+            f"{name} has layers {rows.layers[0]}..{rows.layers[-1]}, and an aligner maps one layer; give it as "
+            f"reps.select([{rows.layers[-1]}]), or as reps[{rows.layers[-1]}] with texts=reps."
+        )
+    return rows[rows.layers[0]]

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from layerscope.alignment.aligner import FORMAT, Aligner, Array
-from layerscope.alignment.methods import METHODS, make, options_of
+from layerscope.alignment.aligner import Aligner, Array
+from layerscope.alignment.methods import make
 from layerscope.alignment.networks import Network
-from layerscope.errors import InputError
+from layerscope.alignment.reading import read_aligner
+from layerscope.alignment.texts import Texts
 
 _NARROW = 256  # width; benchmarks/alignment.py: 2.0 times as fast at 64, 1.8 at 192, 0.9 at 768 on two cores
 
 
-def align(x: Array, y: Array, *, method: str = "linear", seed: int = 0, **options: Any) -> Aligner:
+def align(x: Array, y: Array, *, method: str = "linear", seed: int = 0, texts: Texts = None, **options: Any) -> Aligner:
     """Fit a map from rows of one space to the same rows of another.
 
     Args:
-        x: Rows of the source (n, d), numpy or torch.
+        x: Rows of the source (n, d), numpy or torch, or representations of one layer.
         y: The same rows of the target (n, d').
         method: What kind of map, such as `procrustes`, `linear`, `cca` or `inn`; an unknown name is answered with all
             that there are.
         seed: Decides folds and networks.
-        **options: Those of the method's class, such as `strength=0` for plain least squares or `start="linear"` for
-            the networks.
+        texts: The text of each row, or the representations that the rows are of: rows of one text, such as its words,
+            are held out together. Every row is a text of its own if not given, unless representations tell.
+        **options: Those of the method's class, such as `strength=0` for plain least squares or `start="plain"` for
+            networks that do not start from the linear map.
 
     Returns:
         The fitted aligner: call it on rows of the source.
@@ -46,19 +48,24 @@ def align(x: Array, y: Array, *, method: str = "linear", seed: int = 0, **option
         >>> bool(aligner.error(x, y)["relative"] < 1e-6)
         True
     """
-    return make(method, seed, options).fit(x, y)
+    return make(method, seed, options).fit(x, y, texts=texts)
 
 
 def align_all(
-    sides: Sequence[tuple[Array, Array]], *, method: str = "linear", seed: int = 0, **options: Any
+    sides: Sequence[tuple[Array, Array]],
+    *,
+    method: str = "linear",
+    seed: int = 0,
+    texts: Texts = None,
+    **options: Any,
 ) -> list[Aligner]:
     """One aligner per pair of sides; networks on sides of the same shapes side by side, where that is faster."""
     aligners = [make(method, seed, options) for _ in sides]
     alike = len({(tuple(x.shape), tuple(y.shape)) for x, y in sides}) == 1
     if aligners and alike and isinstance(aligners[0], Network) and _pays(*sides[0]):
         networks = [aligner for aligner in aligners if isinstance(aligner, Network)]
-        return list(type(networks[0]).fit_many(networks, sides))
-    return [aligner.fit(x, y) for aligner, (x, y) in zip(aligners, sides, strict=True)]
+        return list(type(networks[0]).fit_many(networks, sides, texts))
+    return [aligner.fit(x, y, texts=texts) for aligner, (x, y) in zip(aligners, sides, strict=True)]
 
 
 def _pays(x: Array, y: Array) -> bool:
@@ -85,20 +92,4 @@ def load_aligner(path: str | Path) -> Aligner:
         ...     print(ls.load_aligner(file))
         Linear(3 -> 3, 50 rows)
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("layerscope", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} is not an aligner: {error}.") from None
-    if about.get("format") != FORMAT or about.get("method") not in METHODS:
-        raise InputError(f"{path} is not an aligner that layerscope wrote; make one with aligner.save(path).")
-    method = about["method"]
-    known = {"seed", *options_of(method)}  # version 0.1 wrote `pad` for every method
-    aligner = METHODS[method](**{name: value for name, value in about["options"].items() if name in known})
-    aligner.tensors_, aligner.widths_, aligner.report_ = tensors, tuple(about["widths"]), about["report"]
-    return aligner
+    return read_aligner(Path(path))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,12 +27,16 @@ class Rows(Protocol):
 
     def __getitem__(self, layer: int) -> Tensor: ...
 
+    @property
+    def texts(self) -> np.ndarray:
+        """The text of every row."""
+
 
 class Fitting(Artifact):
     """The aligners of one method from some layers of a source to layers of a target, fitted side by side."""
 
     kind = "aligners"
-    version = 3
+    version = 4
 
     def __init__(
         self,
@@ -60,7 +65,7 @@ class Fitting(Artifact):
 
     def build(self, folder: Path) -> None:
         pairs = [(self.source[a].to(self.device), self.target[b].to(self.device)) for a, b in self.places]
-        aligners = align_all(pairs, method=self.method, seed=self.seed, **self.options)
+        aligners = align_all(pairs, method=self.method, seed=self.seed, texts=self.source.texts, **self.options)
         for k, aligner in enumerate(aligners):
             aligner.save(folder / f"{k:04}.safetensors")
         self.finished(1)

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure, Marks
 
 RANDOM_EMBEDDING, RANDOM_LABEL = "random embedding", "random label"
+_BANDS = "Intervals of 95% are by the bootstrap over texts; of guesses, over draws."
 _CAVEAT = "A head may score well on a map with a large error: it reads few directions."
 
 
 class InjectionStudy(Study):
     """The target's score with a layer replaced by the source's, mapped; `ls.injection_study` makes one.
 
-    `frame` has one row per layer and method or floor: layer, source_layer, method, score, and the same in every row:
-    source_score, target_score, majority, metric, n.
+    `frame` has one row per layer and method or floor: layer, source_layer, method, score with its interval over texts
+    (low, high; 95 %), and the same in every row: source_score and target_score with theirs, majority, metric, n.
     """
 
     name = "injection"
@@ -33,11 +34,12 @@ class InjectionStudy(Study):
     def findings(self) -> list[str]:
         """The scores at the highest layer that was replaced, beside the target's own."""
         first, highest = self.frame.iloc[0], self.frame["layer"].max()
-        scores = self.frame[self.frame["layer"] == highest].set_index("method")["score"]
-        values = ", ".join(f"{method} {score:.3f}" for method, score in scores.items())
+        scores = self.frame[self.frame["layer"] == highest]
+        values = ", ".join(f"{r.method} {r.score:.3f} ({r.low:.3f} to {r.high:.3f})" for r in scores.itertuples())
         return [
             f"With its layer {highest} replaced by the source's, mapped, the target has {first['metric']}: {values}; "
-            f"on its own states it has {first['target_score']:.3f}."
+            f"on its own states it has {first['target_score']:.3f} ({first['target_low']:.3f} to "
+            f"{first['target_high']:.3f})."
         ]
 
     @property
@@ -56,13 +58,13 @@ class InjectionStudy(Study):
 
     def _curves(self) -> CurveFigure:
         series = [
-            Series(str(method), tuple(map(float, part["layer"])), tuple(map(float, part["score"])))
+            Series(str(method), *(tuple(map(float, part[name])) for name in ("layer", "score", "low", "high")))
             for method, part in self.frame.groupby("method", sort=False)
         ]
         return CurveFigure(
             title="The target on the source's mapped states",
             shows=f"{self._metric} of the target when one of its layers is replaced by the source's, mapped by each "
-            "method.",
+            f"method. {_BANDS}",
             reading="Near the target's own score the map keeps what the target uses; at the floors it keeps nothing.",
             caveat=caveat(_CAVEAT, self._n),
             series=tuple(series),
@@ -77,11 +79,14 @@ class InjectionStudy(Study):
         return BarsFigure(
             title=f"The target's head on the source's layer, in place of layer {layer}",
             shows=f"{self._metric} of the target when its layer {layer} is replaced by the source's, mapped by each "
-            f"method. Identity is no map at all; {RANDOM_EMBEDDING} is noise in its place, {RANDOM_LABEL} a guess.",
+            f"method. Identity is no map at all; {RANDOM_EMBEDDING} is noise in its place, {RANDOM_LABEL} a guess. "
+            f"{_BANDS}",
             reading="Near the target's own score the map keeps what the head uses; near noise it keeps nothing.",
             caveat=caveat(_CAVEAT, self._n),
             names=tuple(map(str, self.frame["method"])),
             values=tuple(map(float, self.frame["score"])),
+            low=tuple(map(float, self.frame["low"])),
+            high=tuple(map(float, self.frame["high"])),
             y_name=self._metric,
             references=self._references,
             n=self._n,

@@ -9,22 +9,27 @@ from collections.abc import Sequence
 from functools import cached_property, reduce
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from layerscope.alignment.affine import Ridge, strength_of
 from layerscope.alignment.aligner import Aligner
-from layerscope.alignment.training import Schedule, Trained, held_out, train
+from layerscope.alignment.texts import Texts
+from layerscope.alignment.training import Rows, Schedule, held_out, train
 from layerscope.errors import InputError
 
-STARTS = ("plain", "linear")
+STARTS = ("linear", "plain")
 
 
 class Network(Aligner):
-    """Sides are standardised feature by feature; AdamW, early stop on a held-out tenth, the best weights are kept.
+    """Sides are standardised feature by feature; AdamW, early stop on a held-out fifth of the texts.
 
-    `start="linear"` puts the ridge solution before the network, which then starts from it; the report says so.
+    `start="linear"` adds the network to the solved linear map, to which it changes nothing until it is trained: what it
+    learns is what the linear map leaves. Where that does not help on the held-out texts the linear map is the result.
+    The map that the network is trained with is solved without those texts, the one that is kept with all of them.
+    `start="plain"` is the network alone; the report says which start was used.
     """
 
     dtype = torch.float32
@@ -37,7 +42,7 @@ class Network(Aligner):
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
         patience: int = 12,
-        start: str = "plain",
+        start: str = "linear",
         *,
         seed: int = 0,
     ) -> None:
@@ -59,47 +64,66 @@ class Network(Aligner):
         """The untrained network for the widths at hand."""
 
     @classmethod
-    def fit_many(cls, aligners: Sequence[Self], sides: Sequence[tuple[Any, Any]]) -> list[Self]:
-        """Fit aligners of the same options on pairs of sides of the same shapes, side by side."""
-        pairs = [a._pair(*pair) for a, pair in zip(aligners, sides, strict=True)]
-        for aligner, pair in zip(aligners, pairs, strict=True):
-            aligner._start(*pair)
-        scaled = [a._scaled(*a._padded(*pair)) for a, pair in zip(aligners, pairs, strict=True)]
-        first = aligners[0]
-        x, y = (torch.stack([pair[side] for pair in scaled]) for side in (0, 1))
-        schedule = Schedule(first.steps, first.batch, first.learning_rate, first.weight_decay, first.patience)
-        fitted = train(first._network, x, y, schedule, first.seed, f"{first.method} aligners")
-        for aligner, pair, trained in zip(aligners, pairs, fitted, strict=True):
-            aligner._take(trained)
-            aligner._end(pair[0], {"start": aligner.start, **trained.report})
+    def fit_many(cls, aligners: Sequence[Self], sides: Sequence[tuple[Any, Any]], texts: Texts = None) -> list[Self]:
+        """Fit aligners of the same options on pairs of sides of the same shapes and texts, side by side."""
+        pairs = [a._pair(*pair, texts) for a, pair in zip(aligners, sides, strict=True)]
+        for aligner, (x, y, _) in zip(aligners, pairs, strict=True):
+            aligner._start(x, y)
+        padded = [a._padded(x, y) for a, (x, y, _) in zip(aligners, pairs, strict=True)]
+        reports = cls._learn(aligners, padded, pairs[0][2])
+        for aligner, pair, report in zip(aligners, pairs, reports, strict=True):
+            aligner._end(pair[0], report)
         return list(aligners)
 
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
-        sides = self._scaled(x, y)
-        schedule = Schedule(self.steps, self.batch, self.learning_rate, self.weight_decay, self.patience)
-        trained = train(self._network, sides[0][None], sides[1][None], schedule, self.seed, f"{self.method} aligner")[0]
-        self._take(trained)
-        return {"start": self.start, **trained.report}
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
+        return type(self)._learn([self], [(x, y)], texts)[0]
 
-    def _take(self, trained: Trained) -> None:
-        self.tensors_ |= {f"network.{name}": p for name, p in trained.parameters.items()}
+    @classmethod
+    def _learn(
+        cls, aligners: Sequence[Self], sides: Sequence[tuple[Tensor, ...]], texts: np.ndarray
+    ) -> list[dict[str, Any]]:
+        """Train the networks of several aligners side by side; what there is to report of each."""
+        scaled = [aligner._scaled(pair[0], pair[1], texts) for aligner, pair in zip(aligners, sides, strict=True)]
+        first = aligners[0]
+        x, y = (torch.stack([pair[side] for pair in scaled]) for side in (0, 1))
+        weights = torch.stack([aligner._weights for aligner in aligners])
+        schedule = Schedule(first.steps, first.batch, first.learning_rate, first.weight_decay, first.patience)
+        title = f"{first.method} aligner{'s' * (len(aligners) > 1)}"
+        fitted = train(first._network, Rows(x, y, texts, weights), schedule, first.seed, title)
+        for aligner, pair, trained in zip(aligners, sides, fitted, strict=True):
+            aligner.tensors_ |= {f"network.{name}": p for name, p in trained.parameters.items()}
+            if aligner.start == "linear":  # now with the texts that said when to stop
+                aligner._prepare(*pair)
+        return [{"start": aligner.start, **trained.report} for aligner, trained in zip(aligners, fitted, strict=True)]
 
-    def _scaled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Both sides standardised (and X through the linear start), what that takes kept in `tensors_`."""
+    def _scaled(self, x: Tensor, y: Tensor, texts: np.ndarray) -> tuple[Tensor, Tensor]:
+        """What the network learns from: standardised sides with the linear start, what that takes in `tensors_`."""
         self.tensors_ = {}
         for name, side in (("x", x), ("y", y)):
             spread = side.std(dim=0)
             self.tensors_[f"{name}_mean"] = side.mean(dim=0)
             self.tensors_[f"{name}_scale"] = torch.where(spread > 1e-6 * spread.max().clamp_min(1e-30), spread, 1.0)
-        source, target = self._standard(x, "x"), self._standard(y, "y")
-        learned = held_out(len(x), self.seed)[1].to(x.device)  # what stops the network has no say in its start either
-        self._prepare(source[learned].double(), target[learned].double())
-        return self._enter(source), target
+        self._strength = strength_of(x.double(), y.double(), self.seed, texts)
+        learned = held_out(texts, self.seed)[1].to(x.device)  # what stops the network has no say in its start either
+        self._prepare(x[learned], y[learned])
+        return self._sides(self._standard(x, "x"), self._standard(y, "y"))
+
+    @property
+    def _weights(self) -> Tensor:
+        """How much each standardised column of Y counts: as in the error, where large columns count for more."""
+        squares = self.tensors_["y_scale"].square()
+        return squares / squares.mean()
 
     def _prepare(self, x: Tensor, y: Tensor) -> None:
-        """Learn what stands before the network."""
+        """Learn what the network starts from."""
         if self.start == "linear":
-            self.tensors_["first"] = Ridge(x, y).weight(strength_of(x, y, self.seed)).float()
+            self.tensors_["first"] = self._solved(x, y).float()
+
+    def _solved(self, x: Tensor, y: Tensor) -> Tensor:
+        """The linear map, as the method `linear` solves it, between standardised columns."""
+        weight = Ridge(x.double(), y.double()).weight(self._strength)
+        source, target = (self.tensors_[f"{side}_scale"].double() for side in "xy")
+        return source[:, None] * weight / target
 
     def _start(self, x: Tensor, y: Tensor) -> None:
         super()._start(x, y)
@@ -111,8 +135,13 @@ class Network(Aligner):
     def _restored(self, rows: Tensor, side: str) -> Tensor:
         return rows * self.tensors_[f"{side}_scale"] + self.tensors_[f"{side}_mean"]
 
-    def _enter(self, x: Tensor) -> Tensor:
-        return x @ self.tensors_["first"] if "first" in self.tensors_ else x
+    @abstractmethod
+    def _sides(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """What the network is given and what it should give, of standardised sides."""
+
+    @abstractmethod
+    def _through_network(self, x: Tensor) -> Tensor:
+        """Standardised rows of the source as standardised rows of the target."""
 
     @cached_property
     def _frame(self) -> nn.Module:
@@ -126,7 +155,7 @@ class Network(Aligner):
         return functional_call(self._frame, own, (rows,), options)
 
     def _map(self, x: Tensor) -> Tensor:
-        return self._restored(self._run(self._enter(self._standard(x, "x"))), "y")
+        return self._restored(self._through_network(self._standard(x, "x")), "y")
 
 
 class Couplings(nn.Module):

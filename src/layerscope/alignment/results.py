@@ -121,7 +121,7 @@ class AlignmentStudy(Study):
 
 def _curves(scored: pandas.DataFrame) -> CurveFigure:
     pairs = len(scored[["source", "target"]].drop_duplicates())
-    about = "bands are 95% intervals over rows" if pairs == 1 else f"the mean over {pairs} pairs of models"
+    about = "bands are 95% intervals over texts" if pairs == 1 else f"the mean over {pairs} pairs of models"
     series = []
     for method, rows in scored.groupby("method", sort=False):
         means = rows.groupby("layer")[list(_ERRORS)].mean()
@@ -172,7 +172,7 @@ def _method_bars(scored: pandas.DataFrame) -> BarsFigure:
     values, low, high = (tuple(map(float, scored[name])) for name in _ERRORS)
     return BarsFigure(
         title=f"Relative error of every method at layer {scored['layer'].iloc[0]}",
-        shows=f"{_SHOWS}, with 95% intervals over rows.",
+        shows=f"{_SHOWS}, with 95% intervals over texts.",
         reading=_READING,
         caveat=_caveat(scored),
         names=tuple(map(str, scored["method"])),

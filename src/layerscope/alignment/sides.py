@@ -16,6 +16,7 @@ from layerscope.errors import InputError
 from layerscope.extraction.attending import Attending
 from layerscope.extraction.attention import attention_layers, attentions
 from layerscope.extraction.extracting import extract
+from layerscope.extraction.finite import check_finite
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
@@ -60,8 +61,8 @@ class Side(ABC):
         """How the rows come out of the texts."""
 
     @abstractmethod
-    def _read(self) -> tuple[Mapping[int, Tensor] | Representations, Any]:
-        """The rows of every layer, and their identity: equal for rows that correspond."""
+    def _read(self) -> tuple[Mapping[int, Tensor] | Representations, np.ndarray, Any]:
+        """The rows of every layer, the text of each, and their identity: equal for rows that correspond."""
 
     def spec(self) -> dict[str, Any]:
         """What determines the rows of each layer: the model, the texts and how they are read."""
@@ -72,13 +73,18 @@ class Side(ABC):
         return {"model": self.model.spec(), "examples": self.examples.spec(), **self._reading()}
 
     def __getitem__(self, layer: int) -> Tensor:
-        return self._rows[layer]
+        return self._rows[0][layer]
+
+    @property
+    def texts(self) -> np.ndarray:
+        """The text of every row, by its number in the split."""
+        return self._rows[1]
 
     @cached_property
-    def _rows(self) -> Mapping[int, Tensor] | Representations:
-        rows, identity = self._read()
+    def _rows(self) -> tuple[Mapping[int, Tensor] | Representations, np.ndarray]:
+        rows, texts, identity = self._read()
         self._correspondence.check(self.model.name, identity)
-        return rows
+        return rows, texts
 
 
 class States(Side):
@@ -104,19 +110,27 @@ class States(Side):
         drawn = {} if self._drawn is None else {"drawn": list(self._drawn)}
         return {"reading": self.reading.spec(), **drawn}
 
-    def _read(self) -> tuple[Representations, Any]:
+    def _read(self) -> tuple[Representations, np.ndarray, Any]:
         reading = self.reading
         options: dict[str, Any] = {"pool": reading.pool, "special": reading.special, "max_length": reading.max_length}
         rows = extract(self.model, self.examples, layers=self.layers, **options)
+        check_finite(rows)
         identity = [rows.rows.units, *(values.tolist() for values in rows.rows.arrays().values())]
-        return rows, identity
+        return rows, rows.rows.row, identity
 
     def __getitem__(self, layer: int) -> Tensor:
         rows = super().__getitem__(layer)
-        if self._drawn is None:
-            return rows
-        seed, most = self._drawn
-        return rows[_draw(len(rows), seed, most)]
+        return rows if self._drawn is None else rows[self._places]
+
+    @property
+    def texts(self) -> np.ndarray:
+        texts = super().texts
+        return texts if self._drawn is None else texts[self._places.numpy()]
+
+    @cached_property
+    def _places(self) -> Tensor:
+        assert self._drawn is not None
+        return _draw(len(super().texts), *self._drawn)
 
 
 class Attention(Side):
@@ -142,15 +156,20 @@ class Attention(Side):
     def _reading(self) -> dict[str, Any]:
         return {"attention": self.attending.reading.spec(), "drawn": [self._seed, MOST_ROWS]}
 
-    def _read(self) -> tuple[dict[int, Tensor], Any]:
+    def _read(self) -> tuple[dict[int, Tensor], np.ndarray, Any]:
         units, max_length = self.attending.pool, self.attending.max_length
         weights = attentions(self.model, self.examples, pool=units, layers=self.layers, max_length=max_length)
         sizes = [text.shape[-1] ** 2 for text in weights[weights.layers[0]]]
         places = _draw(sum(sizes), self._seed, MOST_ROWS)
         rows = {layer: torch.cat([text.flatten(1).T for text in weights[layer]])[places] for layer in weights.layers}
-        return rows, [units if units == "words" else tokenizer_identity(self.model.tokenizer), sizes]
+        texts = np.repeat(self.examples.rows, sizes)[places.numpy()]
+        return rows, texts, [units if units == "words" else tokenizer_identity(self.model.tokenizer), sizes]
 
 
 def _draw(count: int, seed: int, most: int) -> Tensor:
-    """At most so many of some places, in order; the same for every model."""
+    """At most so many of some places, in order; the same for every model.
+
+    Rows are thinned out in every text, and each keeps its text's number: few rows of many texts say more than all rows
+    of a few, and nothing is on two sides of a split.
+    """
     return torch.from_numpy(np.sort(np.random.default_rng(seed).permutation(count)[:most]))

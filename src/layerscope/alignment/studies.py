@@ -66,10 +66,11 @@ def alignment_study(
         test: How many texts they are scored on.
         max_length: The longest text in tokens.
         seed: Decides pairs, folds and networks.
-        options: A method's own, such as `{"inn": {"start": "linear"}}`.
+        options: A method's own, such as `{"inn": {"steps": 500}}`.
 
     Returns:
-        The study: `frame` has one row per pair of models, pair of layers, method and split, `summary` one per method.
+        The study: `frame` has one row per pair of models, pair of layers, method and split, with intervals over texts;
+        `summary` one per method.
 
     Example:
         >>> import pandas
@@ -144,7 +145,8 @@ class _Comparison:
                 if aligners is None:
                     yield {**about, "similarity": measure(self.method)(x, y)}
                 else:
-                    yield {**about, **aligners[k].error(x, y), "round_trip": aligners[k].report_["round_trip"]}
+                    errors = aligners[k].error(x, y, texts=self.source[part].texts)
+                    yield {**about, **errors, "round_trip": aligners[k].report_["round_trip"]}
 
 
 def parts_of(task: Any, train: int, test: int) -> tuple[Examples, Examples]:

@@ -15,9 +15,11 @@ from layerscope.alignment.fitting import Fitting, fit_all
 from layerscope.alignment.methods import Options, by_place, check_methods
 from layerscope.alignment.networks import random_couplings
 from layerscope.alignment.results import Study
+from layerscope.data.resampling import halves
 from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.words import caveat, numbers
 from layerscope.errors import InputError, check_seed, choose
+from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
 from layerscope.results import provenance_of
 from layerscope.store import digest
@@ -84,7 +86,7 @@ def synthetic_study(
     seed: int = 0,
     options: Options | None = None,
 ) -> SyntheticStudy:
-    """How close each method comes to Y = f(X) on the half of the rows that it did not learn from.
+    """How close each method comes to Y = f(X) on the half of the texts that it did not learn from.
 
     Args:
         reps: X are a layer's states of these, standardised.
@@ -96,7 +98,7 @@ def synthetic_study(
         methods: Alignment methods; all of them if not given.
         repeats: How many f of each kind.
         seed: Decides f, the noise, folds and networks.
-        options: A method's own, such as `{"inn": {"start": "linear"}}`.
+        options: A method's own, such as `{"inn": {"start": "plain"}}`.
 
     Returns:
         The study: `frame` has one row per truth, noise, repeat and method, `summary` averages over repeats.
@@ -118,7 +120,8 @@ def synthetic_study(
     check_methods(methods, options)
     chosen = by_place() if methods is None else list(methods)
     taken = reps.layers[-1] if layer is None else layer
-    given = Given(reps[taken])
+    check_finite(reps.select([taken]))
+    given = Given(reps[taken], reps.rows.row)
     cases = [
         Case(given, truth, seed + repeat, float(share))
         for truth in truths
@@ -133,8 +136,8 @@ def synthetic_study(
     rows = []
     for (case, method), (aligner,) in zip(asked, fitted, strict=True):
         about = {"truth": case.truth, "noise": case.noise, "repeat": case.seed - seed, "method": method}
-        x, y = given.rows[given.half :], given.image(case)[given.half :]
-        rows.append({**about, "n": given.half, **aligner.error(x, y)})
+        x, y = given.rows[given.learned :], given.image(case)[given.learned :]
+        rows.append({**about, "n": len(x), **aligner.error(x, y, texts=given.all_texts[given.learned :])})
     settings = {
         "layer": taken,
         "truths": list(truths),
@@ -149,24 +152,34 @@ def synthetic_study(
 
 
 class Given:
-    """X: a layer's rows, standardised and shuffled. As a side, the half that is learned from."""
+    """X: a layer's rows, standardised, texts in another order. As a side, those of the half that is learned from."""
 
-    def __init__(self, rows: Tensor) -> None:
-        if len(rows) < 20:
-            raise InputError(f"A synthetic study needs at least 20 rows; there are {len(rows)}.")
-        self.rows, self.half = _standard(rows), len(rows) // 2
+    def __init__(self, rows: Tensor, texts: np.ndarray) -> None:
+        if len(rows) < 20 or len(np.unique(texts)) < 2:
+            raise InputError(
+                f"A synthetic study needs at least 20 rows of 2 texts or more; there are {len(rows)} rows of "
+                f"{len(np.unique(texts))}."
+            )
+        half = halves(texts, seed=0)  # rows may be sorted by class
+        order = np.concatenate([np.flatnonzero(half), np.flatnonzero(~half)])
+        self.rows, self.all_texts = _standard(rows)[torch.from_numpy(order)], texts[order]
+        self.learned = int(half.sum())  # rows
         self._last: tuple[Case, Tensor] | None = None
 
     @cached_property
     def content(self) -> str:
-        """A digest of X."""
-        return digest(self.rows.numpy().tobytes(), str(tuple(self.rows.shape)))
+        """A digest of X and its texts."""
+        return digest(self.rows.numpy().tobytes(), str(tuple(self.rows.shape)), self.all_texts.tobytes())
 
     def spec(self) -> dict[str, Any]:
         return {"content": self.content}
 
     def __getitem__(self, layer: int) -> Tensor:
-        return self.rows[: self.half]
+        return self.rows[: self.learned]
+
+    @property
+    def texts(self) -> np.ndarray:
+        return self.all_texts[: self.learned]
 
     def image(self, case: Case) -> Tensor:
         """Y of a case; that of the last one is kept, since every method asks for it in turn."""
@@ -190,7 +203,11 @@ class Case:
         return {"content": self.given.content, "truth": self.truth, "seed": self.seed, "noise": self.noise}
 
     def __getitem__(self, layer: int) -> Tensor:
-        return self.given.image(self)[: self.given.half]
+        return self.given.image(self)[: self.given.learned]
+
+    @property
+    def texts(self) -> np.ndarray:
+        return self.given.texts
 
 
 def mapped(truth: str, x: Tensor, seed: int) -> Tensor:
@@ -207,5 +224,4 @@ def mapped(truth: str, x: Tensor, seed: int) -> Tensor:
 
 def _standard(x: Tensor) -> Tensor:
     spread = x.std(dim=0)
-    shuffled = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))  # rows may be sorted by class
-    return ((x - x.mean(dim=0)) / torch.where(spread > 0, spread, 1.0))[shuffled]
+    return (x - x.mean(dim=0)) / torch.where(spread > 0, spread, 1.0)

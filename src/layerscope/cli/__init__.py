@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import pkgutil
 import sys
 from importlib import import_module
@@ -75,8 +74,15 @@ def main() -> None:
 
 def _disk_fault(error: Exception) -> str | None:
     """The sentence for what a disk refuses, or None where that is not what happened."""
-    if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
-        return "The disk is full: what was being written is not there. Free some space, or write elsewhere (-o)."
+    from layerscope.store import full_disk
+
+    if full_disk(error) is not None:
+        return (
+            "The disk is full, or a file would be larger than it allows (ulimit -f): what was being written is not "
+            "there. Free some space, or write elsewhere (-o)."
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{str(error.filename)[:100]} .. cannot be read or written: {error.strerror}; give a shorter path."
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{error.filename} may not be read or written: {error.strerror}."
     return None

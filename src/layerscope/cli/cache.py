@@ -35,8 +35,8 @@ def ls_(format: Format = FORMAT) -> None:
                 "kind": entry.kind,
                 "state": entry.state,
                 "megabytes": round(entry.size / 1e6, 2),
-                "created": card.get("created", "")[:16].replace("T", " "),
-                "of": _what(card.get("spec", {})),
+                "created": "" if card is None else card.created[:16].replace("T", " "),
+                "of": "" if card is None else _what(card.spec),
             }
         )
     show(rows, format, f"{store.root}: {len(rows)} results")

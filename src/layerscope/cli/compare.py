@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from layerscope.similarity.similarity import Similarity
 
 PLACE = 20  # in the help text
+_WORDS = ("true", "false", "none")
 
 
 def register(app: typer.Typer) -> None:
@@ -40,8 +43,20 @@ def compare(
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
     ci: float | None = typer.Option(None, help="Add intervals of this level to the tables, such as 0.95."),
-    baseline: bool = typer.Option(False, "--baseline", help="Add what shuffled rows give to the tables."),
-    blocks: bool = typer.Option(False, "--blocks", help="Split one model's layers into blocks and draw the split."),
+    baseline: int = typer.Option(
+        0, "--baseline", help="Add what so many shuffles of the texts give, such as 200: mean, p-value, share above it."
+    ),
+    option: list[str] = typer.Option(
+        [],
+        "--option",
+        help="An option of the measures, such as keep=1.0, or of one of them: svcca.keep=1.0. Repeatable.",
+    ),
+    blocks: bool = typer.Option(
+        False,
+        "--blocks",
+        help="Split one model's layers into blocks, test the split against gradual change, and draw it. With --ci its "
+        "strength has an interval.",
+    ),
     special: bool = typer.Option(
         False, "--special", help="Measures of attention: keep special tokens, which are dropped otherwise."
     ),
@@ -50,6 +65,7 @@ def compare(
     ),
     memory: float = typer.Option(4.0, help="GiB for cross products; where all need more, there are several passes."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -61,35 +77,55 @@ def compare(
     named = names(measure, "measure")
     _check(models, named, blocks, heads, out)
     data = columns.open(task)
-    opened = [ls.load(model, device=device) for model in models]
+    opened = [ls.load(model, device=device, dtype=dtype) for model in models]
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
     reading: dict[str, Any] = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
     extras: dict[str, Any] = {"ci": ci, "baseline": baseline, "memory": memory, "special": special}
+    extras |= measure_options(option, set(inspect.signature(ls.compare).parameters))
     matrices = ls.compare(first, second, measure=named, task=data, split=split, limit=limit, **reading, **extras)
     if not Team.current().is_main:
         return
-    cuts = {name: ls.blocks(similarity) for name, similarity in matrices.items()} if blocks else {}
+    level = 0.95 if ci is None else ci
+    cuts = {name: ls.blocks(similarity, ci=level) for name, similarity in matrices.items()} if blocks else {}
     if format is Format.json:
         show([row for similarity in matrices.values() for row in similarity.frame.to_dict("records")], format)
     else:
         for name, similarity in matrices.items():
             _show_tables(similarity, ci)
             _show_reasons(similarity, pool)
-            for sentence in cuts[name].findings() if blocks else ():
+            for sentence in (*similarity.findings(), *(cuts[name].findings() if blocks else ())):
                 print(sentence)
     title = f"Similarity of the layers of {listed(models)} on {task}"
     figures = [figure for name, each in matrices.items() for figure in cuts.get(name, each).figures()]
     said = [sentence for cut in cuts.values() for sentence in cut.findings()]
-    more = [f"{name}.png" for name in cuts]
-    more += [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
-    keep(out, "compare", title, matrices, tables="parquet", findings=said, figures=figures, ci=ci, more=more)
+    more = [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
+    results = matrices | {f"{name}-blocks": cut for name, cut in cuts.items()}
+    keep(out, "compare", title, results, tables="parquet", findings=said, figures=figures, ci=ci, more=more)
     if out is not None:
-        for name, cut in cuts.items():
-            cut.plot(out / f"{name}.png")
         for similarity in matrices.values():
             _draw_heads(similarity, heads, out)
         if format is Format.table:
             print(f"Tables and figures are in {out}.")
+
+
+def measure_options(given: Sequence[str], taken: set[str]) -> dict[str, Any]:
+    """`keep=1.0`, `svcca.keep=1.0`: the options of measures, with numbers, true, false and none read as such."""
+    options: dict[str, Any] = {}
+    for text in given:
+        name, sign, written = (part.strip() for part in text.partition("="))
+        if not sign or not name or not written:
+            raise InputError(f"--option {text} is not a name and a value; write --option keep=1.0.")
+        if name in taken:
+            raise InputError(
+                f"--option {text}: {name} is no option of a measure; layerscope compare --help lists the command's own."
+            )
+        if name in options:
+            raise InputError(f"--option {name} was given twice.")
+        try:
+            options[name] = ast.literal_eval(written.capitalize() if written.lower() in _WORDS else written)
+        except (ValueError, SyntaxError):
+            options[name] = written
+    return options
 
 
 def _check(models: Sequence[str], named: Sequence[str], blocks: bool, heads: str | None, out: Path | None) -> None:
@@ -134,7 +170,10 @@ def _show_tables(similarity: Similarity, ci: float | None) -> None:
         title: similarity.values,
         f"{title}: the lower end of {level}": similarity.low,
         f"{title}: the upper end of {level}": similarity.high,
-        f"{title}: shuffled rows": similarity.baseline,
+        f"{title}: the bias": similarity.bias,
+        f"{title}: shuffled texts": similarity.baseline,
+        f"{title}: p-values": similarity.p_values,
+        f"{title}: above chance": similarity.calibrated,
     }
     for heading, values in tables.items():
         if values is not None:

@@ -34,8 +34,8 @@ def extract(
     special: bool = typer.Option(False, "--special", help="Keep special tokens in the pools mean and tokens."),
     final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
     autocast: str | None = typer.Option(None, help="Compute in bfloat16 or float16 where that is safe."),
-    dtype: str = typer.Option("float32", help="The float type to open the weights in."),
-    device: str | None = typer.Option(None, help="cpu, cuda, cuda:1, ...; the first GPU if not given."),
+    dtype: str = Given.dtype,
+    device: str | None = Given.device,
     seed: int = typer.Option(0, help="Decides the weights of random: models."),
     columns: Columns = COLUMNS,
     out: Path | None = typer.Option(
@@ -46,7 +46,7 @@ def extract(
     """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
     import layerscope as ls
     from layerscope.extraction.representations import CARD
-    from layerscope.store import check_free
+    from layerscope.store import atomic_folder, check_free
     from layerscope.team import Team
 
     if out is not None:
@@ -71,7 +71,8 @@ def extract(
     title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
     show(summary.frame.to_dict("records"), format, title)
     if out is not None:
-        reps.save(out)
-        keep(out, "extract", title, {"layers": summary}, tables="", dtype=dtype, seed=seed)
+        with atomic_folder(out, CARD) as folder:  # both or neither, whoever else writes there
+            reps.write(folder)
+            keep(folder, "extract", title, {"layers": summary}, tables="", dtype=dtype, seed=seed, final=out)
         if format is Format.table:
             print(f"Saved in {out}.")

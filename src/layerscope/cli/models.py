@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.errors import InputError
 
@@ -19,6 +20,8 @@ def register(app: typer.Typer) -> None:
 def models(
     model: str | None = typer.Argument(None, help="A model to open and check; without one, the known families."),
     garden: bool = typer.Option(False, "--garden", help="List the small models of the installed garden."),
+    device: str | None = Given.device,
+    dtype: str = Given.dtype,
     format: Format = FORMAT,
 ) -> None:
     """The families of models that are known; or what one model is, and whether replay is sound on it."""
@@ -49,12 +52,14 @@ def models(
         show(known, format, "Known families; others are accepted if they pass the self-check")
         return
 
+    from layerscope.models.heads import WORDS
     from layerscope.models.selfcheck import faults
 
-    opened = ls.load(model)
+    opened = ls.load(model, device=device, dtype=dtype)
     record = {
         "model": model,
         "class": type(opened.network).__name__,
+        "head": WORDS[opened.head],
         "family": opened.anatomy.family + (" (found by the generic finder)" if opened.anatomy.generic else ""),
         "blocks": f"1..{opened.depth} at {opened.anatomy.blocks}",
         "width": opened.width,

@@ -22,6 +22,9 @@ class Data:
     """What names a data set on the command line."""
 
     task = typer.Option(..., "--task", help="A task of the registry (layerscope tasks), a file, a folder or a hub id.")
+    task_or_none = typer.Option(
+        None, "--task", help="A task (layerscope tasks), a file, a folder or a hub id; --save alone needs none."
+    )
     split = typer.Option(None, "--split", help="validation if there is one, else the only split.")
 
 
@@ -34,21 +37,32 @@ class Columns:
     label: str | None = None
     labels: str | None = None
     choices: str | None = None
+    tags: str | None = None
+    kind: str | None = None
     config: str | None = None
     words_by: str | None = None
     skip_bad: bool = False
+    max_field: int | None = None
+    bos: bool | None = None
+    stride: int | None = None
+    by_text: bool = False
+    mask_seed: int = 0
+    embedding: str | None = None
 
     def words(self) -> list[str]:
         """What was given of these, as it is written on a command line."""
         words = []
         for name, value in asdict(self).items():
             option = f"--{name.replace('_', '-')}"
+            if value is False and name == "bos":
+                words.append("--no-bos")
             words += [option] if value is True else [option, str(value)] if value else []
         return words
 
     def open(self, source: str) -> Task:
         """The task that `--task` and these options name."""
         import layerscope as ls
+        from layerscope.data.tables import MAX_FIELD
 
         choices: Any = self.choices
         if choices is not None and "," in choices:
@@ -60,9 +74,17 @@ class Columns:
             label=self.label,
             labels=None if self.labels is None else names(self.labels, "class"),
             choices=choices,
+            tags=self.tags,
+            kind=self.kind,
             config=self.config,
             words_by=self.words_by,
             skip_bad=self.skip_bad,
+            max_field=MAX_FIELD if self.max_field is None else self.max_field,
+            bos=self.bos,
+            stride=self.stride,
+            by_text=self.by_text,
+            mask_seed=self.mask_seed,
+            embedding=self.embedding,
         )
 
 
@@ -75,11 +97,25 @@ _OPTIONS = {
         None, "--labels", help="The classes in the order of a head's outputs, with commas, where it has LABEL_0, .."
     ),
     "choices": typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas."),
+    "tags": typer.Option(None, "--tags", help="The column with a list of tags, one for each word."),
+    "kind": typer.Option(None, "--kind", help="text: running text, which a language model is to predict."),
     "config": typer.Option(None, "--config", help="The configuration of a hub data set."),
     "words_by": typer.Option(
         None, "--words-by", help="Split texts into words at whitespace (as usual), or by an expression for a word."
     ),
     "skip_bad": typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping."),
+    "max_field": typer.Option(
+        None, "--max-field", help="The most characters that a field of a file may have; 10 million if not given."
+    ),
+    "bos": typer.Option(
+        None, "--bos/--no-bos", help="Running text: begin each window with the tokenizer's first token; as it does."
+    ),
+    "stride": typer.Option(None, "--stride", help="Running text: windows overlap, each so many tokens later."),
+    "by_text": typer.Option(False, "--by-text", help="Running text: each text by itself, not all of them joined."),
+    "mask_seed": typer.Option(0, "--mask-seed", help="Masked language models: decides which tokens are masked."),
+    "embedding": typer.Option(
+        None, "--embedding", help="Scored pairs, of a bare encoder: mean (usual), cls or last token."
+    ),
 }
 
 
@@ -117,14 +153,19 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
 class Given:
     """Which model, on how much data, where."""
 
-    model = typer.Argument(help="A classifier checkpoint: a folder, a hub id or id@revision.")
+    model = typer.Argument(help="A checkpoint whose head goes with the task: a folder, a hub id or id@revision.")
     any_model = typer.Argument(
         help="A checkpoint: a folder, a hub id, id@revision, demo:minilm, garden:NAME, or random: and one of these."
     )
     limit = typer.Option(None, "--limit", help="Only the first so many examples.")
-    max_length = typer.Option(None, "--max-length", help="Longest text in tokens; the model's limit, at most 512.")
+    max_length = typer.Option(
+        None, "--max-length", help="Longest text in tokens; the model's limit, at most 512 (running text: 2048)."
+    )
     all_rows = typer.Option(False, "--all-rows", help="Score also the rows that the model learned from.")
-    device = typer.Option(None, "--device", help="cpu, cuda or cuda:1; the first GPU where there is one.")
+    device = typer.Option(
+        None, "--device", help="cpu, cuda, cuda:1, or auto for all GPUs; the first GPU where there is one."
+    )
+    dtype = typer.Option("float32", "--dtype", help="The float type to open weights in: float32, bfloat16, float16.")
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
 
 
@@ -138,7 +179,7 @@ def names(text: str, kind: str) -> list[str]:
 
 def aligner_options(methods: list[str] | None, start: str, pad: bool = False) -> dict[str, dict[str, Any]]:
     """The options of alignment methods that `--start` and `--pad` stand for; an error where no method has them."""
-    wanted: dict[str, Any] = ({"start": start} if start != "plain" else {}) | ({"pad": True} if pad else {})
+    wanted: dict[str, Any] = ({"start": start} if start != "linear" else {}) | ({"pad": True} if pad else {})
     if not wanted:
         return {}
 

@@ -94,7 +94,8 @@ def show_scores(frame: DataFrame, format: Format, title: str) -> None:
     rows = frame.to_dict("records")
     if format is Format.table:
         task, split, metric, n = (frame[name].iloc[0] for name in ("task", "split", "metric", "n"))
-        title += f"; {metric} on {n} texts of {task} ({split}); macs: multiply-adds of a text of 128 tokens"
+        rows_are = "windows" if metric in ("perplexity", "bits_per_byte") else "texts"
+        title += f"; {metric} on {n} {rows_are} of {task} ({split}); macs: multiply-adds of a text of 128 tokens"
         if "whole" in frame:
             title += f"; the whole model scores {frame['whole'].iloc[0]:.4f}"
         rows = frame.drop(columns=["task", "split", "metric", "n", "whole"], errors="ignore").to_dict("records")

@@ -25,7 +25,10 @@ def writable(out: Path | None) -> Path | None:
     """The folder, if it can be written: found out before the work, not after it."""
     if out is None:
         return None
-    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    try:
+        there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    except OSError as error:
+        raise InputError(f"{str(out)[:100]} .. cannot be written: {error.strerror}; give another path.") from error
     if not there.is_dir():
         raise InputError(f"{out} cannot be written: {there} is a file; give another path.")
     if not os.access(there, os.W_OK | os.X_OK):
@@ -59,26 +62,30 @@ def keep(
     findings: Sequence[str] = (),
     tables: str = "csv",
     more: Sequence[str] = (),
+    final: Path | None = None,
     **settings: Any,
 ) -> None:
     """Write every result's table and picture into OUT, and the record `OUT/KIND-record`; nothing without `-o`.
 
-    What the same command left there before goes (`claim` has asked). `more` names what the command itself writes.
+    What the same command left there before goes (`claim` has asked). `more` names what the command itself writes, and
+    `final` the name that OUT will have.
     """
     if out is None:
         return
 
     from layerscope.results import write_record
+    from layerscope.store import clear
 
     out.mkdir(parents=True, exist_ok=True)
+    clear(out)
     folder = out / f"{kind}-record"
     written = [file for name, result in results.items() for file in write_result(out, name, result, tables)]
     files = list(dict.fromkeys([*written, *more]))
     replaced = ", in place of the one before" if folder.exists() else ""
     _remove(out, [name for name in _files_before(folder) if name not in files])
     write_record(folder, recorded(kind, title, results, findings=findings, files=files, **settings))
-    look = shlex.join(["layerscope", "report", str(out)])
-    print(f"The record is {folder}{replaced}; to look at it: {look}", file=sys.stderr)
+    look = shlex.join(["layerscope", "report", str(final or out)])
+    print(f"The record is {(final or out) / folder.name}{replaced}; to look at it: {look}", file=sys.stderr)
 
 
 def claim(command: str, given: Mapping[str, Any], overwrite: bool) -> None:
@@ -136,6 +143,7 @@ def _remove(out: Path, names: Sequence[str]) -> None:
 
 def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> list[str]:
     """A result's table, as CSV or Parquet, and its picture, if its first figure is one; gives the files' names."""
+    from layerscope.results import csv_text
     from layerscope.store import write_text
 
     files = []
@@ -143,7 +151,7 @@ def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> l
         result.save(out / f"{name}.parquet")
         files.append(f"{name}.parquet")
     elif tables == "csv":
-        write_text(out / f"{name}.csv", result.frame.to_csv(index=False))
+        write_text(out / f"{name}.csv", csv_text(result.frame))
         files.append(f"{name}.csv")
     if tables and result.figures()[0].kind != "table":
         result.plot(out / f"{name}.png")

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from layerscope.cli.cutting import cut_and_save
+from layerscope.cli.cutting import checked_task, cut_and_save
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
 from layerscope.cli.record import OUT, keep
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 @with_columns
 def skip(
     model: str = Given.model,
-    task: str = Data.task,
+    task: str | None = Data.task_or_none,
     blocks: str | None = typer.Option(None, help="Leave these blocks out: 3-5, or 2,4,7-8."),
     map: bool = typer.Option(False, "--map", help="Leave out every contiguous span in turn."),
     max_span: int | None = typer.Option(None, help="With --map: spans of at most so many blocks."),
@@ -37,10 +37,14 @@ def skip(
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """Leave blocks out of a tuned model and evaluate what is left: some blocks, or the map of all spans."""
+    """Leave blocks out of a model and evaluate what is left: some blocks, or the map of all spans.
+
+    With --blocks and --save, no task is needed.
+    """
     import layerscope as ls
 
     if (blocks is None) != map:
@@ -49,8 +53,8 @@ def skip(
         raise InputError("--save needs --blocks: which of the map's models is to be saved?")
     if max_span is not None and not map:
         raise InputError("--max-span bounds the spans of --map; leave it out, or give --map instead of --blocks.")
-    data = columns.open(task)
-    opened = ls.load(model, device=device)
+    data = checked_task(task, columns, save)
+    opened = ls.load(model, device=device, dtype=dtype)
     options: dict[str, Any] = {
         "split": split,
         "limit": limit,
@@ -65,6 +69,7 @@ def skip(
         plan = ls.LayerPlan([b for b in range(1, opened.depth + 1) if b not in gone])
         cut_and_save(opened, plan, data, options, save, out, format)
         return
+    assert data is not None
     skips = ls.skip_map(opened, data, max_span=max_span, **options)
     show_scores(skips.frame, format, f"{model} without blocks first..last, nothing trained")
     keep(out, "skip", f"{model} on {task}: without every span of blocks", {"skip-map": skips})

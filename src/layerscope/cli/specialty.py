@@ -12,16 +12,30 @@ import typer
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, names, shares, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
-from layerscope.errors import choose
+from layerscope.errors import InputError, choose
 
 if TYPE_CHECKING:
+    from layerscope.extraction.representations import Representations
     from layerscope.probing.robustness import Robustness
+    from layerscope.results import Curve
+    from layerscope.tuning.choosing import Choice
 
 PLACE = 70  # in the help text
+MEASURES = (
+    *("label_cca", "numerical_rank", "mutual_information", "normalized_mutual_information"),
+    "nuclear_norm",
+)
+_ROUGHNESS = (
+    "zeta is how rough nu is (the sum of squared second differences of its z-scored values over layers, 0 for a "
+    "straight line), rho its correlation with the probes over layers"
+)
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope specialty demo:minilm --task pydocs --limit 500 -o out`")(specialty)
+    app.command(
+        epilog="Example:  `layerscope specialty demo:minilm --task pydocs --limit 500 -o out`  \n"
+        "`layerscope specialty demo:minilm --task pydocs --measures label_cca,numerical_rank`"
+    )(specialty)
 
 
 @with_columns
@@ -29,16 +43,27 @@ def specialty(
     model: str = Given.any_model,
     task: str = Data.task,
     no_probe: bool = typer.Option(False, "--no-probe", help="Only nu, no probes."),
+    probe: str = typer.Option("linear", "--probe", help="The kind of probe: linear, or head (the family's own head)."),
+    null: int = typer.Option(100, "--null", help="How many times the texts exchange their labels, for p-values."),
+    measures: str | None = typer.Option(
+        None, "--measures", help=f"Also other measures of the layers against the labels: {', '.join(MEASURES)}."
+    ),
     imbalance: str | None = typer.Option(
         None, help="Also nu of training sets in which the first class has these shares: 0.5,0.25,0.1,0.05."
     ),
-    scarcity: str | None = typer.Option(None, help="Also nu of balanced training sets of these sizes: 5000,1000,200."),
+    imbalance_size: int | None = typer.Option(
+        None, help="With --imbalance: rows of each set in all; the most that all shares allow if not given."
+    ),
+    scarcity: str | None = typer.Option(
+        None, help="Also nu of balanced training sets of these many rows in all: 40000,20000,5000,200."
+    ),
     pools: str | None = typer.Option(None, help="Also nu and probes under these pools: mean,cls."),
     tuned: str | None = typer.Option(None, help="Also nu and probes of this model, tuned on the task, beside MODEL."),
     limit: int | None = Given.limit,
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
-    seed: int = typer.Option(0, help="Decides the subsamples."),
+    seed: int = typer.Option(0, help="Decides halves, permutations and what is drawn."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -46,34 +71,73 @@ def specialty(
     """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
     import layerscope as ls
     from layerscope.extraction.reading import POOLS
+    from layerscope.probing.labelled import parted
+    from layerscope.probing.probes import KINDS
 
     wanted_shares = None if imbalance is None else shares(imbalance)  # before the work, not after it
     wanted_sizes = None if scarcity is None else integers(scarcity)
+    wanted_measures = (
+        [] if measures is None else [choose("measure", name, MEASURES) for name in names(measures, "measure")]
+    )
+    choose("kind of probe", probe, KINDS)
+    if imbalance_size is not None and imbalance is None:
+        raise InputError("--imbalance-size is the size of the sets of --imbalance, which was not given.")
     wanted_pools = ["mean"] if pools is None else [choose("pool", name, POOLS) for name in names(pools, "pool")]
     data = columns.open(task)
-    opened = ls.load(model, device=device)
-    beside = {model: opened} | ({tuned: ls.load(tuned, device=device)} if tuned else {})
+    opened = ls.load(model, device=device, dtype=dtype)
+    beside = {model: opened} | ({tuned: ls.load(tuned, device=device, dtype=dtype)} if tuned else {})
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
-    choice = ls.choose(opened, data, probes=not no_probe, seed=seed, **options)
+    train, others = None, {}
+    if wanted_shares or wanted_sizes or wanted_measures:
+        train = ls.extract(opened, parted(data, (limit, limit))[0], pool="mean", max_length=max_length)
+        others = {name: _measured(train, name, seed) for name in wanted_measures}  # refused first where texts are few
+    choice = ls.choose(opened, data, probes=not no_probe, kind=probe, null=null, seed=seed, **options)
     command = ["layerscope", "tune", model, "--task", task, *columns.words(), "--strategy", choice.strategy]
     choice = replace(choice, command=shlex.join(command))
     experiments: dict[str, Robustness] = {}
-    if wanted_shares or wanted_sizes:
-        train = ls.extract(opened, data, split=data.resolve(None, learning=True), pool="mean", **options)
+    if train is not None:
         if wanted_shares:
-            experiments["imbalance"] = ls.imbalance(train, wanted_shares, probe=choice.probe, seed=seed)
+            sets: dict[str, Any] = {"size": imbalance_size, "probe": choice.probe, "seed": seed}
+            experiments["imbalance"] = ls.imbalance(train, wanted_shares, **sets)
         if wanted_sizes:
             experiments["scarcity"] = ls.scarcity(train, wanted_sizes, probe=choice.probe, seed=seed)
     if pools or tuned:
-        experiments["pools"] = ls.specialty_study(beside, data, pools=wanted_pools, **options)
+        experiments["pools"] = ls.specialty_study(beside, data, pools=wanted_pools, kind=probe, **options)
+    by_layer = choice.frame.assign(**{name: curve.values for name, curve in others.items()})
     if format is Format.json:
         more = [each.frame.assign(experiment=name) for name, each in experiments.items()]
-        show([row for part in [choice.frame, *more] for row in part.to_dict("records")], format)
+        show([row for part in [by_layer, *more] for row in part.to_dict("records")], format)
     else:
-        show(choice.frame.to_dict("records"), format, f"nu of {model} on {task}: the least is l*")
-        show(choice.strategies.frame.to_dict("records"), format, "Strategies around it; multiply-adds are per token")
+        show(by_layer.to_dict("records"), format, _title(choice, model, task))
+        show(
+            choice.strategies.frame.to_dict("records"),
+            format,
+            f"Strategies around l* = {choice.best}, and the recommended one; multiply-adds are per token",
+        )
         for name, each in experiments.items():
-            heading = f"{name}: smoothness of nu, and its correlation with probes"
-            show(each.settings.to_dict("records"), format, heading)
+            show(each.settings.to_dict("records"), format, f"{name}: {_ROUGHNESS}")
         print(choice)
-    keep(out, "specialty", f"Which layers of {model} to tune for {task}", {"specialty": choice, **experiments})
+    title = f"Which layers of {model} to tune for {task}"
+    keep(out, "specialty", title, {"specialty": choice, **others, **experiments})
+
+
+def _title(choice: Choice, model: str, task: str) -> str:
+    """What the columns of the table are."""
+    return (
+        f"nu of {model} on {task}; l*, the layer of the least nu above 0, is {choice.best}. null: median nu with "
+        "permuted labels; ratio: nu over null; p: share of labellings with a nu as low in that layer"
+    )
+
+
+def _measured(train: Representations, name: str, seed: int) -> Curve:
+    """Another measure of the layers against the labels, by its name here."""
+    import layerscope as ls
+
+    if name == "normalized_mutual_information":
+        return ls.mutual_information(train, normalized=True, seed=seed)
+    return {
+        "label_cca": ls.label_cca,
+        "numerical_rank": ls.numerical_rank,
+        "mutual_information": ls.mutual_information,
+        "nuclear_norm": ls.nuclear_norm,
+    }[name](train, seed=seed)

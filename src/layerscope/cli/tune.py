@@ -46,7 +46,9 @@ def tune(
     metric: str | None = typer.Option(None, help="Another metric than the task's own: accuracy, f1, matthews, .."),
     seed: int = typer.Option(0, help="Decides the new head, the order of rows and dropout."),
     seeds: int | None = typer.Option(None, help="So many trainings, with seeds 0, 1, ..: mean and standard error."),
-    learning_rate: str | None = typer.Option(None, help="One, or several with commas: the best on validation is kept."),
+    learning_rate: str | None = typer.Option(
+        None, help="One, or several with commas: that with the best mean over seeds is kept."
+    ),
     epochs: float | None = typer.Option(None, help="Passes over the training split."),
     max_steps: int | None = typer.Option(None, help="Steps, instead of epochs."),
     batch: int | None = typer.Option(None, help="Texts per step."),
@@ -60,13 +62,16 @@ def tune(
     validation_limit: int | None = typer.Option(None, help="Only the first so many validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
     device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
     """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
     import layerscope as ls
+    from layerscope.store import atomic_folder
     from layerscope.team import Team
+    from layerscope.tuning.job import RESULT
     from layerscope.tuning.tuning import folders_for, plan_tuning
 
     _check(strategy, method, size, seed, seeds, study)
@@ -86,7 +91,7 @@ def tune(
     }
     given = {name: value for name, value in options.items() if value is not None}
     data = columns.open(task).with_metric(metric)
-    opened = ls.load(model, device=device)
+    opened = ls.load(model, device=device, dtype=dtype)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
         _study(opened, data, names(method, "method"), out, format, preset=preset, seeds=chosen, best=best, **given)
@@ -103,18 +108,16 @@ def tune(
     show(table.to_dict("records"), format, f"{model} on {task}, {trainings.metric} on validation")
     if format is Format.table and len(chosen) > 1:
         print(trainings.findings()[0])
-    for training, folder in zip(trainings.trainings, folders, strict=bool(folders)) if folders else ():
-        training.copy_to(folder)
-    more = [folder.name for folder in folders if folder != out]
-    keep(
-        out,
-        "tune",
-        f"{model} tuned on {task}, {plan.strategy}",
-        {"trainings": trainings},
-        tables="",
-        more=more,
-        **about,
-    )
+    title = f"{model} tuned on {task}, {plan.strategy}"
+    if folders == [out]:
+        with atomic_folder(folders[0], RESULT) as staging:  # both or neither
+            trainings.trainings[0].write(staging)
+            keep(staging, "tune", title, {"trainings": trainings}, tables="", final=out, **about)
+    else:
+        for training, folder in zip(trainings.trainings, folders, strict=False):
+            training.copy_to(folder)
+        more = [folder.name for folder in folders]
+        keep(out, "tune", title, {"trainings": trainings}, tables="", more=more, **about)
     if format is Format.table:
         kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
         print(kept if out is None else f"Saved in {out}.")
@@ -126,6 +129,8 @@ def strategies(
     task: str = Data.task,
     best: int | None = _BEST,
     method: str = _METHOD,
+    device: str | None = Given.device,
+    dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -133,7 +138,7 @@ def strategies(
     """The papers' strategies for a model: what each would train and cost, before anything is trained."""
     import layerscope as ls
 
-    table = ls.strategies(ls.load(model), columns.open(task), best=best, method=method)
+    table = ls.strategies(ls.load(model, device=device, dtype=dtype), columns.open(task), best=best, method=method)
     show(table.frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are per token")
     keep(out, "strategies", f"Strategies for {model} on {task}", {"strategies": table}, tables="")
 
@@ -166,6 +171,8 @@ def _study(model: Model, data: Task, methods: list[str], out: Path | None, forma
         return
     title = f"Strategies for {model.name} on {data.name}"
     show(result.frame.to_dict("records"), format, title)
+    if format is Format.table:
+        print("\n".join(result.findings()))
     keep(out, "study", title, {"strategies": result})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -126,10 +127,18 @@ class Costs:
 
     def _forward(self, network: Any, inputs: dict[str, torch.Tensor]) -> float:
         start = time.perf_counter()
-        network(**inputs)
+        network(**inputs, **self._last_token_only)
         if self.model.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter() - start
+
+    @cached_property
+    def _last_token_only(self) -> dict[str, int]:
+        """A language model answers a prompt by the logits of its last token; those of all would take a batch's memory
+        times the vocabulary."""
+        network = self.model.network
+        takes = "logits_to_keep" in inspect.signature(network.forward).parameters
+        return {"logits_to_keep": 1} if self.model.head == "next" and takes else {}
 
     def _inputs(self, batch: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(0)

@@ -11,12 +11,14 @@ from layerscope.cutting.costs import Costs
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.sweep import sweep
 from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
+from layerscope.data import metrics
 from layerscope.drawing.figure import Side
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.words import MAJORITY, UNDEFINED, caveat, numbers
 from layerscope.errors import InputError, choose
 from layerscope.evaluation.exam import Exam, exam
+from layerscope.evaluation.sitting import Sitting
 from layerscope.models import load
 from layerscope.results import Result
 
@@ -66,12 +68,15 @@ class Truncation(Result):
         first = self._frame.iloc[0]
         metric, n = str(first["metric"]), int(first["n"])
         several = "curve" in self._frame
+        up = metrics.higher_is_better(metric)
+        flat = "Where the curve is flat at the top" if up else "Lower is better: where the curve is flat at the bottom"
+        guess = not np.isnan(float(first["majority"]))
+        dashed = " The dashed line is the score of always giving the most frequent class." if guess else ""
         parts = self._frame.groupby("curve", sort=False) if several else [("the head on this layer", self._frame)]
         drawn = CurveFigure(
             title="Truncation curve",
             shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
-            reading="Where the curve is flat at the top, the blocks to its right can go at no cost. The dashed line is "
-            "the score of always giving the most frequent class.",
+            reading=f"{flat}, the blocks to its right can go at no cost.{dashed}",
             caveat=caveat("One split, no interval: layerscope advise chooses on one half and scores on the other.", n),
             series=tuple(
                 Series(str(name), tuple(map(float, part["layer"])), tuple(map(float, part["score"])))
@@ -79,7 +84,7 @@ class Truncation(Result):
             ),
             x_name="layer that the head reads",
             y_name=metric,
-            references=((MAJORITY, float(first["majority"])),),
+            references=((MAJORITY, float(first["majority"])),) if guess else (),
             n=n,
         )
         return [drawn, numbers("What each cut leaves", "Score and size with the head on each layer.", self._frame)]
@@ -120,14 +125,15 @@ class SkipMap(Result):
             (int(r["last"]) - 1, int(r["first"]) - 1): f"{metric} is undefined: every prediction or label is the same"
             for r in frame[frame["score"].isna()].to_dict("records")
         }
-        scores = frame["score"].dropna()
+        scores = frame["score"].replace([np.inf, -np.inf], np.nan).dropna()
+        shade = "Bright" if metrics.higher_is_better(metric) else f"Dark cells have little {metric}: dark"
         blocks = tuple(str(b) for b in range(1, depth + 1))
         drawn = HeatmapFigure(
             title="Skip map",
             shows=f"{metric} on {first['task']} without blocks first..last, nothing trained; the whole model scores "
             f"{first['whole']:.4f}.",
-            reading="The lowest cells of each column leave out one block, each step up leaves out one more. Bright "
-            "cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
+            reading="The lowest cells of each column leave out one block, each step up leaves out one more. "
+            f"{shade} cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
             caveat=caveat("The best of many cells is too good: layerscope advise scores its choice on other rows.", n),
             values=grid,
             rows=Side("last skipped block", ("",) * depth, blocks),
@@ -163,8 +169,8 @@ def truncation_curve(
     The result is kept in the store; a killed command goes on where it was.
 
     Args:
-        model: A model with a head.
-        task: The task that it is scored on.
+        model: A model argument. The curve of a language model is its logit lens.
+        task: The task that it is scored on, as in `ls.evaluate`.
         mode: `untuned` trains nothing: the tuned head reads every layer. `tuned` trains the tuned head further on each
             frozen layer, `tunedorig` a new head on each layer of the untuned model `base`.
         base: The untuned model, for `tunedorig`.
@@ -200,6 +206,11 @@ def truncation_curve(
         logits = sweep(sitting, plans, f"truncation of {sitting.model.name}")
         scores = [sitting.value(part) for part in logits]
     else:
+        if not isinstance(sitting, Exam):
+            raise InputError(
+                f"mode={mode!r} trains heads for classes, numbers and choices, and {sitting.model.name} is asked for "
+                f"{sitting.metric}; leave mode out: its own head reads every layer."
+            )
         source = sitting.model if base is None else load(base)
         check_same(sitting.model, source)
         heads = TrainedHeads(
@@ -232,8 +243,8 @@ def skip_map(
     """Score a model without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
 
     Args:
-        model: A model with a head.
-        task: The task that it is scored on.
+        model: A model argument.
+        task: The task that it is scored on, as in `ls.evaluate`.
         max_span: How many blocks are left out at once, at most.
         split: The split to score; `validation` where there is one.
         limit: Only the first so many examples.
@@ -278,7 +289,7 @@ def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]
     return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]
 
 
-def _frame(sitting: Exam, plans: list[LayerPlan], scores: list[float]) -> pandas.DataFrame:
+def _frame(sitting: Sitting, plans: list[LayerPlan], scores: list[float]) -> pandas.DataFrame:
     import pandas
 
     costs = Costs(sitting.model)
@@ -287,5 +298,5 @@ def _frame(sitting: Exam, plans: list[LayerPlan], scores: list[float]) -> pandas
         "parameters": [costs.parameters(plan) for plan in plans],
         "macs": [costs.macs(plan) for plan in plans],
     }
-    about = {"task": sitting.task.name, "split": sitting.examples.split, "metric": sitting.task.metric}
+    about = {"task": sitting.task.name, "split": sitting.examples.split, "metric": sitting.metric}
     return pandas.DataFrame(columns).assign(**about, n=len(sitting.examples))

@@ -14,6 +14,7 @@ from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.models import Model, Replay, load
 from layerscope.models.anatomy import Anatomy, block_modules, evaluating
+from layerscope.models.belongings import hand_on
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, inherit
 from layerscope.models.load import carry
@@ -96,14 +97,26 @@ def cut(model: Any, plan: LayerPlan) -> Any:
                 f"{opened.name} ({opened.anatomy.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
                 f"{_reason(error)}."
             ) from error
-    smaller.eval().to(opened.device)
+    _place(smaller.eval(), network)
     smaller.name_or_path = network.name_or_path
     carry(smaller, opened.tokenizer)
+    hand_on(network, smaller)
     steps = [*getattr(network, ORIGIN, []), _step(opened, plan)]
     setattr(smaller, ORIGIN, steps)
     inherit(smaller, network)
-    _check(opened, smaller, plan)
+    check_against_replay(opened, smaller, plan)
     return smaller
+
+
+def _place(smaller: Any, network: Any) -> None:
+    """Put a cut network where the whole one is: on its device, or spread over several as that is."""
+    if len(set((getattr(network, "hf_device_map", None) or {}).values())) < 2:
+        smaller.to(next(network.parameters()).device)
+        return
+    from accelerate import dispatch_model, infer_auto_device_map
+
+    places = infer_auto_device_map(smaller, no_split_module_classes=list(smaller._no_split_modules or ()))
+    dispatch_model(smaller, places)
 
 
 def refuse(model: Model, plan: LayerPlan) -> None:
@@ -164,13 +177,14 @@ def _told_the_same(before: nn.Module, after: nn.Module, moved: int) -> bool:
 
 def refuse_adapters(model: Model) -> None:
     """Raise the way out, if adapters are live in the model."""
-    if any(type(module).__module__.startswith("peft.") for module in model.network.modules()):
-        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
-    if any(type(module).__module__.startswith("layerscope.") for module in model.network.modules()):
+    written_by = {type(module).__module__.split(".")[0] for module in model.network.modules()}
+    if "layerscope" in written_by:
         raise ModelError(
             f"{model.name} has live adapters that no standard checkpoint can hold, so it cannot be cut or saved as "
             "one; tune with --method lora or finetune (method=) for a model that can."
         )
+    if "peft" in written_by:
+        raise ModelError(f"{model.name} has live adapters; merge them first: model.merge_and_unload().")
 
 
 def _smaller_config(config: Any, anatomy: Anatomy, plan: LayerPlan) -> Any:
@@ -189,19 +203,20 @@ def _kept_weights(network: Any, anatomy: Anatomy, plan: LayerPlan) -> dict[str, 
     if anatomy.shared:
         return weights
     prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
-    pattern = re.compile(re.escape(f"{prefix}{anatomy.blocks}.") + r"(\d+)\.(.+)")
+    lists = "|".join(map(re.escape, (anatomy.blocks, *anatomy.beside)))
+    pattern = re.compile(re.escape(prefix) + rf"({lists})\.(\d+)\.(.+)")
     place = {block - 1: k for k, block in enumerate(plan.keep)}
     kept = {}
     for name, tensor in weights.items():
         match = pattern.fullmatch(name)
         if match is None:
             kept[name] = tensor
-        elif int(match[1]) in place:
-            kept[f"{prefix}{anatomy.blocks}.{place[int(match[1])]}.{match[2]}"] = tensor
+        elif int(match[2]) in place:
+            kept[f"{prefix}{match[1]}.{place[int(match[2])]}.{match[3]}"] = tensor
     return kept
 
 
-def _check(model: Model, smaller: Any, plan: LayerPlan) -> None:
+def check_against_replay(model: Model, smaller: Any, plan: LayerPlan) -> None:
     """The new model must give what replay of the kept blocks gives."""
     inputs = probe_inputs(model)
     with torch.inference_mode(), evaluating(model.network):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,11 @@ from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
-from layerscope.models.anatomy import evaluating
+from layerscope.models.anatomy import accepted_inputs, evaluating
+from layerscope.models.belongings import belongings, saved_weights
+from layerscope.models.checkpoints import quiet
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import ORIGIN, RECORD, learned
-from layerscope.models.load import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
 from layerscope.models.sources import TUNED
@@ -53,20 +55,62 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
     opened, target = load(model), Path(path)
     measured = [scores] if isinstance(scores, Score) else list(scores)
     refuse_adapters(opened)
+    _refuse_lost_heads(opened)
     check_free(target, RECORD)
     with atomic_folder(target, RECORD) as folder:
         with quiet():
-            opened.network.save_pretrained(folder)
+            write_network(opened, folder)
             if opened.tokenizer is not None:
+                _forget_calls(opened.tokenizer)
                 opened.tokenizer.save_pretrained(folder)
         describe(opened, folder, measured)
         _compare(opened, folder)
     return target
 
 
+def _forget_calls(tokenizer: Any) -> None:
+    """Drop what the last call set, so that what is saved does not depend on which texts were read before."""
+    if getattr(tokenizer, "is_fast", False):
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+
+
+def write_network(model: Model, folder: Path) -> None:
+    """The weights in the float type that they had on disk, the config, and what belongs to the network besides."""
+    weights, dtype = saved_weights(model.network)
+    model.network.save_pretrained(folder, state_dict=weights)
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    write_json(path, config)
+    if model.embedding is not None:
+        model.embedding.write(folder)
+
+
+def _refuse_lost_heads(model: Model) -> None:
+    """Raise the name of a head that was not opened, and so cannot be written as it should be."""
+    held = belongings(model.network)
+    if held.named is not None and held.tensors:
+        raise ModelError(
+            f"{model.name} names the class {held.named} in its config.json (architectures), which transformers does "
+            f"not have, so its head was not opened and would be lost: {len(held.tensors)} tensors, such as "
+            f"{min(held.tensors)}. Name a class there that transformers has and that holds them, or open the "
+            "checkpoint with its own code and give that network."
+        )
+
+
 def describe(model: Model, folder: Path, scores: Sequence[Score] = ()) -> None:
     """Write the record and the card of a checkpoint in its folder."""
     record = _record(model, scores)
+    write_json(folder / RECORD, record)
+    write_text(folder / "README.md", card(model, record))
+
+
+def describe_folder(model: Model, folder: Path, *, depth: int, parameters: int, files: str) -> None:
+    """The same for a checkpoint whose weights are not in memory: `files` is the hash of what was written."""
+    about = {"layerscope": __version__, "weights": "", "files": files, "family": model.anatomy.family}
+    lineage = {"steps": list(getattr(model.network, ORIGIN, [])), "learned": learned(model.network), "scores": []}
+    record = {**about, "depth": depth, "parameters": parameters, **lineage}
     write_json(folder / RECORD, record)
     write_text(folder / "README.md", card(model, record))
 
@@ -100,18 +144,28 @@ def _entry(score: Score) -> dict[str, Any]:
 
 def _compare(model: Model, folder: Path) -> None:
     """Reopen the folder and compare; an error if anything is not as it was."""
-    again = load(str(folder), dtype=model.network.dtype, device=str(model.device))
+    spread = len(set((getattr(model.network, "hf_device_map", None) or {}).values())) > 1
+    again = load(str(folder), dtype=model.network.dtype, device="auto" if spread else str(model.device))
     if type(again.network) is not type(model.network):
         raise ModelError(
             f"The checkpoint of {model.name} reopens as {type(again.network).__name__} where it was a "
             f"{type(model.network).__name__}; it was not saved."
         )
     before, after = model.network.state_dict(), again.network.state_dict()
-    wrong = sorted(before.keys() ^ after.keys()) or [k for k in before if not torch.equal(before[k], after[k])]
+    wrong = sorted(before.keys() ^ after.keys()) or [
+        k for k in before if not torch.equal(before[k], after[k].to(before[k].device))
+    ]
     if wrong:
         raise ModelError(
             f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "
             "it was not saved."
+        )
+    kept, found = belongings(model.network).tensors, belongings(again.network).tensors
+    if set(kept) != set(found):
+        lost = sorted(set(kept) ^ set(found))
+        raise ModelError(
+            f"The checkpoint of {model.name} reopens without all tensors of its other heads ({len(lost)}, such as "
+            f"{lost[0]}); it was not saved."
         )
     if cache_fault(model) is None and (fault := cache_fault(again)):
         raise ModelError(
@@ -130,23 +184,17 @@ def _inputs(model: Model) -> list[dict[str, torch.Tensor]]:
         from layerscope.models.selfcheck import probe_inputs
 
         return [probe_inputs(model, rows=1)]
-    limit = min(model.positions or 64, 64)
+    limit, accepted = min(model.positions or 64, 64), accepted_inputs(model.network.base_model)
     batches = []
     for text, pair in _TEXTS:
         batch = model.tokenizer(text, pair, truncation=True, max_length=limit, return_tensors="pt")
         names = ("input_ids", "attention_mask", "token_type_ids")
-        inputs = {n: batch[n].to(model.device) for n in names if n in batch and _takes(model, n)}
+        inputs = {n: batch[n].to(model.device) for n in names if n in batch and n in accepted}
         types = inputs.get("token_type_ids")
         if types is not None and model.token_types is not None and int(types.max()) >= model.token_types:
             inputs.pop("token_type_ids")
         batches.append({n: v[None] for n, v in inputs.items()} if model.multiple_choice else inputs)
     return batches
-
-
-def _takes(model: Model, name: str) -> bool:
-    import inspect
-
-    return name in inspect.signature(model.network.base_model.forward).parameters
 
 
 def _answer(model: Model, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -168,7 +216,7 @@ def card(model: Model, record: dict[str, Any]) -> str:
         "",
     ]
     lines += [
-        f"A {type(model.network).__name__} with {model.depth} blocks, width {model.width}, "
+        f"A {type(model.network).__name__} with {record['depth']} blocks, width {model.width}, "
         f"{record['parameters']:,} parameters. It opens with plain transformers.",
         "",
     ]

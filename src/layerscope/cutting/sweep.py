@@ -1,4 +1,4 @@
-"""Many plans of one model over a labelled split: logits of all, in one pass, kept in the store window by window."""
+"""Many plans of one model over a split: the answers of all, in one pass, kept in the store window by window."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from safetensors.torch import load_file, save_file
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.trial import Trial
 from layerscope.errors import log
-from layerscope.evaluation.exam import Exam, joined
+from layerscope.evaluation.sitting import Read, Sitting, joined
 from layerscope.extraction.loop import parts_of
-from layerscope.store import Artifact, is_sealed, seal, sync
+from layerscope.store import Artifact, is_sealed, seal, whole_file
 
 
 class Sweep(Artifact):
-    """The logits of a model under every plan, equal to cutting it and running each."""
+    """The answers of a model under every plan, equal to cutting it and running each."""
 
     kind = "trials"
-    version = 3
+    version = 4
 
-    def __init__(self, exam: Exam, plans: Sequence[LayerPlan], title: str) -> None:
+    def __init__(self, exam: Sitting, plans: Sequence[LayerPlan], title: str) -> None:
         self.exam, self.plans, self.title = exam, list(plans), title
 
     def spec(self) -> dict[str, Any]:
@@ -32,13 +32,13 @@ class Sweep(Artifact):
 
     def build(self, folder: Path) -> None:
         """Each window of texts is written when it is done, so that a killed command goes on from there."""
-        exam, trial, done = self.exam, Trial(self.exam.model, self.plans), 0
+        exam, trial, done = self.exam, Trial(self.exam.subject, self.plans), 0
 
         apart = sum(len(plan.keep) for plan in self.plans)
         log.info("%d blocks are run for each batch, where plan by plan it would be %d.", trial.block_runs, apart)
 
-        def act(inputs: dict[str, Any]) -> torch.Tensor:
-            return trial.logits(inputs, exam.ordinary_tokens)
+        def act(inputs: dict[str, Any], read: Read) -> torch.Tensor:
+            return trial.logits(inputs, exam.ordinary_tokens, read)
 
         for number, part in enumerate(parts_of(exam.examples)):
             path = folder / f"shard-{number:05d}.safetensors"
@@ -46,11 +46,9 @@ class Sweep(Artifact):
             if is_sealed(path):
                 continue
             logits, cut = exam.answers(part, act, f"{self.title} {done}/{len(exam.examples)}")
-            temporary = path.with_name(f".{path.name}")
             shard = {"logits": torch.from_numpy(np.ascontiguousarray(logits)), "cut": torch.tensor(cut)}
-            save_file(shard, temporary)
-            sync(temporary)
-            temporary.replace(path)
+            with whole_file(path) as temporary:
+                save_file(shard, temporary)
             seal(path)
 
     def logits(self) -> np.ndarray:
@@ -61,6 +59,6 @@ class Sweep(Artifact):
         return joined([shard["logits"].numpy() for shard in shards])
 
 
-def sweep(exam: Exam, plans: Sequence[LayerPlan], title: str) -> np.ndarray:
+def sweep(exam: Sitting, plans: Sequence[LayerPlan], title: str) -> np.ndarray:
     """(plans, n, classes) logits of the model under every plan; memory is for one batch."""
     return Sweep(exam, plans, title).logits()

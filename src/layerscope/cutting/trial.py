@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from layerscope.cutting.plan import LayerPlan
+from layerscope.evaluation.sitting import Read
 from layerscope.models import Model, Replay
 from layerscope.models.selfcheck import primary
 from layerscope.models.together import Together
@@ -37,14 +38,14 @@ class Trial:
         """How often a block is run for a batch, the recorded forward included."""
         return self.model.depth + sum(len(nodes) for nodes in self._branches.values())
 
-    def logits(self, inputs: dict[str, Tensor], ordinary_tokens: int) -> Tensor:
-        """(plans, texts, outputs) for one batch."""
+    def logits(self, inputs: dict[str, Tensor], ordinary_tokens: int, read: Read = primary) -> Tensor:
+        """(plans, texts, numbers) for one batch; `read` makes the numbers of what the model gives."""
         replay = Replay(self.model, inputs)
         together = max(1, ordinary_tokens // max(1, inputs["input_ids"].numel()))
         answers: list[Tensor | None] = [None] * len(self.plans)
         for start, nodes in self._branches.items():
             states = {start: replay.states[len(start)]}
-            self._answer(replay, states, answers)
+            self._answer(replay, states, answers, read)
             waiting = [prefix[:-1] for prefix in nodes]
             for block in sorted({prefix[-1] for prefix in nodes}):
                 here = [prefix for prefix in nodes if prefix[-1] == block]
@@ -54,7 +55,7 @@ class Trial:
                     for prefix, state in zip(chunk, results, strict=True):
                         states[prefix] = state
                         waiting.remove(prefix[:-1])
-                self._answer(replay, {prefix: states[prefix] for prefix in here}, answers)
+                self._answer(replay, {prefix: states[prefix] for prefix in here}, answers, read)
                 states = {prefix: state for prefix, state in states.items() if prefix in waiting}
         return torch.stack([logits for logits in answers if logits is not None])
 
@@ -67,10 +68,10 @@ class Trial:
     def _together(self) -> Together:
         return Together(self.model)
 
-    def _answer(self, replay: Replay, states: dict[Prefix, Tensor], answers: list[Tensor | None]) -> None:
+    def _answer(self, replay: Replay, states: dict[Prefix, Tensor], answers: list[Tensor | None], read: Read) -> None:
         for k, plan in enumerate(self.plans):
             if plan.keep in states and answers[k] is None:
-                answers[k] = primary(replay.finish(states[plan.keep]))
+                answers[k] = read(replay.finish(states[plan.keep]))
 
 
 def _branches(keeps: Sequence[Prefix]) -> dict[Prefix, list[Prefix]]:

@@ -28,6 +28,8 @@ class Examples:
     pairs: Sequence[str] | None = None
     choices: Sequence[Sequence[str]] | None = None  # the second texts of each example, one a choice
     words: Sequence[Sequence[str]] | None = None  # the text split into words
+    tags: Sequence[np.ndarray] | None = None  # (words,) int64, the class of each word
+    prompts: Sequence[str] | None = None  # what every choice of an example begins with, where it does
     labels: np.ndarray | None = None  # (n,) int64 classes or float64 numbers
     label_names: tuple[str, ...] | None = None
     skipped: int = 0  # bad rows that were left out
@@ -41,7 +43,7 @@ class Examples:
     def take(self, index: Any) -> Examples:
         """Some of the examples, by a slice or an array of positions; each keeps its identity."""
         positions = np.arange(len(self))[index]
-        names = ("texts", "pairs", "choices", "words")
+        names = ("texts", "pairs", "choices", "words", "tags", "prompts")
         lists: dict[str, Any] = {
             n: [getattr(self, n)[i] for i in positions] for n in names if getattr(self, n) is not None
         }
@@ -82,6 +84,10 @@ class Examples:
         parts = [repr(self.label_names).encode()]
         if self.labels is not None:
             parts += [self.labels.dtype.str.encode(), np.ascontiguousarray(self.labels).tobytes()]
+        if self.tags is not None:
+            parts += [b"tags", *(np.ascontiguousarray(tags).tobytes() for tags in self.tags)]
+        if self.prompts is not None:
+            parts += [b"prompts", *(prompt.encode("utf-8", "surrogatepass") for prompt in self.prompts)]
         return _hash((self.texts, self.pairs, self.choices, self.words), parts)
 
     @cached_property

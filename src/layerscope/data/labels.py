@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+_SHOWN = 200  # characters of what a message repeats
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -25,17 +27,27 @@ class Labels:
             return "the label is missing"
         index = as_number(value)
         if self.number:
-            return f"{value!r} is not a number" if index is None or not np.isfinite(index) else float(index)
+            return f"{shown(value)} is not a number" if index is None or not np.isfinite(index) else float(index)
         if label_name(value) in self.names:
             return self.names.index(label_name(value))
         if index is not None and index in range(len(self.names)) and self._indexed:
             return int(index)
-        return f"{value!r} is not one of the labels {', '.join(self.names)}"
+        return f"{shown(value)} is not one of the labels {shortened(', '.join(self.names))}"
 
     @property
     def _indexed(self) -> bool:
         """Whether a number may mean the place in the list: not where the names are numbers themselves."""
         return not all(as_number(name) is not None for name in self.names)
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it."""
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text that is long."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}.."
 
 
 def as_number(value: Any) -> float | None:
@@ -44,7 +56,7 @@ def as_number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

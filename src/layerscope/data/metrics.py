@@ -1,4 +1,4 @@
-"""The tasks' metrics: one number from labels and predictions."""
+"""The tasks' metrics: one number from labels and predictions, and which way is up."""
 
 from __future__ import annotations
 
@@ -8,24 +8,31 @@ import numpy as np
 
 
 def score(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
-    """accuracy, f1 (of class 1; the mean over classes where there are more than two), matthews, pearson_spearman.
+    """accuracy, f1 (of class 1; the mean over classes where there are more than two), matthews, or a correlation.
 
     A correlation with constant predictions has no value: NaN. Matthews of a constant is 0, as is usual.
     """
     if not len(labels):
         return math.nan
-    if metric == "pearson_spearman":
-        return _correlation(labels, predictions)
+    if metric in _OF_NUMBERS:
+        return _OF_NUMBERS[metric](labels, predictions)
     return float(_OF_COUNTS[metric](_confusion(labels, predictions)))
 
 
-def _correlation(labels: np.ndarray, predictions: np.ndarray) -> float:
+def _pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
     if np.ptp(labels) == 0 or np.ptp(predictions) == 0 or len(labels) < 2:
         return math.nan
+    return float(np.corrcoef(labels, predictions)[0, 1])
+
+
+def _spearman(labels: np.ndarray, predictions: np.ndarray) -> float:
     from scipy.stats import rankdata
 
-    plain = np.corrcoef(labels, predictions)[0, 1]
-    return float((plain + np.corrcoef(rankdata(labels), rankdata(predictions))[0, 1]) / 2)
+    return _pearson(rankdata(labels), rankdata(predictions))
+
+
+def _both(labels: np.ndarray, predictions: np.ndarray) -> float:
+    return (_pearson(labels, predictions) + _spearman(labels, predictions)) / 2
 
 
 def _confusion(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
@@ -57,7 +64,27 @@ def _matthews(counts: np.ndarray) -> np.ndarray:
 
 
 _OF_COUNTS = {"accuracy": _accuracy, "f1": _f1, "matthews": _matthews}
-METRICS = (*_OF_COUNTS, "pearson_spearman")
+_OF_NUMBERS = {"pearson_spearman": _both, "spearman": _spearman, "pearson": _pearson}
+_OF_LIKELIHOOD = ("acc", "acc_norm")  # choices by their likelihood: summed, and per character of the choice
+LOSSES = ("perplexity", "nll", "bits_per_byte")  # of tokens; the only ones of which less is better
+METRICS = (*_OF_COUNTS, *_OF_NUMBERS, *_OF_LIKELIHOOD, *LOSSES)
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether a larger number is a better score."""
+    return metric not in LOSSES
+
+
+def upward(metric: str, score: float) -> float:
+    """A score turned so that larger is better; what is undefined is worse than anything."""
+    if math.isnan(score):
+        return -math.inf
+    return score if higher_is_better(metric) else -score
+
+
+def of_numbers(metric: str) -> bool:
+    """Whether it compares numbers rather than classes."""
+    return metric in _OF_NUMBERS
 
 
 def fitting(regression: bool) -> tuple[str, ...]:
@@ -67,7 +94,7 @@ def fitting(regression: bool) -> tuple[str, ...]:
 
 def majority(metric: str, labels: np.ndarray) -> float:
     """The score of always giving the most frequent class; NaN where labels are numbers."""
-    if metric == "pearson_spearman" or not len(labels):
+    if metric not in _OF_COUNTS or not len(labels):
         return math.nan
     return score(metric, labels, np.full(len(labels), np.bincount(labels).argmax()))
 
@@ -77,9 +104,9 @@ def bootstrap(
 ) -> tuple[float, float]:
     """An interval for a score: texts drawn with replacement, percentiles of the scores."""
     generator = np.random.default_rng(seed)
-    if metric == "pearson_spearman":
+    if metric in _OF_NUMBERS:
         places = (generator.integers(len(labels), size=len(labels)) for _ in range(min(rounds, 200)))
-        draws = np.asarray([_correlation(labels[at], predictions[at]) for at in places])
+        draws = np.asarray([_OF_NUMBERS[metric](labels[at], predictions[at]) for at in places])
     else:  # drawing texts is drawing cells of the confusion matrix
         counts = _confusion(labels, predictions)
         cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)

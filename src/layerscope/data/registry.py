@@ -44,6 +44,7 @@ class Columns(_Record):
     prompt: str | None = None  # put before each choice (a question)
     choices: tuple[tuple[str, ...], ...] = ()  # alternatives; one column holds a list, several hold one choice each
     words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # a list of tags, one for each word
     label: tuple[str, ...] = ()
     label_pattern: str | None = None  # a regular expression; what it matches of the value is the label
 
@@ -55,13 +56,15 @@ class TaskSpec(_Record):
     version: int = Field(ge=1)
     title: str
     columns: Columns
-    labels: tuple[str, ...] | Literal["number"]
+    labels: tuple[str, ...] | Literal["number"] = ()
     metric: Metric
     hub: Hub | None = None
     splits: dict[str, str] = {}  # our name of each split: the hub's
     files: dict[str, str] = {}  # our name of each split: a file to look for under LAYERSCOPE_DATA
     folder: str | None = None  # a folder under LAYERSCOPE_DATA that may hold those files, besides the task's own
     builtin: bool = False
+    kind: Literal["text"] | None = None  # running text
+    running: bool = False  # whether a language model may read it as running text although it has labels
 
 
 @cache
@@ -101,10 +104,10 @@ def tasks() -> pandas.DataFrame:
 
 def _row(spec: TaskSpec) -> dict[str, Any]:
     columns = spec.columns
-    kind = "choice" if columns.choices else "pair" if columns.text_pair else "single"
+    kind = "choice" if columns.choices else "pair" if columns.text_pair else "tags" if columns.tags else "single"
     return {
         "name": spec.name,
-        "kind": kind,
+        "kind": spec.kind or kind,
         "labels": spec.labels if isinstance(spec.labels, str) else ", ".join(spec.labels),
         "metric": spec.metric,
         "splits": ", ".join(spec.splits or spec.files),

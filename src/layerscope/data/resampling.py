@@ -51,5 +51,39 @@ def resampled(texts: Numbers, *, seed: int) -> np.ndarray:
 def _rows_of(texts: Numbers, chosen: np.ndarray) -> np.ndarray:
     """All rows of the chosen texts (numbers into the sorted texts), in their order."""
     _, text, sizes = np.unique(np.asarray(texts), return_inverse=True, return_counts=True)
+    by_text, counts = np.argsort(text.reshape(-1), kind="stable"), sizes[chosen]
+    first = (np.cumsum(sizes) - sizes)[chosen] - (np.cumsum(counts) - counts)  # of a text among all, less that here
+    return by_text[np.repeat(first, counts) + np.arange(counts.sum())]
+
+
+def exchanged(texts: Numbers, *, seed: int) -> np.ndarray:
+    """For every row the row that stands in its place when the texts change places.
+
+    Row k of a text gives way to row k of another, so that what is one text on one side is one text on the other. (In
+    `shuffled` texts of unlike lengths come to lie across one another, and what their rows share counts for less.) Texts
+    change places among those of about their length; a shorter one starts again, of a longer one some rows are left out.
+    """
+    _, text, sizes = np.unique(np.asarray(texts), return_inverse=True, return_counts=True)
     by_text = np.split(np.argsort(text.reshape(-1), kind="stable"), np.cumsum(sizes)[:-1])
-    return np.concatenate([by_text[number] for number in chosen]) if len(chosen) else np.empty(0, dtype=int)
+    generator = np.random.default_rng(seed)
+    taken = np.empty(len(text), dtype=int)
+    for alike in _of_like_size(sizes):
+        for place, other in zip(alike, generator.permutation(alike), strict=True):
+            taken[by_text[place]] = np.resize(by_text[other], sizes[place])
+    return taken
+
+
+_LIKE = 1.25  # texts up to this many times as long as the shortest of their class count as of one length
+_FEWEST = 10  # texts in a class, whatever their lengths
+
+
+def _of_like_size(sizes: np.ndarray) -> list[np.ndarray]:
+    """The texts in classes of about one size each, none with fewer than ten texts unless there are no more."""
+    order = np.argsort(sizes, kind="stable")
+    starts = [0]
+    for place, text in enumerate(order):
+        if place - starts[-1] >= _FEWEST and sizes[text] > _LIKE * sizes[order[starts[-1]]]:
+            starts.append(place)
+    if len(starts) > 1 and len(order) - starts[-1] < _FEWEST:
+        starts.pop()
+    return np.split(order, starts[1:])

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from layerscope.data.examples import Examples
-from layerscope.data.labels import Labels, as_number, hidden, pick
+from layerscope.data.labels import Labels, as_number, hidden, pick, shown
 from layerscope.data.registry import Columns
 from layerscope.data.tables import BadRow, Table
-from layerscope.errors import DataError, log
+from layerscope.errors import DataError, log, some
+from layerscope.store import is_whole
 
 _TEXT_NAMES = ("text", "sentence", "content", "review", "document")
 _PAIR_NAMES = (
@@ -23,6 +24,7 @@ _PAIR_NAMES = (
 _WORDS_NAMES = ("words", "tokens")
 _LABEL_NAMES = ("label", "labels", "class", "target")
 _SHOWN = 5  # bad rows that an error message lists
+_HALF = "it holds half a character (a lone surrogate), which no model reads"
 
 
 def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
@@ -46,7 +48,7 @@ def _guess_label(table: Table) -> tuple[str, ...]:
     if "label" in candidates or len(candidates) < 2:
         return ("label",) if "label" in candidates else tuple(candidates)
     raise DataError(
-        f"Which column of {table.name} holds the label is not clear: {', '.join(map(repr, candidates))}. "
+        f"Which column of {table.name} holds the label is not clear: {some(map(repr, candidates))}. "
         "Name it: label='...', or --label on the command line."
     )
 
@@ -63,7 +65,7 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
     if len(named) == 1:
         return _texts_or_words(table, named[0])
     strings = [n for n in names if n not in used and _is_text(table.columns[n])]
-    names = ", ".join(map(repr, table.columns))
+    names = some(map(repr, table.columns))
     counted = list(table.columns) == [str(k) for k in range(len(table.columns))]  # as pandas names columns itself
     if len(strings) == 1 and not counted and any(as_number(name) is not None for name in table.columns):
         raise DataError(
@@ -102,19 +104,24 @@ def build(
     split: str,
     skip_bad: bool,
     may_lack_labels: bool,
+    may_be_empty: bool = False,
 ) -> Examples:
     """The examples of a table. Bad rows are an error that counts and places them, or are skipped and counted.
 
-    A split without the label column has no labels if others have it (`may_lack_labels`); else that is an error.
+    With `may_be_empty` a row without text is no bad row, but left out: running text has empty lines. A split without
+    the label column has no labels if others have it (`may_lack_labels`); else that is an error.
     """
     reader = _Reader(table, columns)
     bad = list(table.broken)
     kept: list[int] = []
     values: list[float | int] = []
-    column = _label_column(table, columns.label, may_lack_labels) if labels else None
+    tags = _Tags(table, columns, labels) if columns.tags and labels is not None else None
+    column = _label_column(table, columns.label, may_lack_labels) if labels and tags is None else None
     unlabelled = column is not None and hidden(table.columns[column])
     for row in range(len(table)):
-        fault = reader.fault(row)
+        if may_be_empty and reader.empty(row):
+            continue
+        fault = reader.fault(row) or (None if tags is None else tags.fault(row, reader))
         value: float | int | str = 0
         if fault is None and column is not None and not unlabelled:
             assert labels is not None
@@ -130,7 +137,7 @@ def build(
             values.append(value)  # type: ignore[arg-type]
     _report(bad, table, skip_bad)
     if not kept:
-        raise DataError(f"{table.name} has no usable row: {bad[0]}.")
+        raise DataError(f"{table.name} has no usable row: {bad[0] if bad else 'every text is empty'}.")
     has_labels = column is not None and not unlabelled
     number = labels is not None and labels.number
     return Examples(
@@ -140,8 +147,31 @@ def build(
         labels=np.asarray(values, dtype=np.float64 if number else np.int64) if has_labels else None,
         label_names=labels.names if labels and not number else None,
         skipped=len(bad),
+        tags=None if tags is None else [tags.read(row) for row in kept],
         **reader.columns(kept),
     )
+
+
+class _Tags:
+    """The column with the tags of each row's words."""
+
+    def __init__(self, table: Table, columns: Columns, labels: Labels) -> None:
+        self.table, self.labels = table, labels
+        self.name = next((name for name in columns.tags if name in table.columns), columns.tags[0])
+        self.values = table.column(self.name, "tags")
+
+    def fault(self, row: int, reader: _Reader) -> BadRow | None:
+        tags, words = self.values[row], None if reader.words is None else reader.words[row]
+        if words is None:
+            raise DataError(f"{self.table.name} has tags and no words; name a column with lists of words (words).")
+        if not isinstance(tags, list) or len(tags) != len(words):
+            count = len(tags) if isinstance(tags, list) else 0
+            return self.table.bad(row, self.name, f"{count} tags for {len(words)} words")
+        wrong = next((value for value in map(self.labels.read, tags) if isinstance(value, str)), None)
+        return None if wrong is None else self.table.bad(row, self.name, wrong)
+
+    def read(self, row: int) -> np.ndarray:
+        return np.asarray([self.labels.read(tag) for tag in self.values[row]], dtype=np.int64)
 
 
 def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
@@ -197,15 +227,21 @@ class _Reader:
         self.table.column(alternatives[0][0], "choices")
         return None, ""
 
+    def empty(self, row: int) -> bool:
+        """Whether the row has no text at all."""
+        value = self.text[row] if self.text is not None else (self.words or [None])[row]
+        return value is None or value == [] or (isinstance(value, str) and not value.strip())
+
     def fault(self, row: int) -> BadRow | None:
         """What is wrong with the row's texts, if anything."""
         for which, values in (("text", self.text), ("pair", self.pair), ("prompt", self.prompt)):
             if values is not None and not _has_text(values[row]):
                 odd = values[row] is not None and not isinstance(values[row], str)
-                reason = f"{values[row]!r} is not a text" if odd else "the text is missing"
+                reason = f"{shown(values[row])} is not a text" if odd else "the text is missing"
+                reason = _HALF if _is_half(values[row]) else reason
                 return self.table.bad(row, self.names[which] or which, reason)
-        if self.words is not None and (not self.words[row] or not all(map(_has_text, self.words[row]))):
-            return self.table.bad(row, self.words_name, "the words are missing or one of them is empty")
+        if self.words is not None and (reason := _words_fault(self.words[row])):
+            return self.table.bad(row, self.words_name, reason)
         if self.choices is not None:
             choices = self.choices[row]
             if not isinstance(choices, list) or len(choices) < 2 or not all(map(_has_text, choices)):
@@ -228,8 +264,25 @@ class _Reader:
         if self.choices is not None:
             start = (lambda r: f"{self.prompt[r]} ") if self.prompt is not None else (lambda _: "")  # type: ignore[index]
             parts["choices"] = [[start(r) + choice for choice in self.choices[r]] for r in kept]
+            parts["prompts"] = None if self.prompt is None else [self.prompt[r] for r in kept]
         return parts
 
 
+def _words_fault(words: Any) -> str:
+    """What is wrong with a list of words, if anything."""
+    if words is not None and not isinstance(words, (list, tuple)):
+        return f"{shown(words)} is not a list of words"
+    odd = [word for word in words or () if word is not None and not isinstance(word, str)]
+    if odd:
+        return f"{shown(odd[0])} is not a word"
+    if any(map(_is_half, words or ())):
+        return _HALF
+    return "" if words and all(map(_has_text, words)) else "the words are missing or one of them is empty"
+
+
+def _is_half(value: Any) -> bool:
+    return isinstance(value, str) and not is_whole(value)
+
+
 def _has_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+    return isinstance(value, str) and bool(value.strip()) and is_whole(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from layerscope.data.registry import Hub, TaskSpec
-from layerscope.data.tables import Table, endings, frame_table, read, readable
+from layerscope.data.tables import MAX_FIELD, Table, endings, frame_table, read, readable
 from layerscope.errors import DataError, InputError
 
 _USUAL = ("train", "validation", "test")
@@ -33,6 +33,7 @@ class LocalSource:
     """One file, or one pandas, pyarrow or `datasets` table, a split."""
 
     parts: Mapping[str, Any]
+    max_field: int = MAX_FIELD  # characters of one field of a file
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -44,7 +45,7 @@ class LocalSource:
     def table(self, split: str) -> Table:
         part = self.parts[split]
         if isinstance(part, (str, os.PathLike)):
-            return read(Path(part).expanduser())
+            return read(expanded(part), self.max_field)
         return memory_table(part, f"the table of split {split!r}")
 
 
@@ -150,18 +151,23 @@ class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
             ) from error
 
 
-def mirror(spec: TaskSpec) -> LocalSource:
+def mirror(spec: TaskSpec, max_field: int = MAX_FIELD) -> LocalSource:
     """The task's files under the folders of LAYERSCOPE_DATA, the first folder that has a split winning."""
     paths: dict[str, Path] = {}
     for root in roots():
         for split, path in {**_named_files(root, spec), **split_files(root / spec.name)}.items():
             paths.setdefault(split, path)
-    return LocalSource(paths)
+    return LocalSource(paths, max_field)
+
+
+def expanded(path: str | os.PathLike) -> Path:
+    """A path with its ~ resolved, where that is somebody's home."""
+    return Path(os.path.expanduser(path))
 
 
 def roots() -> list[Path]:
     """The folders of LAYERSCOPE_DATA, in order."""
-    return [Path(p).expanduser() for p in os.environ.get("LAYERSCOPE_DATA", "").split(os.pathsep) if p]
+    return [expanded(p) for p in os.environ.get("LAYERSCOPE_DATA", "").split(os.pathsep) if p]
 
 
 def _named_files(root: Path, spec: TaskSpec) -> dict[str, Path]:
@@ -195,9 +201,9 @@ def _split_name(path: Path) -> str:
     return _SPLIT_NAMES.get(stem, stem)
 
 
-def folder_source(folder: Path) -> LocalSource:
+def folder_source(folder: Path, max_field: int = MAX_FIELD) -> LocalSource:
     """A user's folder with one file a split."""
     paths = split_files(folder)
     if not paths:
         raise DataError(f"{folder} holds no data file; put train and validation files there ({endings()}).")
-    return LocalSource(paths)
+    return LocalSource(paths, max_field)

@@ -1,25 +1,23 @@
-"""Tasks: texts, labels, splits, metric; from the registry, the hub, files or memory."""
+"""A task: texts, labels, splits, a metric, and how a network is asked."""
 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layerscope.data import pydocs
+from layerscope.data.asking import Asking
 from layerscope.data.examples import Examples, check_words_by
 from layerscope.data.labels import Labels, hidden, infer_labels, pick
-from layerscope.data.metrics import METRICS
-from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
+from layerscope.data.metrics import LOSSES, METRICS
+from layerscope.data.registry import Columns
 from layerscope.data.rows import build, guess_columns, index_labels
-from layerscope.data.sources import HubSource, LocalSource, MirroredSource, Source, folder_source, mirror, roots
-from layerscope.data.tables import Table, endings, readable
-from layerscope.errors import DataError, InputError, choose, log, near, unknown
+from layerscope.data.sources import Source
+from layerscope.data.tables import Table
+from layerscope.errors import InputError, choose, log, near, some
 
 
 class Task:
@@ -28,7 +26,7 @@ class Task:
     Attributes:
         name: The task's name.
         splits: The names of its splits.
-        kind: `single`, `pair` or `choice`.
+        kind: `single`, `pair`, `choice`, `tags` or `text` (running text).
         label_names: The classes in order, or None for a regression or a task without labels.
         regression: Whether labels are numbers.
         metric: What it is scored by.
@@ -56,8 +54,14 @@ class Task:
         edition: str = "",
         head_order: Sequence[str] | None = None,
         words_by: str | None = None,
+        kind: str | None = None,
+        running: bool = False,
+        asking: Asking | None = None,
     ) -> None:
         self.name = name
+        self.asking = asking or Asking()
+        self.running = running or kind == "text"  # whether a language model may read it as running text
+        self._kind = kind
         self.edition = edition  # what else decides the rows: the Python whose docstrings are read
         self.version = version
         self._source = source
@@ -79,10 +83,17 @@ class Task:
 
     @property
     def metric(self) -> str:
-        """The task's metric: accuracy, f1, matthews or pearson_spearman."""
+        """The task's metric; of running text perplexity, of tags accuracy."""
         if self._metric:
             return self._metric
+        if self.kind == "text":
+            return "perplexity"
         return "pearson_spearman" if self.regression else "accuracy"
+
+    @property
+    def given_metric(self) -> str | None:
+        """The metric that it was given, and not just what is usual for its kind."""
+        return self._metric
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -97,9 +108,9 @@ class Task:
             return None
         have = self.label_names
         if have is None or sorted(self._head_order) != sorted(have):
-            found = "no classes" if have is None else f"the classes {', '.join(have)}"
+            found = "no classes" if have is None else f"the classes {some(have)}"
             raise InputError(
-                f"labels= (--labels) names {', '.join(self._head_order)}, and {self.name} has {found}; name each of "
+                f"labels= (--labels) names {some(self._head_order)}, and {self.name} has {found}; name each of "
                 "its classes once, in the order of the head's outputs."
             )
         return self._head_order
@@ -117,9 +128,18 @@ class Task:
 
     @property
     def kind(self) -> str:
-        """`single`, `pair` or `choice`."""
+        """`single`, `pair`, `choice`, `tags` or `text`."""
+        if self._kind is not None:
+            return self._kind
         columns = self._read_columns()
+        if columns.tags:
+            return "tags"
         return "choice" if columns.choices else "pair" if columns.text_pair else "single"
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it says which answers are right."""
+        return self._label_meaning() is not None
 
     def resolve(self, split: str | None, learning: bool = False) -> str:
         """The split that is meant: the one asked for, or `validation` (`train` for learning), or the only one."""
@@ -151,6 +171,7 @@ class Task:
                 split=name,
                 skip_bad=self._skip_bad,
                 may_lack_labels=not self._known,
+                may_be_empty=self._kind == "text",
             )
             if self._words_by is not None:
                 examples = replace(examples, words=None, words_by=self._words_by)
@@ -207,6 +228,7 @@ class Task:
             "labels": None if self.label_names is None else list(self.label_names),
             "regression": self.regression,
             "metric": self.metric,
+            **({"asking": self.asking.given()} if self.asking.given() else {}),
         }
 
     def with_metric(self, metric: str | None) -> Task:
@@ -216,6 +238,15 @@ class Task:
         chosen = copy.copy(self)
         chosen._metric = choose("metric", metric, METRICS)
         return chosen
+
+    def as_text(self) -> Task:
+        """The same texts as running text, whatever labels they have."""
+        if self._kind == "text":
+            return self
+        running = copy.copy(self)
+        running._kind, running._examples = "text", {}
+        running._metric = self._metric if self._metric in LOSSES else None
+        return running
 
     def is_here(self, split: str) -> bool:
         """Whether a split can be read without asking the hub."""
@@ -235,25 +266,30 @@ class Task:
         return self._columns
 
     def _label_meaning(self) -> Labels | None:
-        """What the labels mean, learned once from all splits where the task does not say."""
+        """What the labels mean, learned once from all splits where the task does not say; running text has none."""
         columns = self._read_columns()
+        if self._kind == "text":
+            return None
         if self._labels is None and columns.label and columns.choices:
             self._labels = index_labels([self._table(split) for split in self.splits], columns)
-        if self._labels is None and columns.label:
+        if self._labels is None and (columns.label or columns.tags):
             self._labels = self._infer(columns)
         return self._labels
 
     def _infer(self, columns: Columns) -> Labels:
         values: dict[str, list[Any]] = {}
+        names = columns.tags or columns.label
         tables = {split: self._table(split) for split in self.splits}
         for split, table in tables.items():
-            column = next((name for name in columns.label if name in table.columns), None)
+            column = next((name for name in names if name in table.columns), None)
             if column in table.classes:
                 return Labels(table.classes[column])
-            if column is not None and not hidden(table.columns[column]):
+            if column is not None and columns.tags:
+                values[split] = [tag for row in table.columns[column] for tag in row or ()]
+            elif column is not None and not hidden(table.columns[column]):
                 values[split] = [pick(v, columns.label_pattern) for v in table.columns[column]]
-        if not any(name in table.columns for table in tables.values() for name in columns.label):
-            next(iter(tables.values())).column(columns.label[0], "label")
+        if not any(name in table.columns for table in tables.values() for name in names):
+            next(iter(tables.values())).column(names[0], "tags" if columns.tags else "label")
         labels = infer_labels([v for part in values.values() for v in part], self._number)
         if not labels.number and "train" in values:
             self._warn_of_unseen(labels, values["train"])
@@ -272,132 +308,6 @@ class Task:
         return f"Task({self.name!r}, splits={', '.join(self.splits)})"
 
 
-def task(
-    source: str | os.PathLike | Mapping[str, Any] | Task | Any,
-    *,
-    text: str | None = None,
-    text_pair: str | None = None,
-    label: str | None = None,
-    choices: str | Sequence[str] | None = None,
-    config: str | None = None,
-    regression: bool | None = None,
-    metric: str | None = None,
-    labels: Sequence[str] | None = None,
-    words_by: str | None = None,
-    skip_bad: bool = False,
-) -> Task:
-    """Open a task: texts, labels, splits and a metric.
-
-    Columns that are not named are guessed where only one reading is possible.
-
-    Args:
-        source: A registry name (`ls.tasks()` lists them), a file, a folder, a mapping of split names to files or
-            tables, a pandas table, a hub id, perhaps with a revision (`org/name@revision`), or a `Task`.
-        text: The column with the texts.
-        text_pair: The column with the second texts of pairs.
-        label: The column with the labels.
-        choices: The column with lists of choices, or several columns with one choice each.
-        config: The configuration of a hub data set that has several.
-        regression: Whether labels are numbers rather than classes; guessed if not given.
-        metric: What it is scored by: accuracy, f1, matthews or pearson_spearman.
-        labels: The classes in the order of the outputs of the heads that are scored, where those have names that do not
-            tell (`LABEL_0`, ..).
-        words_by: What splits texts into words, for word-level work: `whitespace` (as is usual where the data has no
-            words of its own), or a regular expression that matches a word.
-        skip_bad: Leave bad rows out and count them instead of stopping.
-
-    Returns:
-        The `Task`.
-
-    Example:
-        >>> import pandas, layerscope as ls
-        >>> table = pandas.DataFrame({"text": ["a file", "the list"], "label": ["file", "list"]})
-        >>> task = ls.task({"train": table, "validation": table}, metric="f1")
-        >>> task.splits, task.label_names, task.metric
-        (('train', 'validation'), ('file', 'list'), 'f1')
-    """
-    if isinstance(source, Task):
-        given = (text, text_pair, label, choices, config, regression, metric, labels, words_by, skip_bad)
-        if any(given):
-            raise InputError(
-                "A Task was given together with columns or options; those belong to the call that made it."
-            )
-        return source
-    columns = Columns(
-        text=text,
-        text_pair=text_pair,
-        choices=() if choices is None else ((choices,) if isinstance(choices, str) else tuple(choices),),
-        label=() if label is None else (label,),
-    )
-    if isinstance(source, str) and source in registry():
-        if config is not None or regression is not None:
-            raise InputError(f"The task {source} has its own config and kind of label; they cannot be changed.")
-        return from_spec(spec_of(source), columns, skip_bad, metric, labels, words_by)
-    name, tables = _find(source, config)
-    if config is not None and not isinstance(tables, HubSource):
-        raise InputError(f"config={config!r} was given, which only a hub data set has; {name} is not one.")
-    more: dict[str, Any] = {"skip_bad": skip_bad, "head_order": labels, "words_by": words_by}
-    return Task(name, tables, columns, metric=metric, number=regression, **more)
-
-
-def _find(source: Any, config: str | None) -> tuple[str, Source]:
-    """A name for a user's own data, and where its tables come from."""
-    if isinstance(source, Mapping):
-        if not source:
-            raise InputError("A task was asked for from an empty mapping; name at least one split.")
-        return "+".join(map(str, source)), LocalSource({str(split): part for split, part in source.items()})
-    if hasattr(source, "columns"):
-        return "table", LocalSource({"all": source})
-    if not isinstance(source, (str, os.PathLike)):
-        raise InputError(
-            f"A task was asked for and a {type(source).__name__} was given; allowed are a registry name, a file, "
-            "a folder, a mapping of split names to files or tables, a pandas table, or a hub id."
-        )
-    if not str(source).strip():
-        raise InputError("An empty task was given; name one (layerscope tasks), a file, a folder or a hub id.")
-    path = Path(source).expanduser()
-    if path.is_dir():
-        return path.name, folder_source(path)
-    if path.is_file() or readable(path):
-        return path.name.split(".")[0], LocalSource({"all": path})
-    return str(source), _hub(str(source), config)
-
-
-def from_spec(
-    spec: TaskSpec,
-    given: Columns,
-    skip_bad: bool = False,
-    metric: str | None = None,
-    head_order: Sequence[str] | None = None,
-    words_by: str | None = None,
-) -> Task:
-    """A task of the registry: built in, from LAYERSCOPE_DATA, or from the hub, in this order."""
-    source: Source
-    if spec.builtin:
-        source = pydocs.PydocsSource()
-    else:
-        searched = ", ".join(map(str, roots())) or "not set"
-        hint = f", or set LAYERSCOPE_DATA ({searched}) to a folder that holds {spec.name}/SPLIT.parquet"
-        assert spec.hub is not None
-        hub = HubSource(spec.hub, spec.splits, hint)
-        local = mirror(spec)
-        source = MirroredSource(local, hub) if local.splits else hub
-    labels = Labels(number=True) if spec.labels == "number" else Labels(tuple(spec.labels))
-    changes = {name: value for name, value in given if value}
-    return Task(
-        spec.name,
-        source,
-        spec.columns.model_copy(update=changes),
-        labels=labels,
-        metric=choose("metric", metric, METRICS) if metric else spec.metric,
-        skip_bad=skip_bad,
-        version=spec.version,
-        edition=pydocs.edition() if spec.builtin else "",
-        head_order=head_order,
-        words_by=words_by,
-    )
-
-
 def _drawn(n: int, classes: np.ndarray | None) -> np.ndarray:
     """Rows in an order drawn at random, every beginning of which has the classes in proportion."""
     order = np.random.default_rng(0).permutation(n)
@@ -408,15 +318,3 @@ def _drawn(n: int, classes: np.ndarray | None) -> np.ndarray:
         own = order[classes[order] == name]
         place[own] = (np.arange(len(own)) + 0.5) / len(own)
     return order[np.argsort(place[order], kind="stable")]
-
-
-def _hub(name: str, config: str | None) -> HubSource:
-    if "/" not in name:
-        error = unknown("task", name, registry())
-        raise type(error)(f"{error} A file needs an ending ({endings()}); a hub id looks like org/name.")
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise DataError(f"There is no file or folder {name}.")
-    identity, _, revision = name.partition("@")
-    last = identity.split("/")[-1]
-    hint = f", or name the task {last!r}, which is known" if last in registry() else ""
-    return HubSource(Hub(id=identity, config=config, revision=revision or None), {}, hint)

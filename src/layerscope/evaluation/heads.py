@@ -9,7 +9,7 @@ import torch
 
 from layerscope.data import Task
 from layerscope.errors import InputError, ModelError
-from layerscope.evaluation.exam import outputs_of
+from layerscope.evaluation.outputs import outputs_of
 from layerscope.models import Model, load
 from layerscope.models.lineage import inherit
 from layerscope.models.load import carry
@@ -17,7 +17,13 @@ from layerscope.models.load import carry
 
 def classifier_of(model: Model, task: Task, seed: int = 0, new_head: bool = False) -> Model:
     """A copy whose head has the task's outputs: the model's own head where it fits, else a new one (from the seed)."""
-    fits = model.has_head and not new_head and _fits(model, task)
+    if task.kind in ("text", "tags"):
+        what = "running text" if task.kind == "text" else "tags"
+        raise InputError(
+            f"{task.name} has {what}, and heads are trained for classes, numbers and choices; name the columns of one "
+            "of those (label=, choices=)."
+        )
+    fits = model.head in ("classes", "choices") and not new_head and _fits(model, task)
     network = copy.deepcopy(model.network) if fits else _with_new_head(model, task, seed)
     if fits and task.label_names is not None and task.kind != "choice":  # so that the outputs say what they mean
         network.config.id2label = dict(enumerate(task.label_names))

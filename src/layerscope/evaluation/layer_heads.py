@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from layerscope.errors import ModelError
+from layerscope.data.resampling import folds
+from layerscope.errors import InputError, ModelError
 from layerscope.models import Model, Replay
 from layerscope.models.anatomy import evaluating, head_modules
 from layerscope.models.replay import answering
@@ -18,6 +19,7 @@ from layerscope.models.selfcheck import close, primary, probe_inputs
 from layerscope.progress import progress
 
 Score = Callable[[np.ndarray], float]  # of (n, outputs) logits
+_PARTS = 10  # of the training texts, one of which chooses epochs
 
 
 class LayerHeads:
@@ -75,7 +77,7 @@ class LayerHeads:
         self,
         train: Tensor,
         labels: np.ndarray,
-        validation: Tensor,
+        choosing: Tensor,
         score: Score,
         *,
         learning_rate: float,
@@ -84,11 +86,12 @@ class LayerHeads:
         seed: int = 0,
         groups: tuple[int, int] = (1, 1),
         title: str = "heads",
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Train on (layers, rows, width); the best epoch of every layer is kept.
+    ) -> np.ndarray:
+        """Train on (layers, rows, width), and keep the epoch of every layer that scores best on other rows.
 
-        `groups` are how many rows (choices) make up a text in training and validation. Gives the best score of every
-        layer, and the scores after every epoch, (epochs, layers).
+        The rows that choose the epoch must be neither learned from nor scored later: the best of many epochs is too
+        good on them (`held_out` draws them). `groups` are how many rows (choices) make up a text in training and in
+        choosing. Gives the scores on the rows that choose after every epoch, (epochs, layers).
         """
         parameters = {k: p.requires_grad_(True) for k, p in self.parameters.items()}
         optimizer = torch.optim.AdamW(list(parameters.values()), learning_rate, weight_decay=0.0)
@@ -113,24 +116,30 @@ class LayerHeads:
                     optimizer.step()
                     schedule.step()
                     advance(1)
-                scores_now = self.scores(validation, score, groups[1])
+                scores_now = self.scores(choosing, score, groups[1])
                 history.append(scores_now)
-                better = torch.from_numpy(np.nan_to_num(scores_now, nan=-np.inf) > top).to(train.device)
+                # As long as no epoch has a score, the latest is kept.
+                first = np.isneginf(top)
+                better = torch.from_numpy((np.nan_to_num(scores_now, nan=-np.inf) > top) | first).to(train.device)
                 top = np.fmax(top, scores_now)
                 for k, p in parameters.items():
                     best[k] = torch.where(better.view(-1, *[1] * (p.ndim - 1)), p.detach(), best[k])
         self.parameters = best
-        return self.scores(validation, score, groups[1]), np.stack(history)
+        return np.stack(history)
 
     def scores(self, states: Tensor, score: Score, group: int = 1) -> np.ndarray:
         """The metric of every layer's head on (layers, rows, width)."""
+        return np.asarray([score(part) for part in self.outputs(states, group)])
+
+    def outputs(self, states: Tensor, group: int = 1) -> np.ndarray:
+        """(layers, texts, outputs) what every layer's head answers to (layers, rows, width)."""
         self._mode(False)
         with torch.no_grad():
             logits = torch.cat([self.logits(part) for part in states.split(2048 * group, dim=1)], dim=1)
         values = logits.float().cpu().numpy()
         if self.model.multiple_choice:
             values = values.reshape(len(values), -1, group)
-        return np.asarray([score(part) for part in values])
+        return values
 
     def _mode(self, training: bool) -> None:
         """Dropout in the head only."""
@@ -141,6 +150,16 @@ class LayerHeads:
             for name, child in self.model.network.named_children():
                 if not any(True for _ in child.parameters()) and name != self.model.network.base_model_prefix:
                     child.train()  # the dropout that stands beside the head
+
+
+def held_out(texts: np.ndarray, labels: np.ndarray, seed: int = 0) -> np.ndarray:
+    """True for the rows of a tenth of the training texts, on which epochs are chosen: they are not learned from."""
+    if len(np.unique(texts)) < 2:
+        raise InputError(
+            "Heads learn from some training texts and choose their epoch on others; at least 2 are needed."
+        )
+    classes = None if labels.dtype.kind == "f" else labels
+    return folds(texts, _PARTS, seed=seed, labels=classes) == 0
 
 
 def _loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:

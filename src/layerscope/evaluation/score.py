@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from layerscope.data import metrics
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.drawing.words import MAJORITY, caveat
 from layerscope.results import Result
@@ -21,7 +23,7 @@ class Score(float, Result):
     Attributes:
         metric: The name of the main metric.
         metrics: Every metric that fits the task, by name.
-        n: How many texts were scored.
+        n: How many texts (or windows of running text) were scored.
         majority: The score of always giving the most frequent class.
         note: Which rows these are, where they are not all of the split's.
         provenance: The model, the data and the settings.
@@ -34,13 +36,13 @@ class Score(float, Result):
     """
 
     name = "score"
-    higher_is_better = True
 
     metric: str
     metrics: Mapping[str, float]
     n: int
     majority: float
     note: str
+    rows_are: str
 
     def __new__(
         cls,
@@ -52,11 +54,17 @@ class Score(float, Result):
         majority: float,
         provenance: Mapping[str, Any],
         note: str = "",
+        rows_are: str = "texts",
     ) -> Score:
         score = super().__new__(cls, value)
         score.metric, score.metrics, score.n, score.majority = metric, dict(metrics), n, majority
-        score.provenance, score.note = provenance, note
+        score.provenance, score.note, score.rows_are = provenance, note, rows_are
         return score
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger number is a better score; of a loss or a perplexity it is not."""
+        return metrics.higher_is_better(self.metric)
 
     @property
     def weights(self) -> str:
@@ -81,17 +89,21 @@ class Score(float, Result):
 
     def figures(self) -> list[Figure]:
         row = self.row
+        guess = not math.isnan(self.majority)
+        beside = ", beside that of always giving the most frequent class" if guess else ""
+        reading = "A model worth its cost stands well above the dashed line."
+        if not guess:
+            reading = "Higher is better." if self.higher_is_better else "Lower is better."
         return [
             BarsFigure(
                 title="Score",
-                shows=f"{self.metric} of {row['model']} on {row['task']} ({row['split']}), beside that of always "
-                "giving the most frequent class.",
-                reading="A model worth its cost stands well above the dashed line.",
+                shows=f"{self.metric} of {row['model']} on {row['task']} ({row['split']}){beside}.",
+                reading=reading,
                 caveat=caveat(self.note, self.n),
                 names=(str(row["model"]),),
                 values=(float(self),),
                 y_name=self.metric,
-                references=((MAJORITY, self.majority),),
+                references=((MAJORITY, self.majority),) if guess else (),
                 n=self.n,
             )
         ]
@@ -101,5 +113,5 @@ class Score(float, Result):
 
     def __getnewargs_ex__(self) -> Any:
         """What makes a copy of it."""
-        names = ("metric", "metrics", "n", "majority", "provenance", "note")
+        names = ("metric", "metrics", "n", "majority", "provenance", "note", "rows_are")
         return (float(self),), {name: getattr(self, name) for name in names}

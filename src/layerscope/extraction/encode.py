@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from layerscope.data import Examples
-from layerscope.errors import DataError, InputError
+from layerscope.errors import DataError, InputError, ModelError, first_line
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
-from layerscope.models.load import quiet
+from layerscope.models.checkpoints import quiet
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Item:
     unit: np.ndarray  # (rows,) the word or token number of each row
     truncated: bool
     special: np.ndarray  # (t,) whether the tokenizer added the token, as a separator or the like
+    targets: np.ndarray | None = None  # (len(take),) what a head is to give there: a token, or a class
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -49,15 +50,21 @@ def encode(model: Model, examples: Examples, reading: Reading) -> list[Item]:
             f"The pool 'words' needs a fast tokenizer, which knows where in the text each token stands; "
             f"{model.name} has a {type(tokenizer).__name__}."
         )
-    batch = tokenizer(
-        texts,
-        pairs,
-        truncation=True,
-        max_length=limit,
-        padding=False,
-        return_special_tokens_mask=True,
-        return_attention_mask=False,
-    )
+    try:
+        batch = tokenizer(
+            texts,
+            pairs,
+            truncation=True,
+            max_length=limit,
+            padding=False,
+            return_special_tokens_mask=True,
+            return_attention_mask=False,
+        )
+    except Exception as error:  # settings of a wrong type, say, which it opens with all the same
+        raise ModelError(
+            f"The tokenizer of {model.name} cannot read texts ({first_line(error)}); its files are damaged or not for "
+            "this transformers; save it again with save_pretrained."
+        ) from error
     full: dict[int, Any] = {}
     if not batch.encodings:  # a slow tokenizer does not say what it cut off
         for i in (i for i, ids in enumerate(batch["input_ids"]) if len(ids) >= limit):
@@ -84,12 +91,8 @@ def texts_of(examples: Examples) -> np.ndarray:
 
 def _flatten(examples: Examples, reading: Reading) -> tuple[list[str], list[str] | None, list[Sequence[str]] | None]:
     if reading.pool == "words":
-        if examples.words is None:
-            raise InputError(
-                f"The pool 'words' needs text that is split into words, and {examples.task} is not; give a CoNLL-U "
-                "file, a text file with a sentence a line, or a column of word lists (pydocs has words too)."
-            )
-        return [" ".join(words) for words in examples.words], None, list(examples.words)
+        in_words = list(examples.in_words().words or ())
+        return [" ".join(words) for words in in_words], None, in_words
     if examples.choices is None:
         return list(examples.texts), None if examples.pairs is None else list(examples.pairs), None
     texts = [examples.texts[i] for i in texts_of(examples)]

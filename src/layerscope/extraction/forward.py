@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
@@ -16,8 +15,9 @@ from layerscope.errors import InputError
 from layerscope.extraction.encode import Item
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
-from layerscope.models.anatomy import block_modules, evaluating
+from layerscope.models.anatomy import accepted_inputs, block_modules, evaluating
 from layerscope.models.replay import caches_off, entering, state_of
+from layerscope.models.selfcheck import summary_marks
 
 
 class Runner:
@@ -33,11 +33,12 @@ class Runner:
 
     @cached_property
     def _accepted(self) -> set[str]:
-        return set(inspect.signature(self._base.forward).parameters)
+        return accepted_inputs(self._base)
 
     def run(self, items: Sequence[Item]) -> dict[int, Tensor]:
         """Layer -> (rows of all items, width), float32, on the model's device."""
         inputs, pooling = self.inputs(items), _Pooling(items, self.model.device)
+        inputs |= summary_marks(self.model, inputs["input_ids"])
         pooled: dict[int, Tensor] = {}
         time_first = self.model.anatomy.time_first
 
@@ -103,20 +104,22 @@ class _Pooling:
     """From a batch's states (batch, time, width) to its rows: some tokens, or means of tokens."""
 
     def __init__(self, items: Sequence[Item], device: torch.device) -> None:
-        longest = max(map(len, items))
-        take = np.concatenate([i * longest + item.take for i, item in enumerate(items)])
+        text = np.concatenate([np.full(len(item.take), i) for i, item in enumerate(items)])
+        take = np.concatenate([item.take for item in items])
         rows = [len(item.unit) for item in items]
         offsets = np.cumsum([0, *rows[:-1]])
         segment = np.concatenate([offset + item.segment for offset, item in zip(offsets, items, strict=True)])
-        self._take = torch.from_numpy(take).to(device)
+        order = np.arange(len(take))
         self._means = len(segment) != sum(rows) or not np.array_equal(segment, np.arange(len(segment)))
         if self._means:
             order = np.argsort(segment, kind="stable")
-            self._take = torch.from_numpy(take[order]).to(device)
             self._lengths = torch.from_numpy(np.bincount(segment, minlength=sum(rows))).to(device)
+        self._text, self._take = (torch.from_numpy(each[order]).to(device) for each in (text, take))
 
     def __call__(self, states: Tensor) -> Tensor:
-        chosen = states.reshape(-1, states.shape[-1]).index_select(0, self._take).float()
+        # The time of states may be longer than that of the texts: Longformer pads to a multiple of its window.
+        places = self._text * states.shape[1] + self._take
+        chosen = states.reshape(-1, states.shape[-1]).index_select(0, places).float()
         return torch.segment_reduce(chosen, "mean", lengths=self._lengths) if self._means else chosen
 
 

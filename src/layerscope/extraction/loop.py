@@ -29,6 +29,7 @@ _BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on
 S = TypeVar("S")
 T = TypeVar("T")
 Advance = Callable[[float], None]
+Encoder = Callable[[Model, Examples, Reading], list[Item]]
 Portions = tuple[np.ndarray, np.ndarray | None]  # the cost of each portion, and its kind: only one kind in a batch
 
 
@@ -82,14 +83,19 @@ class Loop:
     models: Sequence[Model]
     reading: Reading
     batches: Batches
+    encoder: Encoder = encode  # what makes items of examples: one per text, or one per choice
 
     @staticmethod
     def over_tokens(
-        models: Sequence[Model], reading: Reading, tokens: int | None = None, most: int | None = None
+        models: Sequence[Model],
+        reading: Reading,
+        tokens: int | None = None,
+        most: int | None = None,
+        encoder: Encoder = encode,
     ) -> Loop:
         """A loop whose batches have at most so many tokens (what suits the devices if not given)."""
         usual = min(default_tokens(model.device) for model in models)
-        return Loop(models, reading, Batches(usual if tokens is None else tokens, most, "tokens"))
+        return Loop(models, reading, Batches(usual if tokens is None else tokens, most, "tokens"), encoder)
 
     def over(
         self,
@@ -121,9 +127,20 @@ class Loop:
     ) -> Iterator[tuple[np.ndarray, T]]:
         """The same for one window: the places of each batch's portions, and what came out."""
         costs, kinds = portions(window)
+        kinds = self._of_one_length(window, kinds)
         for places, result in self.batches.over(costs, lambda places: run(window, places), kinds):
             yield places, result
             advance(len(places) * len(window.examples) / len(costs))
+
+    def _of_one_length(self, window: Window, kinds: np.ndarray | None) -> np.ndarray | None:
+        """Kinds that tell lengths apart too, where a model's states change with padding."""
+        strict = [items for model, items in zip(self.models, window.items, strict=True) if model.anatomy.unpadded]
+        if not strict:
+            return kinds
+        lengths = np.asarray([[len(item) for item in items] for items in strict])
+        own = np.ones(lengths.shape[1], np.int64) if kinds is None else kinds
+        numbers = np.unique(np.vstack([own, lengths]), axis=1, return_inverse=True)[1].reshape(-1) + 1
+        return np.where(own > 0, numbers, 0)
 
     def items(self, examples: Examples) -> list[list[Item]]:
         """Each model's tokens of all examples at once, for what comes back to them in an order of its own."""
@@ -136,7 +153,7 @@ class Loop:
     def _encoded(self, examples: Examples) -> Window:
         if self.reading.pool == "words":
             examples = examples.in_words()
-        window = Window(examples, [encode(model, examples, self.reading) for model in self.models])
+        window = Window(examples, [self.encoder(model, examples, self.reading) for model in self.models])
         self._check_units()
         agree(window, self.reading)
         return window

@@ -14,7 +14,7 @@ from layerscope.extraction.forward import Runner
 from layerscope.models import Model
 from layerscope.models.anatomy import evaluating
 from layerscope.models.asking import is_causal
-from layerscope.models.load import quiet
+from layerscope.models.checkpoints import quiet
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import of_base, probe_inputs
 
@@ -28,8 +28,9 @@ def forward(runner: Runner, items: Sequence[Item]) -> tuple[Tensor, ...]:
 def _shown(model: Model, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
     result = model.network.base_model(**inputs, output_attentions=True)
     weights = getattr(result, "attentions", None) or ()
-    expected = (len(inputs["input_ids"]), attention_heads(model))
-    if len(weights) != model.depth or any(w is None or w.shape[:2] != expected for w in weights):
+    texts, time = inputs["input_ids"].shape
+    expected = (texts, attention_heads(model), time, time)
+    if len(weights) != model.depth or any(w is None or w.shape != expected for w in weights):
         raise _no_weights(model)
     return tuple(weights)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from torch import nn
 
 from layerscope.errors import ModelError
+from layerscope.models import rewiring
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class Anatomy:
     feedforward_out: str | None = None  # the same for the feed-forward part
     lora: tuple[str, ...] = ()  # in a block, the projections that LoRA adapts
     prefix: bool = False  # whether peft's prefix tuning works on it
+    unpadded: bool = False  # padding changes its states, so only texts of one length go through it together
+    marks_summary: str | None = None  # the input in which the family's heads mark the summary token
+    beside: tuple[str, ...] = ()  # lists beside `blocks` that hold further parts of every block
+    rewired: bool = False  # its blocks are called as modules only since layerscope sees to it
     projections: Projections | None = None  # the attention matrices of a block
     generic: bool = False  # found by the generic finder, accepted by the self-check
 
@@ -186,8 +192,15 @@ _FAMILIES = (
 )
 FAMILIES = {anatomy.family: anatomy for anatomy in _FAMILIES}
 
+PREFIXES = "layerscope_prefixes"  # the module of a base model that has trained keys and values before every text
 _BIAS = "every block uses the position bias that block 1 computes, so that no block can be run without it"
-REFUSED = dict.fromkeys(("t5", "mt5", "longt5", "switch_transformers", "pop2piano"), _BIAS)
+REFUSED = {
+    **dict.fromkeys(("t5", "mt5", "longt5", "switch_transformers", "pop2piano"), _BIAS),
+    "reformer": "its blocks are reversible and hand on two states each, so that no block's output is a layer",
+    "funnel": "its blocks shorten a text as they go, so that its layers do not have the same rows",
+}
+# The same as `Anatomy.marks_summary`, of families without a record: classifiers mark the first token by themselves.
+MARKS_SUMMARY = {"longformer": "global_attention_mask"}
 # The same as `Anatomy.stale`, of families without a record: causal masks that old checkpoints keep beside the weights.
 _MASK = r"\.attn\.(masked_)?bias$"
 _STALE = {
@@ -229,7 +242,11 @@ def known(config: Any) -> Anatomy | None:
     """The record for a config's family; None if the family is not known, an error if it is refused."""
     family = config.model_type
     if family in REFUSED:
-        raise ModelError(f"{family} is not supported: {REFUSED[family]}.")
+        raise ModelError(
+            f"{family} is not supported: {REFUSED[family]}. To compare its layers all the same, run it with "
+            "transformers (output_hidden_states=True), pool its states, and give them to "
+            "ls.Representations.from_arrays; for a model to cut, take an encoder such as BERT's."
+        )
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{family} is not supported: it is an encoder-decoder, and layerscope reads single stacks of blocks."
@@ -254,6 +271,8 @@ def stale(config: Any) -> str | None:
 
 def block_modules(base: nn.Module, anatomy: Anatomy) -> list[nn.Module]:
     """The module that runs as block 1, 2, .. L; shared blocks appear once for each run."""
+    if anatomy.rewired:
+        return list(rewiring.blocks_of(base))
     modules = list(base.get_submodule(anatomy.blocks))  # type: ignore[call-overload]
     if not anatomy.shared:
         return modules
@@ -261,8 +280,21 @@ def block_modules(base: nn.Module, anatomy: Anatomy) -> list[nn.Module]:
     return [modules[int(i / (depth / len(modules)))] for i in range(depth)]
 
 
+def accepted_inputs(network: nn.Module) -> set[str]:
+    """The inputs that a network takes by name, as its family's forward says."""
+    return set(inspect.signature(type(network).forward).parameters)
+
+
 def position_offset(base: nn.Module) -> int:
-    """Positions that no token gets: embeddings with a padding index start counting after it, as RoBERTa's do."""
+    """Positions that no token of a text gets: those of trained prefixes, and those up to a padding index.
+
+    Embeddings with a padding index start counting after it, as RoBERTa's do.
+    """
+    prefixes = getattr(base, PREFIXES, None)
+    return _padding_offset(base) + (0 if prefixes is None else int(prefixes.virtual_tokens))
+
+
+def _padding_offset(base: nn.Module) -> int:
     for name, module in base.named_modules():
         index, table = getattr(module, "padding_idx", None), getattr(module, "weight", None)
         if "position" in name and index is not None and table is not None:
@@ -289,22 +321,29 @@ def only_blocks(network: Any, anatomy: Anatomy, keep: Sequence[int]) -> Iterator
     """The network itself with all but these blocks (1..L) really taken out, until the block ends."""
     base = network.base_model
     depth = getattr(base.config, anatomy.depth_field)
-    parent_path, _, name = anatomy.blocks.rpartition(".")
-    parent = base.get_submodule(parent_path)
-    blocks = getattr(parent, name)
+    paths = (path.rpartition(".") for path in (anatomy.blocks, *anatomy.beside))
+    holders = [(base.get_submodule(parent), name) for parent, _, name in paths]
+    modules = [getattr(parent, name) for parent, name in holders]
+    wired = rewiring.blocks_of(base) if anatomy.rewired else ()
     lists = {field: getattr(base.config, field) for field in anatomy.layer_lists}
     try:
         setattr(base.config, anatomy.depth_field, len(keep))
         for field, values in lists.items():
             setattr(base.config, field, [values[b - 1] for b in keep])
+        if anatomy.rewired:
+            rewiring.set_blocks(base, tuple(wired[b - 1] for b in keep))
         if not anatomy.shared:
-            setattr(parent, name, nn.ModuleList(blocks[b - 1] for b in keep))
+            for (parent, name), whole in zip(holders, modules, strict=True):
+                setattr(parent, name, nn.ModuleList(whole[b - 1] for b in keep))
         yield
     finally:
         setattr(base.config, anatomy.depth_field, depth)
         for field, values in lists.items():
             setattr(base.config, field, values)
-        setattr(parent, name, blocks)
+        for (parent, name), whole in zip(holders, modules, strict=True):
+            setattr(parent, name, whole)
+        if anatomy.rewired:
+            rewiring.set_blocks(base, wired)
 
 
 @contextmanager

@@ -22,9 +22,10 @@ def head_padding(model: Model) -> Padding:
 
     Heads read the first position, the last one, the last that is no padding token, or the mean of all.
     """
-    inputs = probe_inputs(model, rows=2, padded=True)
+    real = 7 if model.anatomy.unpadded else 5  # then texts of one length are all that share a batch
+    inputs = probe_inputs(model, rows=2, padded=True, length=7, real=real)
     with torch.inference_mode(), evaluating(model.network), caches_off(model.network):
-        alone = _answers(model, {name: value[..., 1:2, :5] for name, value in inputs.items()})
+        alone = _answers(model, {name: value[..., 1:2, :real] for name, value in inputs.items()})
         sides: tuple[Padding, ...] = ("right", "left")
         for side in sides:
             rolled = {n: v if side == "right" else _rolled(v) for n, v in inputs.items()}

@@ -6,16 +6,20 @@ Networks carry it as an attribute that no fingerprint sees, and `layerscope.json
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import xxhash
+from pydantic import AfterValidator, ConfigDict, Field
 
 from layerscope.data import Examples
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, ModelError, log
+from layerscope.store import Saved, read_json
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
@@ -23,10 +27,57 @@ if TYPE_CHECKING:
 RECORD = "layerscope.json"
 ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
 LEARNED = "_layerscope_learned"  # and one entry per data set
+_MARK = 5  # bytes of a row's mark: of a million rows that were not learned from, at most one looks as if it were
+_MOST = 1 << 18  # marks that are kept of one data set: 1.3 MB, or 1.7 MB as text
+_MOST_BYTES = 64 << 20  # of a list of rows, a bit per row
+
+
+def _is_packed(text: str) -> str:
+    unpacked(text)
+    return text
+
+
+def _are_marks(text: str) -> str:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"its marks of rows cannot be read ({error})") from error
+    if len(content) % _MARK:
+        raise ValueError("its marks of rows are cut short")
+    return text
+
+
+class Step(Saved):
+    """One cut: of which model, how deep that was, which blocks stayed and where the head sits."""
+
+    model_config = ConfigDict(extra="allow")
+    origin: str = Field(alias="from")
+    depth: int = Field(ge=0, le=1 << 20)
+    keep: list[Annotated[int, Field(ge=1, le=1 << 20)]]
+    head: int | None = None
+
+
+class Learned(Saved):
+    """Rows of one data set that a model learned from."""
+
+    model_config = ConfigDict(extra="allow")
+    task: str
+    split: str
+    texts: str
+    n: int = Field(ge=0)
+    rows: Annotated[str, AfterValidator(_is_packed)]
+    marks: Annotated[str, AfterValidator(_are_marks)] = ""
+
+
+class Lineage(Saved):
+    """`layerscope.json`."""
+
+    steps: list[Step] = Field(default_factory=list)
+    learned: list[Learned] = Field(default_factory=list)
 
 
 def learned(network: Any) -> list[dict[str, Any]]:
-    """What a network learned from, as far as layerscope knows: task, split, the texts' hash and the rows of each."""
+    """What a network learned from, as far as layerscope knows: task, split, the texts' hash, the rows, their marks."""
     return list(getattr(network, LEARNED, ()))
 
 
@@ -38,18 +89,29 @@ def inherit(network: Any, *sources: Any) -> None:
 def learn(network: Any, examples: Examples) -> None:
     """Note that a network has learned from these rows."""
     about = {"task": examples.task, "split": examples.split, "texts": examples.texts_fingerprint}
-    _carry(network, [*learned(network), {**about, "n": len(examples), "rows": packed(examples.rows)}])
+    _carry(
+        network,
+        [
+            *learned(network),
+            {**about, "n": len(examples), "rows": packed(examples.rows), "marks": _written(marks(examples))},
+        ],
+    )
 
 
 def remember(network: Any, folder: Path) -> None:
     """Read what `layerscope.json` beside the weights says, where there is one."""
-    try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    path = folder / RECORD
+    if not path.is_file():
         return
-    if isinstance(record, dict):
-        setattr(network, ORIGIN, list(record.get("steps") or ()))
-        _carry(network, [*learned(network), *(record.get("learned") or ())])
+    record = read_json(
+        path,
+        Lineage,
+        error=ModelError,
+        way_out="it says what the model was cut from and which rows it learned from, so save the model again, or "
+        "remove the file to open the model without that",
+    )
+    setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
+    _carry(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
 
 
 def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:
@@ -61,17 +123,24 @@ def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:
             joined[entry["texts"]] = dict(entry)
         elif before["rows"] != entry["rows"]:
             rows = np.union1d(unpacked(before["rows"]), unpacked(entry["rows"]))
-            joined[entry["texts"]] = {**entry, "n": len(rows), "rows": packed(rows)}
+            both = _written(np.union1d(_read(before), _read(entry)))
+            joined[entry["texts"]] = {**entry, "n": len(rows), "rows": packed(rows), "marks": both}
     setattr(network, LEARNED, list(joined.values()))
 
 
-def known_rows(models: Sequence[Model], examples: Examples) -> np.ndarray:
-    """(n,) whether any of the models learned from each example."""
+def known_rows(models: Sequence[Model], examples: Examples, in_other_data: bool = True) -> np.ndarray:
+    """(n,) whether any of the models learned from each example: in the same data by its number, in others by its text.
+
+    A text that the same data holds twice counts as two rows, so that what a training held out stays held out.
+    """
+    entries = [entry for model in models for entry in learned(model.network)]
     known = np.zeros(len(examples), dtype=bool)
-    for model in models:
-        for entry in learned(model.network):
-            if entry["texts"] == examples.texts_fingerprint:
-                known |= np.isin(examples.rows, unpacked(entry["rows"]))
+    for entry in entries:
+        if entry["texts"] == examples.texts_fingerprint:
+            known |= np.isin(examples.rows, unpacked(entry["rows"]))
+    others = [entry for entry in entries if entry["texts"] != examples.texts_fingerprint]
+    if in_other_data and others:
+        known |= np.isin(marks(examples), np.concatenate([_read(entry) for entry in others]))
     return known
 
 
@@ -84,19 +153,23 @@ def held_out(
 ) -> tuple[Examples, str]:
     """The examples that none of the models learned from, at most so many, and a note where that are not all.
 
-    With `all_rows`, and with `or_all` where they learned from every one, all of them and a note that says so.
+    With `all_rows` all of them, and a note that says so. `or_all` is for data with splits of its own: a split that they
+    learned from whole is scored whole, and so is one that shares some texts with what they learned from, with the note.
     """
     known = known_rows(models, examples)
+    left_out = known_rows(models, examples, in_other_data=False) if or_all else known
     if not known.any():
         return examples.take(slice(limit)) if limit is not None else examples, ""
     names = " and ".join(dict.fromkeys(model.name for model in models))
     data = f"{examples.task} ({examples.split})"
-    if all_rows or (or_all and known.all()):
+    if all_rows or (or_all and (left_out.all() or not left_out.any())):
         chosen = examples.take(slice(limit))
         count = int(known[: len(chosen)].sum())
-        note = f"{names} learned from {count} of these {len(chosen)} rows"
+        if not count:
+            return chosen, ""
         log.warning("%s learned from %d of the %d rows of %s that are scored.", names, count, len(chosen), data)
-        return chosen, note
+        return chosen, f"{names} learned from {count} of these {len(chosen)} rows"
+    known = left_out
     if known.all():
         raise InputError(
             f"{names} learned from all {len(examples)} rows of {data}, so none is left to score it on; give other data "
@@ -110,6 +183,28 @@ def held_out(
     return chosen, "held out: rows that the model did not learn from"
 
 
+def marks(examples: Examples) -> np.ndarray:
+    """(n,) a short hash of each row's texts, however they are labelled: the same in any file that holds the row."""
+    hashes = np.empty(len(examples), np.uint64)
+    for i, text in enumerate(examples.texts):
+        pair = () if examples.pairs is None else (examples.pairs[i],)
+        choices = () if examples.choices is None else examples.choices[i]
+        hashes[i] = xxhash.xxh3_64_intdigest(json.dumps([text, *pair, *choices]).encode())
+    return hashes >> np.uint64(64 - 8 * _MARK)
+
+
+def _written(found: np.ndarray) -> str:
+    """Marks as a text; of very many the smallest, so that the same rows keep theirs when more are learned."""
+    kept = np.unique(found)[:_MOST].astype("<u8")
+    return base64.b64encode(kept.view(np.uint8).reshape(-1, 8)[:, :_MARK].tobytes()).decode()
+
+
+def _read(entry: dict[str, Any]) -> np.ndarray:
+    """The marks of an entry; earlier records have none."""
+    content = np.frombuffer(base64.b64decode(entry.get("marks", "")), np.uint8).reshape(-1, _MARK)
+    return np.pad(content, ((0, 0), (0, 8 - _MARK))).view("<u8").reshape(-1).astype(np.uint64)
+
+
 def packed(rows: np.ndarray) -> str:
     """Row numbers as a short text: a bit per row of the data, compressed."""
     flags = np.zeros(int(rows.max()) + 1 if len(rows) else 0, dtype=bool)
@@ -119,4 +214,13 @@ def packed(rows: np.ndarray) -> str:
 
 def unpacked(text: str) -> np.ndarray:
     """Row numbers from their text, in order."""
-    return np.flatnonzero(np.unpackbits(np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8)))
+    try:
+        unzip = zlib.decompressobj()
+        flags = unzip.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(f"its list of rows cannot be read ({error})") from error
+    if unzip.unconsumed_tail:
+        raise ValueError(f"its list of rows is of more than {8 * _MOST_BYTES:,} rows")
+    if not unzip.eof:
+        raise ValueError("its list of rows is cut short")
+    return np.flatnonzero(np.unpackbits(np.frombuffer(flags, dtype=np.uint8)))

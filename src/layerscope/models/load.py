@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from layerscope.errors import InputError, ModelError, check_seed, log
+from layerscope.errors import InputError, ModelError, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
+from layerscope.models.belongings import belongings, float_type, give
+from layerscope.models.checkpoints import network_without_weights, open_network, open_tokenizer, quiet
+from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
+from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import remember
-from layerscope.models.selfcheck import faults, find_anatomy
+from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
 from layerscope.models.sources import Source, adapter_folder, fetch, parse
 
-_HEADS = {
-    "ForSequenceClassification": "AutoModelForSequenceClassification",
-    "ForMultipleChoice": "AutoModelForMultipleChoice",
-}
-_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
+__all__ = ["Model", "carry", "default_device", "load", "quiet"]
+
+_ROOM = 0.8  # of a GPU's free memory that weights may take
 _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
 
 
@@ -44,8 +41,8 @@ class Model:
     Example:
         >>> import layerscope as ls
         >>> model = ls.load("garden:bert-s0")
-        >>> model.name, model.has_head, model.depth == model.network.config.num_hidden_layers
-        ('garden:bert-s0', False, True)
+        >>> model.name, model.head, model.depth == model.network.config.num_hidden_layers
+        ('garden:bert-s0', 'masked', True)
     """
 
     network: Any
@@ -92,12 +89,22 @@ class Model:
         return next(self.network.parameters()).device
 
     @property
+    def head(self) -> str:
+        """What its head gives: classes, choices, tags, spans, masked, next, permuted, replaced, other, or none."""
+        return head_of(self.network)
+
+    @property
     def multiple_choice(self) -> bool:
-        return type(self.network).__name__.endswith("ForMultipleChoice")
+        return self.head == "choices"
 
     @property
     def has_head(self) -> bool:
-        return any(type(self.network).__name__.endswith(suffix) for suffix in _HEADS)
+        return self.head != "none"
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """How its states become embeddings, where sentence-transformers says so beside its weights."""
+        return belongings(self.network).embedding
 
     def require_tokenizer(self) -> Any:
         """The tokenizer, or the error that says that there is none."""
@@ -129,14 +136,17 @@ def load(
 ) -> Model:
     """Open a model so that what runs is what was saved.
 
-    A classifier checkpoint opens with its head, any other as a bare encoder.
+    A checkpoint opens as the class that its config names (`architectures`), with its head, whatever that is. States
+    come from the body alone: no vocabulary head is run for them.
 
     Args:
         source: A folder, a hub id, `id@revision`, `garden:<name>`, `random:<id or folder>` for the same architecture
             untrained, the folder of a training (`ls.tune(.., out=..)`), a `Model`, or a loaded transformers model.
         dtype: The float type of its weights. A loaded model is used as it is.
-        device: Where it runs; the first GPU where there is one.
-        seed: Decides the weights of `random:` models.
+        device: Where it runs; the first GPU where there is one. `auto` spreads it over all GPUs, as is done without
+            being asked where there are several and the weights are too large for the first.
+        seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
+            checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
 
     Returns:
@@ -147,9 +157,12 @@ def load(
         >>> model, untrained = ls.load("garden:bert-s0"), ls.load("random:garden:bert-s0")
         >>> model.depth == untrained.depth, model.spec() == untrained.spec()
         (True, False)
+        >>> others = ls.load("random:garden:bert-s0", seed=1), ls.load("random:garden:bert-s1")
+        >>> [untrained.spec() == other.spec() for other in others]
+        [False, False]
     """
     if isinstance(tokenizer, (str, Path)):
-        tokenizer = _open_tokenizer(fetch(replace(parse(str(tokenizer)), random=True)), str(tokenizer))
+        tokenizer = open_tokenizer(_tokenizer_folder(str(tokenizer)), str(tokenizer))
     if not isinstance(source, (str, Path)):
         model = source if isinstance(source, Model) else _wrap_network(source, tokenizer)
         _check_as_it_is(model, dtype, device)
@@ -160,22 +173,54 @@ def load(
         adapted: Model = opener.open_adapter(training, dtype=dtype, device=device, tokenizer=tokenizer)
         adapted.name = str(source)
         return adapted
-    folder = fetch(asked)
-    network = _open(asked, folder, _dtype(dtype), seed)
+    outer = fetch(asked)
+    folder = network_folder(outer)
+    spread = not asked.random and _is_spread(device, folder, _dtype(dtype))
+    network = open_network(asked, folder, _dtype(dtype), seed, spread)
     if tokenizer is None:
-        tokenizer = _open_tokenizer(folder, asked.name)
-    network.eval().to(_device(device))
+        tokenizer = open_tokenizer(folder, asked.name)
+    network.eval()
+    if not spread:
+        network.to(default_device() if device == "auto" else _device(device))
     if not asked.random:
-        remember(network, folder)
+        remember(network, outer)
+        if is_embedding_folder(outer):
+            give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))
     return _examined(network, tokenizer, str(source))
+
+
+def load_shape(source: Source, folder: Path) -> Model:
+    """A model of which only the shape is known: no weight is read. Families without a record are not self-checked."""
+    network = network_without_weights(folder, source.name)
+    candidates = [anatomy] if (anatomy := anatomies.known(network.config)) else find_anatomy(network)
+    if len(candidates) > 1:
+        lists = ", ".join(candidate.blocks for candidate in candidates)
+        raise ModelError(
+            f"{source.name} is a {network.config.model_type}, a family that layerscope has no record of, and which of "
+            f"its lists are its blocks ({lists}) is only found by running it; cut it in memory: ls.cut."
+        )
+    return Model(network, None, candidates[0], source.name)
+
+
+def _tokenizer_folder(source: str) -> Path:
+    return network_folder(fetch(replace(parse(source), random=True)))
 
 
 def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.device | None) -> None:
     """A loaded model is used as it is; asking for another float type or device is a mistake, not a wish."""
     if dtype != torch.float32 and _dtype(dtype) != model.network.dtype:
         raise InputError(f"{model.name} is loaded in {model.network.dtype}; convert it yourself: network.to({dtype}).")
-    if device is not None and _device(device).type != model.device.type:
+    if device not in (None, "auto") and _device(device).type != model.device.type:
         raise InputError(f"{model.name} is loaded on {model.device}; move it yourself: network.to({str(device)!r}).")
+
+
+def _is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtype) -> bool:
+    """Whether a network goes onto several GPUs: where that is asked for, or where it must and can."""
+    if device not in (None, "auto") or torch.cuda.device_count() < 2:
+        return False
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    needed = size * dtype.itemsize / (float_type(folder) or dtype).itemsize
+    return device == "auto" or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
 
 
 def _device(device: str | torch.device | None) -> torch.device:
@@ -211,7 +256,7 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
     name = network.name_or_path or type(network).__name__
     if tokenizer is None and network.name_or_path:
         try:
-            tokenizer = _open_tokenizer(fetch(replace(parse(network.name_or_path), random=True)), name)
+            tokenizer = open_tokenizer(_tokenizer_folder(network.name_or_path), name)
         except ModelError as error:
             log.info("No tokenizer was found for %s: %s", name, error)
     return _examined(network, tokenizer, name)
@@ -239,9 +284,11 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     for candidate in find_anatomy(network):
         model = Model(network, tokenizer, candidate, name)
         try:
+            if sees_padding(model):
+                model = replace(model, anatomy=replace(candidate, unpadded=True))
             fault = next(faults(model), None)
             if fault is None and is_causal(model):  # no later token reaches the first one
-                model = replace(model, anatomy=replace(candidate, summary="last"))
+                model = replace(model, anatomy=replace(model.anatomy, summary="last"))
         except Exception as error:  # whatever an unknown forward may raise, it is not sound
             fault = f"it could not be run on a few tokens ({type(error).__name__}: {error})"
         if fault is None:
@@ -253,159 +300,8 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
     )
 
 
-def _open(source: Source, folder: Path, dtype: torch.dtype, seed: int) -> Any:
-    import transformers
-
-    with quiet():
-        _check_json(folder / "config.json", source.name)
-        try:
-            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except (ValueError, KeyError, OSError) as error:
-            raise ModelError(
-                f"{source.name} cannot be opened: its config.json names no architecture that transformers "
-                f"{transformers.__version__} has, and code from a checkpoint is never run."
-            ) from error
-        config.return_dict = True  # outputs are read by name; what they are does not change
-        anatomies.known(config)  # refuse by name before any weight is read
-        opener = getattr(transformers, _opener(config))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(check_seed(seed))  # decides random: models, and a bare encoder's unused pooler
-            try:
-                if source.random:
-                    network = opener.from_config(config, trust_remote_code=False).to(dtype)
-                    network.name_or_path = f"random:{source.name}"
-                    return network
-                network, info = opener.from_pretrained(
-                    folder,
-                    config=config,
-                    dtype=dtype,
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    local_files_only=True,
-                    output_loading_info=True,
-                )
-            except (SafetensorError, FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
-                raise ModelError(
-                    f"The weights of {source.name} cannot be read ({str(error).splitlines()[0]}): the file is damaged "
-                    "or was not copied or downloaded to its end; fetch it again."
-                ) from error
-            except ValueError as error:
-                raise ModelError(
-                    f"{source.name} is a {config.model_type} that transformers cannot open as {opener.__name__}: "
-                    f"{str(error).splitlines()[0].rstrip('.')}."
-                ) from error
-            except RuntimeError as error:
-                if "ignore_mismatched_sizes" not in str(error):
-                    raise
-                raise ModelError(
-                    f"The weights of {source.name} do not have the shapes that its config.json says; "
-                    "the checkpoint is broken and is not opened."
-                ) from error
-    _check_tensors(network, info, source.name)
-    return network
-
-
-def _check_json(path: Path, name: str) -> None:
-    """Raise a sentence unless the file is a JSON object: transformers' own error would blame the architecture."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"The {path.name} of {name} is not JSON ({error}); fetch the checkpoint again.") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"The {path.name} of {name} is not a JSON object; fetch the checkpoint again.")
-
-
-def _opener(config: Any) -> str:
-    """The Auto class for a checkpoint: with its head if it is a classifier, else the bare encoder."""
-    for architecture in getattr(config, "architectures", None) or ():
-        for suffix, auto in _HEADS.items():
-            if architecture.endswith(suffix):
-                return auto
-    return "AutoModel"
-
-
-def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
-    """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
-    known = anatomies.known(network.config)
-    unused = known.base_head if known else ("pooler",)
-    pattern = anatomies.stale(network.config)
-    stale = re.compile(pattern) if pattern else None
-    with_head = network.base_model is not network
-    missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in unused]
-    unexpected = [
-        k for k in info["unexpected_keys"] if _in_body(network, k, unused) and not (stale and stale.search(k))
-    ]
-    problems = [
-        f"{len(keys)} tensors {what} (such as {min(keys)})"
-        for keys, what in (
-            (missing, "are missing"),
-            (unexpected, "are not in the model that the config describes"),
-        )
-        if keys
-    ]
-    if problems:
-        raise ModelError(
-            f"The weights of {name} do not match its config.json: {' and '.join(problems)}. "
-            "The checkpoint is broken and is not opened, since missing weights would be random numbers."
-        )
-
-
-def _in_body(network: Any, key: str, unused: tuple[str, ...]) -> bool:
-    """Whether a checkpoint's tensor belongs to embeddings or blocks rather than to some head."""
-    base, prefix = network.base_model, f"{network.base_model_prefix}."
-    inside = key.removeprefix(prefix)
-    child = inside.split(".")[0]
-    if key.startswith(prefix):
-        return child not in unused
-    return base is network and child not in unused and child in dict(base.named_children())
-
-
-def _open_tokenizer(folder: Path, name: str) -> Any:
-    """The folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
-    from transformers import AutoTokenizer
-
-    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES) and not _needs_no_files(folder, name):
-        return None
-    with quiet():
-        try:
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        except Exception as error:  # tokenizer files fail in as many ways as there are formats
-            raise ModelError(
-                f"The tokenizer of {name} cannot be opened: {str(error).splitlines()[0].rstrip('.')}; its files are "
-                "damaged or not for this transformers; save it again with save_pretrained."
-            ) from error
-
-
-def _needs_no_files(folder: Path, name: str) -> bool:
-    """Whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
-    import transformers
-
-    path = folder / "tokenizer_config.json"
-    if not path.is_file():
-        return False
-    _check_json(path, name)
-    kind = getattr(transformers, str(json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")), None)
-    return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
-
-
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:
     float_type = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(float_type, torch.dtype) or not float_type.is_floating_point:
         raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
     return float_type
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without transformers' reports and bars: what they tell is checked here and said in a sentence."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -4,7 +4,7 @@ on any state with the same arguments."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,13 @@ class Replay:
                 f"{model.name} ({model.anatomy.family}) ran {len(calls)} blocks where "
                 f"{len(self._blocks)} were expected, or in another order, so its blocks cannot be replayed."
             )
+        if any(_is_cache(value) for call, _, _ in calls for value in (*call.args, *call.kwargs.values())):
+            raise ModelError(
+                f"The blocks of {model.name} are given keys and values that stand before every text (prefix tuning, or "
+                "a cache), and add those of the text to them, so no block can be run a second time; evaluate, extract "
+                "and compare run each block once, and a model that was tuned with --method lora or finetune (method=) "
+                "can be cut."
+            )
         self.calls = tuple(call for call, _, _ in calls)
         self.states = tuple(self._swap(s) for s in (calls[0][1], *(output for _, _, output in calls)))
         self.entered = tuple(self._swap(state) for _, state, _ in calls)
@@ -112,6 +119,13 @@ class Replay:
 
     def _swap(self, state: Tensor) -> Tensor:
         return state.transpose(0, 1) if self._time_first else state
+
+
+def _is_cache(value: Any) -> bool:
+    """Whether a block's argument is a cache of keys and values that holds any."""
+    from transformers import Cache
+
+    return isinstance(value, Cache) and value.get_seq_length() > 0
 
 
 def state_of(output: Any) -> Tensor:
@@ -154,15 +168,23 @@ def wrap(output: Any, state: Tensor | None) -> Any:
     return state
 
 
-@contextmanager
-def answering(call: Call, state: Tensor) -> Iterator[None]:
+def answering(call: Call, state: Tensor) -> AbstractContextManager[None]:
     """The block, instead of running, answers with `state`."""
-    answer = wrap(call.output, state)
-    call.module.forward = lambda *_, **__: answer
+    return answering_with(call.module, wrap(call.output, state))
+
+
+@contextmanager
+def answering_with(module: nn.Module, answer: Any) -> Iterator[None]:
+    """A module, instead of running, answers with what it is given here."""
+    own = vars(module).get("forward")  # a network that is spread over devices has one on each module
+    module.forward = lambda *_, **__: answer
     try:
         yield
     finally:
-        del call.module.forward
+        if own is None:
+            del module.forward
+        else:
+            module.forward = own
 
 
 def same(a: Any, b: Any) -> bool:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.errors import ModelError
-from layerscope.models.anatomy import Anatomy, as_it_was, block_modules, evaluating, only_blocks
+from layerscope.models.anatomy import MARKS_SUMMARY, Anatomy, as_it_was, block_modules, evaluating, only_blocks
 from layerscope.models.replay import Replay, caches_off, same, state_of
+from layerscope.models.rewiring import own_forward, rewire, rewiring_of
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
@@ -21,19 +22,34 @@ _LOW = 2  # blocks that a long probe goes through
 
 
 def find_anatomy(network: Any) -> list[Anatomy]:
-    """Candidates for a family without a record: lists of `depth` modules of one class."""
+    """Candidates for a family without a record: lists of `depth` modules."""
     config = network.config
     depth = getattr(config, "num_hidden_layers", None)
     if not depth:
         raise ModelError(
             f"{config.model_type} is not supported: its config has no num_hidden_layers, so its blocks cannot be found."
         )
-    field = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
-    base = network.base_model
-    candidates = []
-    for path, module in base.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == depth and len({type(m) for m in module}) == 1:
-            candidates.append(Anatomy(config.model_type, path, field, _per_layer(config, depth), generic=True))
+    usual = config.attribute_map.get("num_hidden_layers", "num_hidden_layers")
+    depths = {
+        usual: depth,
+        "num_layers": getattr(config, "num_layers", None),
+    }  # LongCat counts half blocks in the first
+    base, rewiring = network.base_model, rewiring_of(config)
+    marks = MARKS_SUMMARY.get(config.model_type)
+    found = Anatomy(config.model_type, "", usual, _per_layer(config, depth), generic=True, marks_summary=marks)
+    if rewiring is not None:
+        rewire(base)
+        first, *beside = rewiring.lists
+        candidates = [replace(found, blocks=first, beside=tuple(beside), rewired=True)]
+    else:
+        lists = [(path, module) for path, module in base.named_modules() if isinstance(module, nn.ModuleList)]
+        lists.sort(key=lambda pair: len({type(block) for block in pair[1]}))  # blocks are often of one class
+        candidates = [
+            replace(found, blocks=path, depth_field=field, layer_lists=_per_layer(config, count))
+            for field, count in depths.items()
+            for path, blocks in lists
+            if count and len(blocks) == count
+        ]
     if not candidates:
         raise ModelError(
             f"{config.model_type} is not supported: no list of {depth} blocks was found in {type(base).__name__}."
@@ -66,6 +82,15 @@ def faults(model: Model) -> Iterator[str]:
         yield from _check(model, first_inputs, other_inputs)
 
 
+def sees_padding(model: Model) -> bool:
+    """Whether padding after a text changes the text's own states, in a short text or a long one."""
+    base = of_base(model)
+    with as_it_was(model.network), torch.inference_mode(), evaluating(model.network):
+        if (long := _long_states(base, *_long_probe(base))) is not None and not close(*long):
+            return True
+        return not _is_apart(base, real=_SHORT - 2)
+
+
 def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str, Tensor]) -> Iterator[str]:
     network = model.network
     replay, other = Replay(model, first_inputs), Replay(model, other_inputs)
@@ -77,8 +102,8 @@ def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str
         if not close(replay.states[block], replay.entered[block]):
             yield f"the output of block {block} is not what block {block + 1} receives"
             return
-    if not _padding_is_unseen(model):
-        yield "padding changes the states of the tokens before it"
+    if fault := _fault_around(model, replay, first_inputs):
+        yield fault
         return
     composed = replay.run(replay.states[0], 1, replay.depth)
     if not close(primary(replay.finish(composed)), primary(replay.result)):
@@ -96,33 +121,90 @@ def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str
             return
 
 
-def _padding_is_unseen(model: Model) -> bool:
-    """Whether a text has the same states alone and padded on the right; what its head reads is another question."""
-    base = of_base(model)
-    inputs = probe_inputs(base, padded=True)
+def _fault_around(model: Model, replay: Replay, inputs: dict[str, Tensor]) -> str | None:
+    """What is wrong with how the blocks are run: with other texts, called as modules, under a head."""
+    if not _is_apart(of_base(model), real=_SHORT if model.anatomy.unpadded else _SHORT - 2):
+        return "other texts of a batch, or padding, change the states of a text"
+    if model.anatomy.rewired and not close(_own_answer(model, inputs), primary(replay.result)):
+        return "its blocks called as modules do not give its own output"
+    if not _head_changes_nothing(model, replay, inputs):
+        return "its head lets the blocks run otherwise than they do in the bare encoder"
+    return None
+
+
+def _is_apart(base: Model, real: int) -> bool:
+    """Whether a text of `real` tokens has the same states alone and with a longer one, padded on the right.
+
+    What its head reads is another question.
+    """
+    inputs = probe_inputs(base, padded=True, real=real)
     together = Replay(base, inputs)
-    alone = Replay(base, {name: value[1:2, :5] for name, value in inputs.items()})
-    return all(close(a[1:, :5], b) for a, b in zip(together.states, alone.states, strict=True))
+    alone = Replay(base, {name: value[1:2, :real] for name, value in inputs.items()})
+    pairs = zip(together.states, alone.states, strict=True)  # a network may have padded them further by itself
+    return all(close(a[1:, :real], b[:, :real]) for a, b in pairs)
+
+
+def _own_answer(model: Model, inputs: dict[str, Tensor]) -> Tensor:
+    """What a rewired network answers by its family's own forward."""
+    with own_forward(model.network.base_model), caches_off(model.network):
+        return primary(model.network(**inputs))
+
+
+def _head_changes_nothing(model: Model, replay: Replay, inputs: dict[str, Tensor]) -> bool:
+    """Whether the blocks see in the network with its head what they see in the bare encoder, which is extracted."""
+    if model.network.base_model is model.network:
+        return True
+    flat = {name: value.reshape(-1, value.shape[-1]) for name, value in inputs.items()}
+    bare = Replay(of_base(model), {**flat, **summary_marks(model, flat["input_ids"])})
+    return all(close(a, b) for a, b in zip(replay.states, bare.states, strict=True))
+
+
+def summary_marks(model: Model, ids: Tensor) -> dict[str, Tensor]:
+    """The input with which a family's classifiers mark the first token, as they do by themselves; often there is none.
+
+    `ids` (texts, time): the marks are what the bare encoder needs to be told so that it runs as it does in there.
+    """
+    name = model.anatomy.marks_summary
+    if name is None or model.head != "classes":
+        return {}
+    marks = torch.zeros_like(ids)
+    marks[:, 0] = 1
+    return {name: marks}
+
+
+def _long_probe(base: Model) -> tuple[dict[str, Tensor], int]:
+    """Two long texts, the second padded by a quarter, and how long it is."""
+    length = min(base.positions or _LONG, _LONG)
+    part = 3 * length // 4
+    return probe_inputs(base, padded=True, length=length, real=part), part
+
+
+def _long_states(base: Model, inputs: dict[str, Tensor], part: int) -> tuple[Tensor, Tensor] | None:
+    """The low states of the second text with the first one and alone; None where it is longer than the model allows.
+
+    Some attention treats long texts unlike short ones; the lowest blocks tell, whatever the model's size.
+    """
+    alone = {name: value[1:, :part] for name, value in inputs.items()}
+    try:
+        return _low_state(base, inputs)[-1:, :part], _low_state(base, alone)[-1:, :part]
+    except (IndexError, RuntimeError):
+        if base.positions is None:  # there is a limit of which the config does not tell
+            return None
+        raise
 
 
 def _check_long(base: Model) -> Iterator[str]:
-    """Long texts, which some attention treats unlike short ones; the lowest blocks tell, whatever the model's size."""
-    length = min(base.positions or _LONG, _LONG)
-    part = 3 * length // 4
-    inputs = probe_inputs(base, padded=True, length=length, real=part)
-    alone = {name: value[1:, :part] for name, value in inputs.items()}
-    short = {name: value[:1, :_SHORT] for name, value in inputs.items()}
-    try:
-        before, together = (_low_state(base, tokens)[-1:, :part] for tokens in (alone, inputs))
-    except (IndexError, RuntimeError):
-        if base.positions is None:  # there is a limit of which the config does not tell
-            return
-        raise
-    if not close(together, before):
-        yield "padding changes the states of the tokens before it in long texts"
+    inputs, part = _long_probe(base)
+    if base.anatomy.unpadded:
+        inputs = {name: value[:, :part] for name, value in inputs.items()}
+    states = _long_states(base, inputs, part)
+    if states is None:
         return
-    _low_state(base, short)
-    if not close(_low_state(base, alone)[:, :part], before):
+    if not close(*states):
+        yield "other texts of a batch, or padding, change the states of a long text"
+        return
+    _low_state(base, {name: value[:1, :_SHORT] for name, value in inputs.items()})
+    if not close(_low_state(base, {name: value[1:, :part] for name, value in inputs.items()})[:, :part], states[1]):
         yield "a short text changes what later long ones give"
 
 
@@ -157,8 +239,16 @@ def of_base(model: Model) -> Model:
 
 
 def primary(result: Any) -> Tensor:
-    """The tensor that a network is asked for: logits, or a bare encoder's states."""
-    return result.logits if hasattr(result, "logits") else result.last_hidden_state
+    """The tensor that a network is asked for: logits, or a bare encoder's states.
+
+    Heads with several answers (the start and the end of a span, say) give all of them in one row per text.
+    """
+    if getattr(result, "logits", None) is not None:
+        return result.logits
+    several = [v for k, v in result.items() if k.endswith(("logits", "log_probs")) and isinstance(v, Tensor)]
+    if several:
+        return torch.cat([value.flatten(1) for value in several], dim=1)
+    return result.last_hidden_state
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -178,7 +268,7 @@ def probe_inputs(
     A head without a padding token gets one row, as such heads may take no more, unless `padded` asks for all.
     """
     config = model.network.config
-    if model.pad_token is None and model.has_head and not padded:
+    if model.pad_token is None and model.head == "classes" and not padded:
         rows = 1
     generator = torch.Generator().manual_seed(seed)
     special = {v for k, v in config.to_dict().items() if k.endswith("_token_id") and isinstance(v, int)}

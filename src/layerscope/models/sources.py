@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import InputError, ModelError, UnknownNameError, unknown
+from layerscope.errors import InputError, ModelError, UnknownNameError, check_seed, unknown
+from layerscope.models.embedding import network_folder
+from layerscope.models.headers import CONVERT, weight_files
+from layerscope.store import digest, settled
+from layerscope.store.keys import checksum
 
 _WANTED = [
     "config.json",
@@ -21,11 +26,16 @@ _WANTED = [
     "special_tokens_map.json",
     "added_tokens.json",
     "*.model",
+    "generation_config.json",
+    "chat_template*",
+    # of sentence-transformers
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_*_config.json",
+    "[0-9]_*/*.json",
+    "[0-9]_*/*.txt",
+    "[0-9]_*/model.safetensors",
 ]
-_CONVERT = (
-    "convert it once, where you trust the file: load it with transformers' from_pretrained and "
-    "save it with save_pretrained, which writes model.safetensors"
-)
 DEMO = "demo:minilm"
 GARDEN = "garden:"
 TRAINING = "training.json"  # what a folder of `layerscope tune` says of itself
@@ -45,8 +55,9 @@ def parse(text: str) -> Source:
     """`folder`, `hub/id`, `hub/id@revision`, `random:...`, `demo:minilm` or `garden:<name>` as a Source."""
     random = text.startswith("random:")
     name = text.removeprefix("random:")
-    if Path(name).expanduser().is_dir() and name:
-        return Source(str(Path(name).expanduser()), None, random)
+    place = os.path.expanduser(name)
+    if name and os.path.isdir(settled(Path(place))):
+        return Source(place, None, random)
     name, _, revision = name.partition("@")
     if not name.strip():
         raise InputError(f"{text!r} names no model; give a folder or a hub id.")
@@ -56,7 +67,7 @@ def parse(text: str) -> Source:
 def adapter_folder(source: Source) -> Path | None:
     """The folder of a training of `layerscope tune` that holds an adapter and no checkpoint, where that is meant."""
     folder = Path(source.name)
-    if source.random or not folder.is_dir() or (folder / "config.json").is_file():
+    if source.random or not os.path.isdir(folder) or (folder / "config.json").is_file():
         return None
     folder = folder.parent if folder.name == ADAPTER and (folder.parent / TRAINING).is_file() else folder
     if not (folder / TRAINING).is_file() or not (folder / ADAPTER).is_dir() or (folder / TUNED).is_dir():
@@ -75,13 +86,14 @@ def fetch(source: Source) -> Path:
         folder = _demo(source.name)
     elif source.name.lower().startswith(GARDEN):
         folder = _in_garden(source.name[len(GARDEN) :])
-    elif Path(source.name).is_dir():
+    elif os.path.isdir(source.name):
         folder = Path(source.name)
         if not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file():
             folder = folder / TUNED
     else:
         folder = _from_hub(source)
-    if not (folder / "config.json").is_file():
+    inner = network_folder(folder)
+    if not (inner / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
         inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
         way_out = "give a folder that save_pretrained wrote"
@@ -91,20 +103,17 @@ def fetch(source: Source) -> Path:
             way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
         raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
     if not source.random:
-        _check_weights(folder, source.name)
+        weight_files(inner, source.name)
     return folder
 
 
-def _check_weights(folder: Path, name: str) -> None:
-    if any((folder / file).is_file() for file in ("model.safetensors", "model.safetensors.index.json")):
-        return
-    pickles = sorted(p.name for p in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt"))
-    if pickles:
-        raise ModelError(
-            f"{name} has its weights only as a pickle file ({pickles[0]}), which can run code when it is "
-            f"opened and is refused; {_CONVERT}."
-        )
-    raise ModelError(f"{name} has a config.json but no model.safetensors, so there are no weights to open.")
+def twin_seed(folder: Path, seed: int) -> int:
+    """The seed of an untrained twin's weights: of the seed that was given and of what the twin is a twin of.
+
+    What a checkpoint holds counts, not its place, so that a copy of it has the same twin.
+    """
+    files = sorted(folder.glob("model*.safetensors")) or [folder / "config.json"]
+    return int(digest(str(check_seed(seed)), *map(checksum, files))[:15], 16)
 
 
 def _demo(name: str) -> Path:
@@ -168,5 +177,5 @@ def _refuse_pickles(api: object, name: str, revision: str | None) -> None:
     if pickles:
         raise ModelError(
             f"{name} has its weights on the hub only as a pickle file ({pickles[0]}), which can run code "
-            f"when it is opened and is refused; {_CONVERT}."
+            f"when it is opened and is refused; {CONVERT}."
         )

@@ -1,7 +1,7 @@
 """Other ways to see how a layer fits labels: numerical rank, nuclear norm, mutual information of clusters, label CCA.
 
 Xie et al. 2022, section 4.3 and appendix C.7; the nuclear norm is Ren et al.'s complexity of a layer's space. Each
-takes `ci=0.95` for intervals and `wins` over halves of the rows.
+takes `ci=0.95` for intervals and `wins` over halves of the texts. Rows of one text are never on both sides of a split.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.data.resampling import folds as folds_of
 from layerscope.errors import InputError
+from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
-from layerscope.probing.labelled import Values, classes_of, curve_of, several_classes
+from layerscope.probing.labelled import Values, balanced, classes_of, curve_of, several_classes
 from layerscope.results import Curve
 
 _CONSTANTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # ridge constants, as shares of a side's mean variance
@@ -33,7 +35,7 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
 
     Args:
         reps: Representations with labels.
-        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the rows.
+        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the texts.
         seed: Decides the halves.
 
     Returns:
@@ -47,13 +49,14 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
         [0, 1]
     """
     classes_of(reps.labels, "Numerical rank")
+    check_finite(reps)
 
     def rank(x: Tensor) -> float:
         s = torch.linalg.svdvals(x)
         total = float(s.pow(2).sum())
         return float(s.sum()) ** 2 / total if total > 0 else math.nan
 
-    def value(x: Tensor, labels: np.ndarray) -> float:
+    def value(x: Tensor, labels: np.ndarray, _: np.ndarray) -> float:
         return float(np.mean([rank(x[torch.from_numpy(labels == label)]) for label in np.unique(labels)]))
 
     words = _words("Numerical rank of classes", "Mean over classes of |H_y|_*^2 / |H_y|_F^2", "Low: few directions.")
@@ -65,7 +68,7 @@ def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 
 
     Args:
         reps: Representations.
-        ci: Add intervals of this level, such as 0.95, over halves of the rows.
+        ci: Add intervals of this level, such as 0.95, over halves of the texts.
         seed: Decides the halves.
 
     Returns:
@@ -78,9 +81,10 @@ def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 
         >>> ls.nuclear_norm(reps).layers
         [0, 1]
     """
+    check_finite(reps)
     n = len(reps)
 
-    def value(x: Tensor, _: np.ndarray) -> float:
+    def value(x: Tensor, _: np.ndarray, __: np.ndarray) -> float:
         return float(torch.linalg.svdvals(x).sum()) * (n / len(x)) ** 0.5  # it grows with the square root of the rows
 
     words = _words("Nuclear norm", "|X|_* of the rows", "High: the states take up more space.")
@@ -91,21 +95,28 @@ def mutual_information(
     reps: Representations,
     *,
     clusters: int | None = None,
+    normalized: bool = False,
+    balance: bool = True,
     folds: int = 10,
     ci: float | None = None,
     subsamples: int = _FEW,
     seed: int = 0,
 ) -> Curve:
-    """Measure the normalised mutual information of labels and k-means clusters, fitted on nine tenths of the rows and
-    scored on the other.
+    """Measure the mutual information of labels and k-means clusters, fitted on nine tenths of the texts and scored on
+    the other, in nats as in Xie et al. 2022, or normalised.
+
+    Of few texts it is above 0 by chance: by about (classes - 1) (clusters - 1) / 2 over the texts of a fold, in nats.
 
     Args:
         reps: Representations with labels.
         clusters: How many clusters; as many as there are classes if not given.
-        folds: How many parts the rows are split into.
-        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the rows.
+        normalized: Divide by the mean of the two entropies, so that 1 is the most; the curve is then called
+            `normalized_mutual_information`.
+        balance: Take as many rows of every class as the smallest has, as the paper does.
+        folds: How many parts the texts are split into.
+        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the texts.
         subsamples: How many halves are drawn for an interval.
-        seed: Decides the halves and the folds.
+        seed: Decides the rows that are drawn, the halves and the folds.
 
     Returns:
         A `Curve`; `best` is its greatest layer.
@@ -114,37 +125,47 @@ def mutual_information(
         >>> import numpy as np, layerscope as ls
         >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
         >>> reps = ls.Representations.from_arrays([rows, rows + 5 * labels[:, None]], labels)
-        >>> ls.mutual_information(reps).layers
-        [0, 1]
+        >>> ls.mutual_information(reps).name, ls.mutual_information(reps, normalized=True).name
+        ('mutual_information', 'normalized_mutual_information')
     """
     from sklearn.cluster import KMeans
-    from sklearn.metrics import normalized_mutual_info_score
+    from sklearn.metrics import mutual_info_score, normalized_mutual_info_score
 
     count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
-    _enough(reps, folds, ci, "Mutual information", count)
+    drawn = balanced(reps, seed) if balance else reps
+    _enough(drawn, folds, ci, "Mutual information", count)
+    information = normalized_mutual_info_score if normalized else mutual_info_score
 
-    def value(x: Tensor, labels: np.ndarray) -> float:
+    def value(x: Tensor, labels: np.ndarray, texts: np.ndarray) -> float:
         rows, scores = x.numpy(), []
         if np.ptp(rows, axis=0).max() == 0:
             return math.nan  # nothing varies: there are no clusters
-        order = np.random.default_rng(seed).permutation(len(labels))
-        for part in np.array_split(order, folds):
-            rest = np.setdiff1d(order, part)
-            fitted = KMeans(count, n_init=3, random_state=seed).fit(rows[rest])
-            scores.append(normalized_mutual_info_score(labels[part], fitted.predict(rows[part])))
+        fold = folds_of(texts, folds, seed=seed, labels=labels)
+        for k in range(folds):
+            fitted = KMeans(count, n_init=3, random_state=seed).fit(rows[fold != k])
+            scores.append(information(labels[fold == k], fitted.predict(rows[fold == k])))
         return float(np.mean(scores))
 
+    name, unit = ("normalized_mutual_information", "from 0 to 1") if normalized else ("mutual_information", "in nats")
     words = _words(
-        "Mutual information", "Of labels and k-means clusters, on held-out rows", "Higher is better separated."
+        name.replace("_", " ").capitalize(),
+        f"Of labels and k-means clusters, on held-out texts, {unit},",
+        "Higher is better separated.",
     )
-    drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
-    return curve_of("mutual_information", _by_layer(value), reps, least=False, words=words, **drawn)
+    how: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "balance": balance}
+    return curve_of(name, _by_layer(value), drawn, least=False, words=words, **how)
 
 
 def label_cca(
-    reps: Representations, *, folds: int = 10, ci: float | None = None, subsamples: int = _FEW, seed: int = 0
+    reps: Representations,
+    *,
+    balance: bool = True,
+    folds: int = 10,
+    ci: float | None = None,
+    subsamples: int = _FEW,
+    seed: int = 0,
 ) -> Curve:
-    """Measure the mean canonical correlation of states with labels, on rows that neither fit nor choose.
+    """Measure the mean canonical correlation of states with labels, on texts that neither fit nor choose.
 
     Labels are one-hot classes, or numbers. Of ten folds eight fit the directions, one chooses the ridge constants and
     one scores, ten times over. All correlations but the last count, since one-hot labels have one direction too many; a
@@ -152,10 +173,11 @@ def label_cca(
 
     Args:
         reps: Representations with labels.
-        folds: How many parts the rows are split into.
-        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the rows.
+        balance: Take as many rows of every class as the smallest has, as Xie et al. do; numbers stay as they are.
+        folds: How many parts the texts are split into.
+        ci: Add intervals of this level, such as 0.95, and `wins`, over halves of the texts.
         subsamples: How many halves are drawn for an interval.
-        seed: Decides the halves and the folds.
+        seed: Decides the rows that are drawn, the halves and the folds.
 
     Returns:
         A `Curve`; `best` is its greatest layer.
@@ -172,18 +194,19 @@ def label_cca(
     numbers = np.asarray(reps.labels).dtype.kind == "f"
     if not numbers:
         several_classes(reps.labels, "Label CCA")
-    _enough(reps, folds, ci, "Label CCA")
+    drawn = balanced(reps, seed) if balance else reps
+    _enough(drawn, folds, ci, "Label CCA")
 
-    def value(x: Tensor, labels: np.ndarray) -> float:
+    def value(x: Tensor, labels: np.ndarray, texts: np.ndarray) -> float:
         if np.ptp(x.numpy(), axis=0).max() == 0:
             return math.nan  # nothing varies: there is nothing to correlate
         values = labels if numbers else np.unique(labels, return_inverse=True)[1]
         y = torch.from_numpy(values[:, None].astype(float) if numbers else np.eye(int(values.max()) + 1)[values])
-        parts = np.array_split(np.random.default_rng(seed).permutation(len(labels)), folds)
+        fold = torch.from_numpy(folds_of(texts, folds, seed=seed, labels=None if numbers else values))
         scores = []
         for k in range(folds):
-            test, choose = parts[k], parts[(k + 1) % folds]
-            fit = np.concatenate([parts[j] for j in range(folds) if j not in (k, (k + 1) % folds)])
+            test, choose = fold == k, fold == (k + 1) % folds
+            fit = ~(test | choose)
             cca = RidgeCCA(x[fit], y[fit])
             maps = [cca.directions(a, b) for a in _CONSTANTS for b in _CONSTANTS]
             best = max(maps, key=lambda m: cca.score(m, x[choose], y[choose]))
@@ -191,10 +214,10 @@ def label_cca(
         return float(np.mean(scores))
 
     words = _words(
-        "CCA with labels", "Mean canonical correlation with the labels, on held-out rows", "Higher is better."
+        "CCA with labels", "Mean canonical correlation with the labels, on held-out texts", "Higher is better."
     )
-    drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
-    return curve_of("label_cca", _by_layer(value), reps, least=False, words=words, **drawn)
+    how: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "balance": balance}
+    return curve_of("label_cca", _by_layer(value), drawn, least=False, words=words, **how)
 
 
 Directions = tuple[Tensor, Tensor]  # of x and of y, one column each
@@ -230,21 +253,24 @@ class RidgeCCA:
         return float(kept.mean())
 
 
-def _by_layer(value: Callable[[Tensor, np.ndarray], float]) -> Values:
-    """One number per layer, from a function of its rows and their labels."""
+def _by_layer(value: Callable[[Tensor, np.ndarray, np.ndarray], float]) -> Values:
+    """One number per layer, from a function of its rows, their labels and their texts."""
 
     def values(reps: Representations) -> np.ndarray:
         labels = np.asarray(reps.labels)
-        return np.asarray([value(reps[layer].double(), labels) for layer in reps.layers])
+        return np.asarray([value(reps[layer].double(), labels, reps.rows.row) for layer in reps.layers])
 
     return values
 
 
 def _enough(reps: Representations, folds: int, ci: float | None, measure: str, clusters: int = 1) -> None:
-    """Raise a sentence unless every fold has rows enough, in halves of the rows too where there are to be intervals."""
+    """Raise a sentence unless every fold has texts enough, in halves of them too where there are to be intervals."""
+    check_finite(reps)
     if folds < 3:
         raise InputError(f"folds is {folds}; there must be at least 3.")
     least = max(5 * folds, 2 * clusters) * (1 if ci is None else 2)
-    if len(reps) < least:
+    texts = len(np.unique(reps.rows.row))
+    if texts < least:
         said = "" if ci is None else " and intervals"
-        raise InputError(f"{measure} needs at least {least} rows for {folds} folds{said}; there are {len(reps)}.")
+        kind, many = ("rows", len(reps)) if texts == len(reps) else ("texts", texts)
+        raise InputError(f"{measure} needs at least {least} {kind} for {folds} folds{said}; there are {many}.")

@@ -1,4 +1,4 @@
-"""What measures of layers against labels share: the labels, the curve, its intervals over halves of the rows."""
+"""What measures of layers against labels share: the labels, the rows, the curve, its intervals over halves of texts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.errors import InputError, check_level, log
+from layerscope.data import Examples, Task
+from layerscope.data.resampling import halves, shuffled
+from layerscope.errors import InputError, check_level
+from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
 from layerscope.results import Curve, provenance_of
+
+HELD_OUT = 0.2  # of a single split
+_FEW = 4  # texts of a class below which all of them are in every half
 
 Values = Callable[..., np.ndarray]  # of representations, one number per layer
 
@@ -41,12 +47,34 @@ def several_classes(labels: Any, measure: str) -> np.ndarray:
     return values
 
 
-def halves(reps: Representations, seed: int = 0) -> tuple[Representations, Representations]:
-    """The rows of two halves of the texts, drawn: where one split must serve for learning and for scoring."""
-    texts = np.unique(reps.rows.row)
-    log.warning("There is one split: half of its %d texts is learned from and the other half is scored.", len(texts))
-    first = np.isin(reps.rows.row, np.random.default_rng(seed).permutation(texts)[::2])
-    return reps.select(rows=np.flatnonzero(first)), reps.select(rows=np.flatnonzero(~first))
+def parted(task: Task, limits: tuple[int | None, int | None] = (None, None)) -> tuple[Examples, Examples]:
+    """The rows to learn from and the rows to score; of a single split a fifth is held out, the same for every seed.
+
+    The choice of a strategy and tuning learn from the same rows, so that there is one l*.
+    """
+    for limit in limits:
+        check_limit(limit)
+    return task.parted(HELD_OUT, limits=limits)
+
+
+def drawn_by_class(texts: np.ndarray, labels: np.ndarray, counts: Sequence[int], seed: int) -> np.ndarray:
+    """So many rows of each class (numbers 0..), whole texts after one another in an order drawn, as positions.
+
+    Only the last text of a class may be cut, where the number asks for some of its rows.
+    """
+    order = shuffled(texts, seed=seed)
+    return np.sort(np.concatenate([order[labels[order] == c][:count] for c, count in enumerate(counts)]))
+
+
+def balanced(reps: Representations, seed: int) -> Representations:
+    """As many rows of every class as the smallest has, as Xie et al. draw them; numbers stay as they are."""
+    if reps.labels is None or np.asarray(reps.labels).dtype.kind == "f":
+        return reps
+    values = np.unique(reps.labels, return_inverse=True)[1]
+    counts = np.bincount(values)
+    if (counts == counts.min()).all():
+        return reps
+    return reps.select(rows=drawn_by_class(reps.rows.row, values, [int(counts.min())] * len(counts), seed))
 
 
 def curve_of(
@@ -62,7 +90,7 @@ def curve_of(
 ) -> Curve:
     """The curve of `values(*parts)`, its best layer the `least` or the greatest above layer 0 (None: it has no best).
 
-    `ci=0.95` adds intervals and wins over `subsamples` halves of each part's rows. `words` are its figure's.
+    `ci=0.95` adds intervals and wins over `subsamples` halves of each part's texts. `words` are its figure's.
     """
     check_level(ci)
     if ci is not None and subsamples < 2:
@@ -103,14 +131,14 @@ def _add_intervals(
     subsamples: int,
     seed: int,
 ) -> None:
-    """Values over halves drawn without replacement: a half of n rows varies about the whole as much as n rows do."""
+    """Values over halves of the texts: a half of n texts varies about the whole as much as n texts do."""
     from scipy.stats import norm
 
-    generator = np.random.default_rng(seed)
+    seeds = np.random.default_rng(seed).integers(1 << 32, size=subsamples).tolist()
     drawn = []
     with progress(f"{curve.name} over subsamples", subsamples, "subsamples") as advance:
-        for _ in range(subsamples):
-            drawn.append(values(*(_half(part, generator) for part in parts)))
+        for each in seeds:
+            drawn.append(values(*(_half(part, each) for part in parts)))
             advance(1)
     draws = np.asarray(drawn)
     defined = ~np.isnan(draws).all(axis=0)
@@ -123,12 +151,11 @@ def _add_intervals(
         curve.wins = np.asarray([sum(w == layer for w in winners) / len(winners) for layer in curve.layers])
 
 
-def _half(reps: Representations, generator: np.random.Generator) -> Representations:
-    """Half of the rows, of each class at least two (or its only one)."""
-    labels = np.zeros(len(reps), int) if reps.labels is None else np.asarray(reps.labels)
-    groups = [np.arange(len(labels))] if labels.dtype.kind == "f" else [labels == c for c in np.unique(labels)]
-    chosen = []
-    for group in groups:
-        rows = group if group.dtype != bool else np.flatnonzero(group)
-        chosen.append(generator.choice(rows, size=min(len(rows), max(2, len(rows) // 2)), replace=False))
-    return reps.select(rows=np.sort(np.concatenate(chosen)))
+def _half(reps: Representations, seed: int) -> Representations:
+    """Half of the texts, and of every class in proportion; all texts of a class that has few."""
+    texts, labels = reps.rows.row, reps.labels
+    if labels is None or np.asarray(labels).dtype.kind == "f":
+        return reps.select(rows=halves(texts, seed=seed))
+    values = np.asarray(labels)
+    few = [c for c in np.unique(values) if len(np.unique(texts[values == c])) < _FEW]
+    return reps.select(rows=halves(texts, seed=seed, labels=values) | np.isin(values, few))

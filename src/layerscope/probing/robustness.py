@@ -15,8 +15,8 @@ from layerscope.errors import InputError
 from layerscope.extraction.extracting import extract
 from layerscope.extraction.representations import Representations
 from layerscope.models import load
-from layerscope.probing.labelled import halves, provenance_of_rows, several_classes
-from layerscope.probing.probes import correlation
+from layerscope.probing.agreeing import correlation
+from layerscope.probing.labelled import drawn_by_class, parted, provenance_of_rows, several_classes
 from layerscope.probing.probes import probe as probe_layers
 from layerscope.probing.variability import smoothness, specialty
 from layerscope.results import Curve, Result, provenance_of
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class Robustness(Result):
     """nu of every layer in several settings.
 
-    `frame` has the columns setting, n, layer, nu, nu_rows (the plain form), zeta (how rough nu is), and rho, its
-    correlation with a probe.
+    `frame` has the columns setting, n, layer, nu, nu_rows (the plain form), zeta (how rough nu is: the sum of squared
+    second differences of its z-scored values over layers, 0 for a straight line), and rho, its correlation with a probe
+    over layers.
     """
 
     name = "robustness"
@@ -46,7 +47,8 @@ class Robustness(Result):
     @property
     def settings(self) -> pandas.DataFrame:
         """One row per setting: what does not depend on the layer."""
-        return self._frame.drop(columns=["layer", "nu", "nu_rows", "score"], errors="ignore").drop_duplicates()
+        by_layer = ["layer", "nu", "nu_rows", "score", "low", "high"]
+        return self._frame.drop(columns=by_layer, errors="ignore").drop_duplicates()
 
     def figures(self) -> list[Figure]:
         series = []
@@ -62,7 +64,8 @@ class Robustness(Result):
             x_name="layer",
             y_name="nu",
         )
-        return [drawn, numbers("Every setting", "Smoothness of nu, and its correlation with probes.", self.settings)]
+        shows = "How rough nu is (zeta), and its correlation with probes (rho)."
+        return [drawn, numbers("Every setting", shows, self.settings)]
 
     def __repr__(self) -> str:
         return f"Robustness({', '.join(map(str, self._frame['setting'].unique()))})"
@@ -81,7 +84,7 @@ def imbalance(
     Args:
         reps: Representations with labels.
         shares: The shares of class 0.
-        size: Rows of each set; the largest that all shares allow if not given.
+        size: Rows of each set in all; the largest that all shares allow if not given (the paper has 20,000).
         probe: A curve of probes' scores to correlate nu with.
         seed: Decides which rows are drawn.
 
@@ -107,8 +110,7 @@ def imbalance(
     settings = {}
     for share in shares:
         first = max(1, round(size * share))
-        rest = [(size - first) // (classes - 1)] * (classes - 1)
-        settings[f"p = {share:g}"] = [first, *rest]
+        settings[f"p = {share:g}"] = [first, *_even(size - first, classes - 1)]
     return _table(reps, settings, probe, seed)
 
 
@@ -119,7 +121,7 @@ def scarcity(
 
     Args:
         reps: Representations with labels.
-        sizes: Rows of each set.
+        sizes: N, the rows of each set in all; every class has as many of them, give or take one.
         probe: A curve of probes' scores to correlate nu with.
         seed: Decides which rows are drawn.
 
@@ -134,7 +136,10 @@ def scarcity(
         ['N = 100', 'N = 20']
     """
     _, classes = _labels(reps)
-    return _table(reps, {f"N = {size:,}": [size // classes] * classes for size in sizes}, probe, seed)
+    for size in sizes:
+        if size < classes:
+            raise InputError(f"N is {size}, which is fewer rows than there are classes ({classes}).")
+    return _table(reps, {f"N = {size:,}": _even(size, classes) for size in sizes}, probe, seed)
 
 
 def specialty_study(
@@ -142,20 +147,23 @@ def specialty_study(
     task: Any,
     *,
     pools: Sequence[str] = ("mean", "cls"),
+    kind: str = "linear",
     limit: int | None = None,
     max_length: int = 128,
 ) -> Robustness:
-    """Measure nu and linear probes of several models, such as a base and its tuned self, under several pools.
+    """Measure nu and probes of several models, such as a base and its tuned self, under several pools.
 
     Args:
         models: The models by name.
         task: The task.
         pools: How token states become rows.
+        kind: The kind of probe: `linear`, or `head`, the paper's.
         limit: Only the first so many examples.
         max_length: The longest text in tokens.
 
     Returns:
-        A `Robustness` with one setting per model and pool, the probe's score, and rho signed, with its slope and R^2.
+        A `Robustness` with one setting per model and pool, the probe's score with its interval (low, high), and rho
+        signed, with its slope and R^2.
 
     Example:
         >>> import layerscope as ls
@@ -166,40 +174,38 @@ def specialty_study(
     import pandas
 
     data, frames = open_task(task), []
-    splits = [data.resolve(None, learning=True), data.resolve(None)]
+    learned, scored = parted(data, (limit, limit))
     opened = {name: load(model) for name, model in models.items()}
     for name, model in opened.items():
         for pool in pools:
-            options: dict[str, Any] = {"pool": pool, "limit": limit, "max_length": max_length}
-            train = extract(model, data, split=splits[0], **options)
-            if splits[0] == splits[1]:
-                train, validation = halves(train)
-            else:
-                validation = extract(model, data, split=splits[1], **options)
-            scores = probe_layers(train, validation, metric=data.metric)
-            frame = _setting(f"{name}, {pool}", train, None)
-            rho, slope = correlation(specialty(train), scores), correlation(specialty(train), scores, "slope")
-            frames.append(frame.assign(score=scores.values, rho=rho, slope=slope, r2=rho**2))
-    about = {"pools": list(pools), "limit": limit, "max_length": max_length}
-    origin = provenance_of(opened.values(), data.split(splits[0]), about)
+            train, validation = (extract(model, part, pool=pool, max_length=max_length) for part in (learned, scored))
+            scores = probe_layers(train, validation, kind=kind, model=model, metric=data.metric)
+            frame, nu = _setting(f"{name}, {pool}", train, None), specialty(train, null=0)
+            rho, slope = correlation(nu, scores), correlation(nu, scores, "slope")
+            bounds = {"low": scores.low, "high": scores.high}
+            frames.append(frame.assign(score=scores.values, **bounds, rho=rho, slope=slope, r2=rho**2))
+    about = {"pools": list(pools), "kind": kind, "limit": limit, "max_length": max_length}
+    origin = provenance_of(opened.values(), learned, about)
     return Robustness(pandas.concat(frames, ignore_index=True), origin)
 
 
-def resampled(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:
-    """So many rows of each class, drawn without replacement."""
+def drawn(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:
+    """So many rows of each class, drawn without replacement; the rows of a text are drawn together."""
     labels, _ = _labels(reps)
-    generator = np.random.default_rng(seed)
-    chosen = []
     for label, count in enumerate(counts):
-        rows = np.flatnonzero(labels == label)
-        if not 1 <= count <= len(rows):
+        there = int((labels == label).sum())
+        if not 1 <= count <= there:
             name = label if reps.label_names is None else reps.label_names[label]
             raise InputError(
-                f"{count} rows of class {name} were asked for; there are {len(rows)}. At least 1 is needed: ask for "
+                f"{count} rows of class {name} were asked for; there are {there}. At least 1 is needed: ask for "
                 "another size, or take more texts."
             )
-        chosen.append(generator.choice(rows, size=count, replace=False))
-    return reps.select(rows=np.sort(np.concatenate(chosen)))
+    return reps.select(rows=drawn_by_class(reps.rows.row, labels, counts, seed))
+
+
+def _even(size: int, classes: int) -> list[int]:
+    """As many rows of every class, give or take one, that together are `size`."""
+    return [size // classes + (k < size % classes) for k in range(classes)]
 
 
 def _labels(reps: Representations) -> tuple[np.ndarray, int]:
@@ -210,7 +216,7 @@ def _labels(reps: Representations) -> tuple[np.ndarray, int]:
 def _table(reps: Representations, settings: Mapping[str, Sequence[int]], probe: Curve | None, seed: int) -> Robustness:
     import pandas
 
-    frames = [_setting(name, resampled(reps, counts, seed), probe) for name, counts in settings.items()]
+    frames = [_setting(name, drawn(reps, counts, seed), probe) for name, counts in settings.items()]
     return Robustness(pandas.concat(frames, ignore_index=True), provenance_of_rows(reps, seed=seed))
 
 
@@ -218,7 +224,7 @@ def _setting(name: str, reps: Representations, probe: Curve | None) -> pandas.Da
     """nu both ways, its smoothness, and the size of its correlation with a probe."""
     import pandas
 
-    curve, plain = specialty(reps), specialty(reps, weighting="rows")
+    curve, plain = specialty(reps, null=0), specialty(reps, weighting="rows", null=0)
     rho = abs(correlation(curve, probe)) if probe is not None else math.nan
     columns = {"setting": name, "n": len(reps), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
     return pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,26 +12,29 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples
-from layerscope.data import task as open_task
 from layerscope.errors import InputError, check_level, check_seed, choose
 from layerscope.extraction.extracting import examples_of, extract
+from layerscope.extraction.finite import check_finite
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.models import Model, load
-from layerscope.probing.labelled import classes_of, curve_of, extreme
+from layerscope.probing.labelled import curve_of, extreme
+from layerscope.probing.nu import WEIGHTINGS, class_numbers, class_weights, nu_of_moments, nu_of_rows
+from layerscope.probing.permuting import add_null, check_null, permuted_labels
 from layerscope.results import Curve, provenance_of
 from layerscope.similarity.moments import Moments
 
-WEIGHTINGS = ("class", "rows")
 WORDS = {
     "title": "nu: how mixed the classes are in each layer",
     "shows": "nu, the variability within classes over that between them, of the training rows in each layer "
-    "(Xie et al. 2022). A band is an interval over subsamples of the rows.",
-    "reading": "Lower is better separated. l* is the layer with the least nu among layers 1 and up.",
-    "caveat": "Intervals come from subsamples of the rows; a rough or flat curve is no ground to choose on.",
+    "(Xie et al. 2022). A band around it is an interval over halves of the texts.",
+    "reading": "Lower is better separated. l* is the layer with the least nu among layers 1 and up. What lies below "
+    "nu with permuted labels shows the labels; the shape that both share is the layers' own.",
+    "caveat": "Intervals come from halves of the texts; a rough or flat curve is no ground to choose on.",
 }
-_BLOCK = 8192
+ROOM = 2 << 30  # bytes of rows that a pass may keep in memory for permuted labels
+_SINGLE = ("cls", "mean", "last")  # pools that make one row of a text
 
 
 def specialty(
@@ -43,152 +47,177 @@ def specialty(
     limit: int | None = None,
     max_length: int = 128,
     ci: float | None = None,
+    null: int = 20,
     seed: int = 0,
 ) -> Curve:
     """Measure nu of every layer: within-class over between-class variability, 1/C trace(S_w S_b^+). Low is good.
 
-    Nothing is trained (Xie et al. 2022, equation 3). Classes count equally, whatever their sizes.
+    Nothing is trained (Xie et al. 2022, equation 3). Classes count equally, whatever their sizes. Part of nu is the
+    layer's own, whatever the labels say, so it is measured with permuted labels too.
 
     Args:
         source: Representations with labels, or a model, which streams over the task's train split.
         task: The task, for a model.
         weighting: `class`, or `rows` for the plain form, in which each row counts equally within.
-        split: The split; `train` where there is one.
+        split: The split; `train` where there is one, else the only one, all of it (`ls.choose` and `ls.tune`, which
+            score a fifth of it, look for l* in the rest).
         pool: How a model's token states become rows.
         limit: Only the first so many examples.
         max_length: The longest text in tokens.
         ci: Add intervals of this level, such as 0.95, and `wins`: how often each layer came out as l*, over halves of
-            the rows drawn without replacement. A model's rows are extracted first.
-        seed: Decides the halves.
+            the texts. A model's rows are extracted first.
+        null: How many times the texts exchange their labels, for `null`, `ratio` and `p`; 0 leaves them out.
+        seed: Decides the halves and the permutations.
 
     Returns:
-        A `Curve`; `curve.best` is l*, the layer with the least nu among 1..L.
+        A `Curve`; `curve.best` is l*, the layer with the least nu among 1..L. `curve.null` is the median nu with
+        permuted labels, `curve.ratio` nu over it, `curve.p` how often permuted labels give a nu as low in that layer,
+        and `curve.p_best` the same for l* after allowing for the choice among layers.
 
     Example:
         >>> import numpy as np, layerscope as ls
         >>> draw, labels = np.random.default_rng(0).normal, np.arange(60) % 3
         >>> mixed, apart = draw(size=(60, 4)), draw(size=(60, 4)) + 5 * np.eye(3, 4)[labels]
-        >>> ls.specialty(ls.Representations.from_arrays([mixed, mixed, apart], labels)).best
-        2
+        >>> curve = ls.specialty(ls.Representations.from_arrays([mixed, mixed, apart], labels))
+        >>> curve.best, bool(curve.ratio[2] < 0.1 < curve.ratio[1]), bool(curve.p_best < 0.05)
+        (2, True, True)
     """
     choose("weighting", weighting, WEIGHTINGS)
     check_level(ci)
     check_seed(seed)
-    if ci is not None and task is not None:
-        source, task = _extracted(source, task, split, pool, limit, max_length), None
+    check_null(null)
     if isinstance(source, Representations):
         if task is not None:
             raise InputError("A task was given together with representations, which have theirs already.")
-        values = partial(_of_rows, weighting=weighting)
-        return curve_of("nu", values, source, least=True, ci=ci, seed=seed, words=WORDS, weighting=weighting)
+        return _of_representations(source, weighting, ci, null, seed)
     if task is None:
         raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
     examples = examples_of(task, split, limit, learning=True)
-    return streamed(load(source), examples, weighting=weighting, pool=pool, max_length=max_length)
+    if ci is not None or pool not in _SINGLE or examples.choices is not None:
+        reps = extract(source, examples, pool=pool, max_length=max_length)
+        return _of_representations(reps, weighting, ci, null, seed)
+    options: dict[str, Any] = {"pool": pool, "max_length": max_length}
+    return streamed(load(source), examples, weighting=weighting, null=null, seed=seed, **options)
 
 
-def streamed(
-    model: Model, examples: Examples, *, weighting: str = "class", pool: str = "mean", max_length: int = 128
-) -> Curve:
-    """nu of every layer of a model over these rows, in one pass that keeps none of them."""
-    weights, classes = _weights(examples.labels, weighting)
-    feed = _Feed(examples.labels, examples.rows, weights, classes, model.depth + 1, model.width, model.device)
-    streamer = Streamer([model], None, Reading(pool, max_length=max_length))
-    streamer.feed(examples, [feed], f"{model.name} over {examples.task} ({examples.split})")
-    layers = list(range(model.depth + 1))
-    nu = np.asarray([variability(feed.moments, layer, classes, weighting) for layer in layers])
-    settings = {"pool": pool, "max_length": max_length, "weighting": weighting}
-    origin, best = provenance_of([model], examples, settings), extreme(layers, nu, least=True)
-    return Curve("nu", [model.name] * len(layers), layers, nu, origin, best, words=WORDS)
-
-
-def _extracted(
-    model: Any, task: Any, split: str | None, pool: str, limit: int | None, max_length: int
-) -> Representations:
-    data = open_task(task)
-    learned = data.resolve(split, learning=True)
-    return extract(model, data, split=learned, pool=pool, limit=limit, max_length=max_length)
+def _of_representations(reps: Representations, weighting: str, ci: float | None, null: int, seed: int) -> Curve:
+    check_finite(reps)
+    values = partial(_of_rows, weighting=weighting)
+    settings: dict[str, Any] = {"weighting": weighting, "null": null}
+    curve = curve_of("nu", values, reps, least=True, ci=ci, seed=seed, words=WORDS, **settings)
+    if null:
+        labels = permuted_labels(class_numbers(reps.labels), reps.rows.row, null, seed)
+        add_null(curve, _under(reps, labels, weighting))
+    return curve
 
 
 def _of_rows(reps: Representations, weighting: str) -> np.ndarray:
-    weights, classes = _weights(reps.labels, weighting)
-    one_hot = torch.nn.functional.one_hot(torch.as_tensor(reps.labels), classes).double()
-    widths = [reps.part(layer, 0, 1).shape[1] for layer in reps.layers]
-    last = len(widths)
-    moments = Moments([*widths, classes], pairs=[(k, last) for k in range(last)], exact=True)
-    for start in range(0, len(reps), _BLOCK):
-        rows = [reps.part(layer, start, start + _BLOCK) for layer in reps.layers]
-        moments.update([*rows, one_hot[start : start + _BLOCK]], weights[start : start + _BLOCK])
-    return np.asarray([variability(moments, k, classes, weighting) for k in range(last)])
+    return _under(reps, class_numbers(reps.labels)[None], weighting)[0]
 
 
-class _Feed:
-    """A consumer: class-weighted moments of every layer with the one-hot labels."""
+def _under(reps: Representations, labellings: np.ndarray, weighting: str) -> np.ndarray:
+    """(labellings, layers) nu of rows that are there, under each labelling."""
 
-    def __init__(
-        self,
-        labels: Any,
-        rows: np.ndarray,
-        weights: Tensor,
-        classes: int,
-        layers: int,
-        width: int,
-        device: torch.device,
-    ) -> None:
-        pairs = [(k, layers) for k in range(layers)]
-        self.moments = Moments([width] * layers + [classes], pairs=pairs, exact=True, device=device)
-        self._weight = dict(zip(rows.tolist(), weights.tolist(), strict=True))
-        self._label = dict(zip(rows.tolist(), np.asarray(labels).tolist(), strict=True))
-        self._classes = classes
+    def blocks(size: int, layer: int) -> Iterator[Tensor]:
+        return (reps.part(layer, start, start + size) for start in range(0, len(reps), size))
+
+    values = [nu_of_rows(partial(blocks, layer=layer), labellings, weighting) for layer in reps.layers]
+    return np.stack(values, axis=1)
+
+
+def streamed(
+    model: Model,
+    examples: Examples,
+    *,
+    weighting: str = "class",
+    pool: str = "mean",
+    max_length: int = 128,
+    null: int = 0,
+    seed: int = 0,
+) -> Curve:
+    """nu of every layer of a model over these texts, in one pass, with permuted labels too.
+
+    Permuted labels need the rows, or one weighted moment for each permutation: whichever takes less memory, and the
+    rows where they fit into `ROOM`, since they cost far fewer products. Without permutations no row is kept.
+    """
+    labels = class_numbers(examples.labels)
+    labellings = np.vstack([labels[None], permuted_labels(labels, examples.rows, null, seed)])
+    layers = list(range(model.depth + 1))
+    keeps = null > 0 and _takes_less(len(examples), model.width, len(layers), null)
+    feed: _Kept | _Summed
+    feed = _Kept(examples, model) if keeps else _Summed(examples, labellings, weighting, model)
+    streamer = Streamer([model], None, Reading(pool, max_length=max_length))
+    streamer.feed(examples, [feed], f"{model.name} over {examples.task} ({examples.split})")
+    draws = feed.values(labellings, weighting)
+    settings = {"pool": pool, "max_length": max_length, "weighting": weighting, "null": null}
+    origin, best = provenance_of([model], examples, settings), extreme(layers, draws[0], least=True)
+    curve = Curve("nu", [model.name] * len(layers), layers, draws[0], origin, best, words=WORDS)
+    if null:
+        add_null(curve, draws[1:])
+    return curve
+
+
+def _takes_less(rows: int, width: int, layers: int, null: int) -> bool:
+    """Whether rows in float32 take less memory than a moment per labelling in float64, or little enough."""
+    return 4 * rows * width * layers <= max(8 * (null + 1) * width**2 * layers, ROOM)
+
+
+class _Kept:
+    """A consumer that keeps the rows of every layer, in the data's order."""
+
+    def __init__(self, examples: Examples, model: Model) -> None:
+        self._place = {row: k for k, row in enumerate(examples.rows.tolist())}
+        self._states = torch.zeros(model.depth + 1, len(examples), model.width)
+        self._seen = torch.zeros(len(examples), dtype=torch.bool)
 
     def update(self, batch: Batch) -> None:
         states = batch.states[0]
-        rows = batch.rows.row.tolist()
-        labels = torch.tensor([self._label[row] for row in rows])
-        one_hot = torch.nn.functional.one_hot(labels, self._classes).double().to(self.moments.device)
-        weights = torch.tensor([self._weight[row] for row in rows], dtype=torch.float64)
-        self.moments.update([*(states[layer] for layer in sorted(states)), one_hot], weights)
+        at = torch.tensor([self._place[row] for row in batch.rows.row.tolist()])
+        for layer, target in enumerate(self._states):
+            target[at] = states[layer].to("cpu", torch.float32)
+        self._seen[at] = True
+
+    def values(self, labellings: np.ndarray, weighting: str) -> np.ndarray:
+        """(labellings, layers) nu."""
+        seen = self._seen.numpy()
+        kept = labellings if seen.all() else labellings[:, seen]
+        states = self._states if seen.all() else self._states[:, self._seen]
+        return np.stack([nu_of_rows(state.split, kept, weighting) for state in states], axis=1)
 
 
-def _weights(labels: Any, weighting: str) -> tuple[Tensor, int]:
-    """One weight per row, summing to 1, and the number of classes (of the labels, whether all have rows or not)."""
-    values = classes_of(labels, "nu")
-    counts = np.bincount(values)
-    present = int((counts > 0).sum())
-    if present < 2:
-        raise InputError(f"nu compares classes, and the rows are of {present} class only.")
-    share = 1 / (present * counts[values]) if weighting == "class" else np.full(len(values), 1 / len(values))
-    return torch.from_numpy(share.astype(np.float64)), len(counts)
+class _Summed:
+    """A consumer that keeps no row: class-weighted moments of every layer with the one-hot labels, per labelling."""
 
+    def __init__(self, examples: Examples, labellings: np.ndarray, weighting: str, model: Model) -> None:
+        self._place = {row: k for k, row in enumerate(examples.rows.tolist())}
+        self._labels = torch.from_numpy(np.ascontiguousarray(labellings))
+        self._weights = torch.from_numpy(np.stack([class_weights(each, weighting) for each in labellings]))
+        self._classes, self._layers = int(labellings.max()) + 1, model.depth + 1
+        widths, pairs = [model.width] * self._layers + [self._classes], [(k, self._layers) for k in range(self._layers)]
+        options: dict[str, Any] = {"pairs": pairs, "exact": True, "device": model.device}
+        if len(labellings) > 1:
+            options["block"] = max(64, model.width // 4)  # waiting rows must not take more than the products
+        self.moments = [Moments(widths, **options) for _ in labellings]
 
-def variability(moments: Moments, view: int, classes: int, weighting: str = "class") -> float:
-    """nu from moments whose last view is the one-hot labels: 1/C trace(S_w S_b^+) in the small space of class means.
+    def update(self, batch: Batch) -> None:
+        states = batch.states[0]
+        at = torch.tensor([self._place[row] for row in batch.rows.row.tolist()])
+        for moments, labels, weights in zip(self.moments, self._labels, self._weights, strict=True):
+            one_hot = torch.nn.functional.one_hot(labels[at], self._classes).double().to(moments.device)
+            moments.update([*(states[layer] for layer in sorted(states)), one_hot], weights[at])
 
-    NaN where all class means are the same (the summary token at layer 0).
-    """
-    labels = len(moments.widths) - 1
-    mass = moments.mean(labels) * moments.weight  # (C,) each class's summed weight
-    seen = mass > 1e-12 * moments.weight
-    mean = moments.mean(view)
-    # scatter(x, y) = sum w (h - mean) y', so a class mean less the weighted mean is its column over the class's weight.
-    offset = (moments.scatter(view, labels) / mass.clamp_min(1e-300))[:, seen]  # (d, C)
-    share = mass[seen] / moments.weight
-    count = int(seen.sum())
-    between = offset - offset.mean(dim=1, keepdim=True) if weighting == "class" else offset
-    u, s, _ = torch.linalg.svd(between / count**0.5, full_matrices=False)
-    # Compare with the layer's own scale: class means that differ by rounding alone are the same.
-    scale = max(float(mean @ mean), float(moments.cov(view, view).diagonal().sum()))
-    rank = int((s > 1e-7 * s[0]).sum()) if float(s[0]) ** 2 > 1e-12 * scale else 0
-    if rank == 0:
-        return math.nan
-    u, s = u[:, :rank], s[:rank]
-    total = (u * (moments.cov(view, view) @ u)).sum(dim=0)  # u' S_total u
-    explained = ((u.T @ offset).pow(2) * share).sum(dim=1)  # the part of it between classes
-    return float(((total - explained).clamp_min(0.0) / s**2).sum()) / count
+    def values(self, labellings: np.ndarray, weighting: str) -> np.ndarray:
+        """(labellings, layers) nu."""
+        return np.asarray([self._of(moments, weighting) for moments in self.moments])
+
+    def _of(self, moments: Moments, weighting: str) -> Sequence[float]:
+        return [nu_of_moments(moments, layer, weighting) for layer in range(self._layers)]
 
 
 def smoothness(curve: Curve) -> float:
     """Measure how smooth a curve is: zeta, the sum of squared second differences of its z-scored values over 1..L.
+
+    A straight line has 0; values that jump up and down from layer to layer have about 6 per layer.
 
     Args:
         curve: A curve over layers.

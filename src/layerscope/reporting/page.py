@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.drawing.figure import Figure, Side
-from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.figures.heatmap import EXTRAS, HeatmapFigure
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.painting import markup
 from layerscope.errors import InputError
@@ -27,6 +28,7 @@ _DRAWN = ("heatmap", "curve", "box", "bars", "scatter")  # kinds that the script
 _SCRIPTS = ("tools", "pointing", "heatmap", "charts", "rows", "tables", "page")
 _NARROW = 6  # columns of a table that fits into half of the page
 _DIGITS = 6  # of every number on the page
+MOST_VALUES = 2_000_000  # on a page
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,9 @@ def report(
     shown = [r for part in many for r in ([part] if isinstance(part, Record) else map(read_record, find_records(part)))]
     if not shown:
         raise InputError("There is nothing to report: give at least one record.")
+    _check_size(shown)
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"{path} is a folder; give the report a file name, such as {path / 'report.html'}.")
     text = render(shown, title)
     try:
@@ -103,6 +106,19 @@ def report(
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}; give another path.") from error
     return path
+
+
+def _check_size(records: Sequence[Record]) -> None:
+    """Raise a sentence where a page would be too large for any browser."""
+    total = 0
+    for record in records:
+        for figure in record.figures:
+            total += sum(map(len, figure.data().values()))
+            if total > MOST_VALUES:
+                raise InputError(
+                    f"These records hold more than {MOST_VALUES:,} values in their figures ({figure.title[:60]!r} of "
+                    f"{record.title[:60]!r} is one too many), and no browser shows such a page; report fewer of them."
+                )
 
 
 def render(records: Sequence[Record], title: str) -> str:
@@ -162,11 +178,7 @@ def _heatmap(figure: HeatmapFigure) -> dict[str, Any]:
         "cuts": list(figure.cuts),
         "n": figure.n,
         "values": figure.values.ravel().tolist(),
-        **{
-            k: getattr(figure, k).ravel().tolist()
-            for k in ("low", "high", "baseline")
-            if getattr(figure, k) is not None
-        },
+        **{k: getattr(figure, k).ravel().tolist() for k in EXTRAS if getattr(figure, k) is not None},
         "reasons": reasons,
         "why": {str(i * count + j): reasons.index(reason) for (i, j), reason in figure.reasons.items()},
     }
@@ -210,7 +222,7 @@ def spell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", "\u2009")
     if isinstance(value, float):
-        return spell(int(value)) if abs(value) >= 1e5 else f"{value:.4g}"
+        return spell(int(value)) if 1e5 <= abs(value) < math.inf else f"{value:.4g}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 

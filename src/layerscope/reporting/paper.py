@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from layerscope.drawing.figure import Figure
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.painting import FORMATS, draw
 from layerscope.errors import InputError, choose
-from layerscope.results import Record, find_records, read_record
+from layerscope.results import Record, csv_text, find_records, read_record
 from layerscope.store import write_text
 
 WIDTH = "6.75in"  # two columns of most conferences
@@ -48,7 +49,7 @@ def figures(
     formats = [choose("figure format", part, FORMATS) for part in wanted]
     inches = inches_of(width)
     folder = Path(folder)
-    if folder.is_file():
+    if os.path.isfile(folder):
         raise InputError(f"{folder} is a file; figures need a folder.")
     records = [record] if isinstance(record, Record) else [read_record(part) for part in find_records(record)]
     written = []
@@ -62,8 +63,9 @@ def _named(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
     """Every figure with its file's name, which no other has: a second record of one kind is numbered."""
     seen: Counter[str] = Counter()
     for record in records:
-        seen[record.kind] += 1
-        kind = slug(record.kind) if seen[record.kind] == 1 else f"{slug(record.kind)}{seen[record.kind]}"
+        name = slug(record.kind)
+        seen[name] += 1
+        kind = name if seen[name] == 1 else f"{name}{seen[name]}"
         for k, figure in enumerate(record.figures):
             facets = [facet for facet in figure.facets.values() if facet not in figure.title]
             yield f"{kind}-{k + 1:02}-{slug(' '.join([figure.title, *facets]))}", figure
@@ -97,7 +99,7 @@ def _write(figure: Figure, folder: Path, name: str, format: str, width: float, t
     path = folder / f"{name}.csv"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, pandas.DataFrame(dict(figure.table)).to_csv(index=False))
+        write_text(path, csv_text(pandas.DataFrame(dict(figure.table))))
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror}; give another folder.") from error
     return path

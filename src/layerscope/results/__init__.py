@@ -4,12 +4,14 @@ from layerscope.results.curve import Curve
 from layerscope.results.provenance import provenance_of
 from layerscope.results.record import Record, find_records, read_record, write_record
 from layerscope.results.result import Result, Table, read_table
+from layerscope.results.spreadsheet import csv_text
 
 __all__ = [
     "Curve",
     "Record",
     "Result",
     "Table",
+    "csv_text",
     "find_records",
     "provenance_of",
     "read_record",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
     from layerscope.drawing.figure import Figure
 
-_EXTRAS = ("low", "high", "wins")
+PERMUTED = "permuted labels (median, and nine tenths of them)"
+_EXTRAS = ("low", "high", "wins", "null", "ratio", "p")
 
 
 @dataclass(repr=False)
@@ -33,6 +35,11 @@ class Curve(Result):
         low: The lower end of an interval, where there is one.
         high: The upper end.
         wins: How often each layer came out best over subsamples.
+        null: The median value with permuted labels, where labels were permuted.
+        ratio: The value over `null`.
+        p: The share of labellings, the true one among them, with a value as good in that layer.
+        p_best: The same for the best layer, after allowing for the choice among layers.
+        permuted: (permutations, layers) the values with permuted labels.
         words: Title, shows, reading and caveat of its figure.
 
     Example:
@@ -51,11 +58,16 @@ class Curve(Result):
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     wins: np.ndarray | None = None
+    null: np.ndarray | None = None
+    ratio: np.ndarray | None = None
+    p: np.ndarray | None = None
+    p_best: float = math.nan
+    permuted: np.ndarray | None = None
     words: Mapping[str, str] = field(default_factory=dict)  # title, shows, reading and caveat of its figure
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: model, layer, the value under the curve's name, and low, high and wins where they are known."""
+        """Columns: model, layer, the value under the curve's name; low, high, wins, null, ratio, p where known."""
         import pandas
 
         frame = pandas.DataFrame({"model": self.models, "layer": self.layers, self.name: self.values})
@@ -66,6 +78,8 @@ class Curve(Result):
 
     def figures(self) -> list[Figure]:
         series = [self._series(model) for model in dict.fromkeys(self.models)]
+        if self.permuted is not None:
+            series.append(self._permuted())
         marks = ((f"layer {self.best}", float(self.best)),) if self.best is not None else ()
         said = {"title": f"{self.name} of every layer", "shows": f"{self.name} of every layer.", "reading": ""}
         words: dict[str, Any] = {**said, **self.words}
@@ -80,6 +94,15 @@ class Curve(Result):
         if self.low is None or self.high is None:
             return Series(model, part(self.layers), part(self.values))
         return Series(model, part(self.layers), part(self.values), part(self.low), part(self.high))
+
+    def _permuted(self) -> Series:
+        """The median with permuted labels, and where nine tenths of those values lie."""
+        assert self.permuted is not None
+        defined = ~np.isnan(self.permuted).any(axis=0)
+        bounds = np.full((3, len(self.layers)), np.nan)
+        bounds[:, defined] = np.quantile(self.permuted[:, defined], [0.05, 0.5, 0.95], axis=0)
+        low, middle, high = (tuple(map(float, part)) for part in bounds)
+        return Series(PERMUTED, tuple(map(float, self.layers)), middle, low, high)
 
     def __repr__(self) -> str:
         best = "" if self.best is None else f", best {self.best}"

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.drawing.figure import KINDS, Columns, Figure
-from layerscope.errors import DataError, InputError
+from layerscope.errors import DataError, InputError, first_line
+from layerscope.results.cards import FigureCard, RecordCard, SettingsCard
 from layerscope.results.result import Result
-from layerscope.store import atomic_folder, write_json
+from layerscope.store import atomic_folder, inside, is_staging, read_value, settled, shaped, write_json
+from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
     import pandas
@@ -27,7 +29,11 @@ FORMAT = 2  # raise it when an older program would misread what is written
 CARD = "record.json"
 _MARK = "record_format"  # tells our record.json from other files of that name
 _OLD_CARD, _OLD_MARK = "run.json", "run_format"  # what 0.1 wrote
-_FILE = re.compile(r"[\w-]+\.parquet")
+_FILE = re.compile(r"[\w-]{1,200}\.parquet")
+# Columns of figures that hold numbers and texts; the files of heat maps may have others of `_EXTRAS` than are drawn.
+_NUMBERS = ("x", "y", "low", "high", "value", "baseline")
+_TEXTS = ("series", "name", "label", "row_model", "row_layer", "column_model", "column_layer", "reason")
+_EXTRAS = ("low", "high", "baseline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +132,7 @@ def write_record(folder: str | Path, record: Record) -> Path:
         tables = {name: f"{name}.parquet" for name in record.results}
         for name, file in tables.items():
             record.results[name].write_table(staging / file)
-        columns = {file: _read_columns(staging / file) for file in tables.values()}
+        columns = {file: _read(staging, file).to_pydict() for file in tables.values()}
         entries = []
         for k, figure in enumerate(record.figures):
             data = figure.data()
@@ -171,44 +177,47 @@ def read_record(folder: str | Path) -> Record:
         >>> ls.read_record(ls.write_record(f"{tempfile.mkdtemp()}/record", record)).tables["nu"]["nu"].tolist()
         [2.0, 1.0]
     """
-    folder = Path(folder)
-    card = _card(folder)
-    if card is None:
+    folder = settled(Path(folder))
+    raw = _card(folder)
+    if raw is None:
         raise DataError(f"{folder} is not a record: it has no {CARD}. Commands write one with -o.")
-    version = card[_MARK]
-    if version != FORMAT:
+    version = raw[_MARK]
+    if version != FORMAT or isinstance(version, bool):
         raise DataError(
-            f"{folder} is a record of format {version!r}, and this version of layerscope reads format {FORMAT}; "
-            f"update layerscope, or run the command again: {_command(card)}."
+            f"{folder} is a record of format {repr(version)[:40]}, and this version of layerscope reads format "
+            f"{FORMAT}; update layerscope, or run the command again: {_command(raw)}."
         )
 
     @cache
     def columns(file: str) -> Columns:
-        return _read_columns(folder / file)
+        return _read(folder, file).to_pydict()
 
     try:
-        return Record(
-            kind=str(card["kind"]),
-            title=str(card["title"]),
-            figures=tuple(_figure(folder, entry, columns) for entry in card["figures"]),
-            tables={str(name): _read_frame(folder / _checked(folder, str(f))) for name, f in card["tables"].items()},
-            findings=tuple(map(str, card["findings"])),
-            format=version,
-            **{name: card[name] for name in ("command", "models", "data", "settings", "versions", "created")},
-            seconds=card["seconds"],
-            files=tuple(map(str, card.get("files", ()))),
-        )
+        _check_kinds(folder, raw)
+        card = shaped(raw, RecordCard)
+        figures = tuple(_figure(folder, entry, columns) for entry in card.figures)
+        tables = {name: _read(folder, file).to_pandas() for name, file in card.tables.items()}
     except DataError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise DataError(
-            f"The record {folder} is damaged ({type(error).__name__}: {error}); run its command again."
-        ) from error
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise DataError(f"The record {folder} is damaged ({first_line(error)}); run its command again.") from error
+    plain = {name: getattr(card, name) for name in ("kind", "title", "command", "data", "settings", "created")}
+    return Record(
+        **plain,
+        figures=figures,
+        tables=tables,
+        findings=tuple(card.findings),
+        models=[dict(model) for model in card.models],
+        versions=card.versions,
+        seconds=card.seconds,
+        files=tuple(card.files),
+        format=FORMAT,
+    )
 
 
 def find_records(path: str | Path) -> list[Path]:
     """The records that a path means: itself, or those one or two folders down, in the order of their making."""
-    path = Path(path)
+    path = settled(Path(path))
     if path.is_file():
         path = path.parent if path.name == CARD else path
     if not path.is_dir():
@@ -216,6 +225,7 @@ def find_records(path: str | Path) -> list[Path]:
     if _card(path) is not None:
         return [path]
     files = [file for pattern in (f"*/{CARD}", f"*/*/{CARD}") for file in path.glob(pattern)]
+    files = [file for file in files if not is_staging(file.relative_to(path))]
     cards = [(card, file.parent) for file in files if (card := _card(file.parent)) is not None]
     if not cards:
         _refuse_old(next(iter(sorted(path.glob(f"*/{_OLD_CARD}"))), path / _OLD_CARD).parent)
@@ -237,12 +247,9 @@ def _card(folder: Path) -> dict[str, Any] | None:
 
 
 def _json_with(file: Path, mark: str) -> dict[str, Any] | None:
-    try:
-        card = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} cannot be read ({error}); run the command again.") from error
+    card = read_value(inside(file.parent, file.name), way_out="run the command again")
     return card if isinstance(card, dict) and mark in card else None
 
 
@@ -261,19 +268,37 @@ def _refuse_others(folder: Path) -> None:
         raise InputError(f"{folder} holds a {CARD} that is not a record's; give another path.")
 
 
-def _figure(folder: Path, entry: Mapping[str, Any], columns: Any) -> Figure:
-    kind = str(entry["kind"])
-    if kind not in KINDS:
-        raise DataError(f"{folder} has a figure of an unknown kind {kind!r}; known: {', '.join(KINDS)}.")
-    file = _checked(folder, str(entry["file"]))
-    words = {name: entry[name] for name in ("title", "shows", "reading", "caveat", "group", "facets")}
-    return KINDS[kind].restored(words, entry["settings"], columns(file))
+def _check_kinds(folder: Path, raw: Mapping[str, Any]) -> None:
+    """Figures that a later version may know get a sentence of their own."""
+    for entry in raw.get("figures") or () if isinstance(raw.get("figures"), list) else ():
+        kind = entry.get("kind") if isinstance(entry, dict) else None
+        if isinstance(kind, str) and kind not in KINDS:
+            raise DataError(f"{folder} has a figure of an unknown kind {kind[:40]!r}; known: {', '.join(KINDS)}.")
+        _checked(folder, entry.get("file") if isinstance(entry, dict) else None)
 
 
-def _checked(folder: Path, file: str) -> str:
-    if not _FILE.fullmatch(file):
-        raise DataError(f"{folder} names a file {file!r}; only a Parquet file beside {CARD} is read.")
-    return file
+def _figure(folder: Path, entry: FigureCard, columns: Callable[[str], Columns]) -> Figure:
+    shaped(entry.settings, SettingsCard)
+    data = columns(entry.file)
+    if entry.kind != "table":
+        unused = set(_EXTRAS) - set(entry.settings.get("extras", _EXTRAS))
+        for name in data.keys() & {*_NUMBERS, *_TEXTS} - unused:
+            _check_column(name, data[name])
+    words = {name: getattr(entry, name) for name in ("title", "shows", "reading", "caveat", "group", "facets")}
+    return KINDS[entry.kind].restored(words, entry.settings, data)
+
+
+def _check_column(name: str, values: Sequence[Any]) -> None:
+    """Raise unless a column of a figure holds numbers, or texts, as its name says."""
+    kinds: tuple[type, ...] = (float, int) if name in _NUMBERS else (str,)
+    for row, value in enumerate(values):
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise ValueError(f"row {row} of the column {name!r} holds {str(value)[:40]!r}")
+
+
+def _checked(folder: Path, file: Any) -> None:
+    if isinstance(file, str) and not _FILE.fullmatch(file):
+        raise DataError(f"{folder} names a file {file[:60]!a}; only a Parquet file beside {CARD} is read.")
 
 
 def _stands_in(data: Columns, table: Columns) -> bool:
@@ -288,19 +313,7 @@ def _write_columns(file: Path, columns: Columns) -> None:
     pyarrow.parquet.write_table(pyarrow.table(columns), file)
 
 
-def _read_columns(file: Path) -> Columns:
-    return _read(file).to_pydict()
-
-
-def _read_frame(file: Path) -> pandas.DataFrame:
-    return _read(file).to_pandas()
-
-
-def _read(file: Path) -> Any:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return pyarrow.parquet.read_table(file)
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise DataError(f"{file} is missing or damaged; run the command again.") from error
+def _read(folder: Path, file: str) -> Any:
+    _checked(folder, file)
+    path = inside(folder, file)
+    return read_parquet(path, most_values=MOST_VALUES, most_text=MOST_TEXT, way_out="run the command again")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.drawing.painting import draw, markup
 from layerscope.errors import DataError
-from layerscope.store import whole_file
+from layerscope.results.cards import ResultCard
+from layerscope.store import parse_json, shaped, whole_file
+from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
     import pandas
@@ -115,20 +117,19 @@ class Table(Result):
 
 def read_table(path: str | Path, result: str) -> tuple[pandas.DataFrame, dict[str, Any]]:
     """The table and the card of a Parquet file that `Result.save` wrote."""
-    import pyarrow
-    import pyarrow.parquet
-
+    what = f"{path} is not a {result} that layerscope saved"
     try:
-        table = pyarrow.parquet.read_table(path)
-        card = json.loads((table.schema.metadata or {})[b"layerscope"])
-        kind, version = card.get("result", "similarity"), card["format"]
-    except (OSError, KeyError, TypeError, AttributeError, ValueError, pyarrow.ArrowInvalid) as error:
-        raise DataError(f"{path} is not a {result} that layerscope saved.") from error
-    if version != FORMAT:
+        table = read_parquet(Path(path), most_values=MOST_VALUES, most_text=MOST_TEXT)
+        card = shaped(parse_json((table.schema.metadata or {})[b"layerscope"]), ResultCard)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error
+    except (KeyError, ValueError) as error:
+        raise DataError(f"{what}.") from error
+    if card.format != FORMAT:
         raise DataError(
-            f"{path} is in format {version}, and this version reads format {FORMAT}; make it again with the command "
-            "that made it."
+            f"{path} is in format {str(card.format)[:40]}, and this version reads format {FORMAT}; make it again with "
+            "the command that made it."
         )
-    if kind != result:
-        raise DataError(f"{path} holds a {kind}, not a {result}.")
-    return table.to_pandas(), card
+    if card.result != result:
+        raise DataError(f"{path} holds a {card.result[:40]}, not a {result}.")
+    return table.to_pandas(), dict(card)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from layerscope.errors import InputError
 from layerscope.extraction.extracting import examples_of, extract_all
+from layerscope.extraction.finite import check_part
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
@@ -107,7 +108,9 @@ class Stored(Arrival):
 
     def rows(self, view: int) -> Tensor:
         source, layer = self.views[view]
-        return self.reps[source][layer]
+        states = self.reps[source][layer]
+        check_part(self.reps[source], layer, 0, states)
+        return states
 
     def tile(self, pairs: Sequence[Pair], **options: Any) -> Tile:
         tile = Tile.empty(self.widths, pairs, **options)
@@ -136,7 +139,9 @@ class Stored(Arrival):
 
     def _part(self, view: int, start: int) -> Tensor:
         source, layer = self.views[view]
-        return self.reps[source].part(layer, start, start + BLOCK)
+        states = self.reps[source].part(layer, start, start + BLOCK)
+        check_part(self.reps[source], layer, start, states)
+        return states
 
 
 def _shared_settings(reps: Sequence[Representations]) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from layerscope.extraction.attending import Attending
 from layerscope.extraction.representations import Representations
 from layerscope.similarity.arriving import Arrival, Stored, Streamed
 from layerscope.similarity.attention.comparing import AttentionArrival, compare_attention
+from layerscope.similarity.chance import add_baseline, shuffle_count
 from layerscope.similarity.planning import MEMORY, Groups, Plan
 from layerscope.similarity.registry import Measure
 from layerscope.similarity.registry import measure as measure_named
 from layerscope.similarity.similarity import Similarity
-from layerscope.similarity.uncertainty import GROUPS, add_baseline, with_intervals
+from layerscope.similarity.uncertainty import needs_rows, with_intervals
 from layerscope.similarity.values import matrices_of, say_warnings
 
 
@@ -35,7 +36,7 @@ def compare(
     final_norm: bool = False,
     names: Sequence[str] | None = None,
     ci: float | None = None,
-    baseline: bool = False,
+    baseline: bool | int = False,
     seed: int = 0,
     memory: float = MEMORY,
     special: bool = False,
@@ -60,12 +61,16 @@ def compare(
         final_norm: Take the last layer after the model's final norm.
         names: The models' names in labels and figures.
         ci: Add an interval of this level, such as 0.95, to every value (`low`, `high`), by a delete-a-group jackknife
-            over texts.
-        baseline: Add what shuffled rows give, which at small n can be high. Models are extracted first.
+            over texts, and the bias that it finds (`bias`). For CKA take `cka_debiased`, which has next to none.
+        baseline: Add what texts that have changed places give (`baseline`), which at small n can be high: the mean of
+            5 shuffles, or of a number of them. From 19 on, such as 200, also how often chance gives as much
+            (`p_values`), the similarity above chance (`calibrated`), and both for the best pair (`best`). Models are
+            extracted first.
         seed: Decides groups of texts and shuffles.
         memory: GiB for cross products; where those of all layers take more, there are several passes.
         special: For measures of attention: keep special tokens, which are dropped otherwise.
-        **options: Options of the measures, such as `keep=0.9`; each goes to the measures that have it.
+        **options: Options of the measures, such as `keep=0.9`; each goes to the measures that have it, or to one of
+            them where it is named: `**{"svcca.keep": 0.9}`.
 
     Returns:
         A `Similarity`, or a dict of them by measure if several were asked for.
@@ -83,12 +88,13 @@ def compare(
     if not memory > 0:
         raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
     check_level(ci)
+    shuffles = shuffle_count(baseline)
     groups = Groups(a, b)
     attention = [m for m in wanted if m.needs == "attention"]
     wanted = [m for m in wanted if m.needs != "attention"]
     matrices: dict[str, Similarity] = {}
     if attention:
-        _check_attention(attention, wanted, pool, ci, baseline)
+        _check_attention(attention, wanted, pool, ci, bool(shuffles))
         attending = Attending("tokens" if pool == "tokens" else "words", special, max_length)
         heads = AttentionArrival(groups, names, task, split, limit, attending)
         matrices = compare_attention(attention, heads, options)
@@ -97,7 +103,8 @@ def compare(
     if wanted:
         reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
         arrival = _arrival(groups, names, task, split, limit, reading)
-        matrices |= _compare_states(Plan(tuple(wanted), options, memory), arrival, seed, ci, baseline)
+        plan = Plan(tuple(wanted), options, memory, single=arrival.stored and ci is None)
+        matrices |= _compare_states(plan, arrival, seed, ci, shuffles)
     return matrices[many[0]] if isinstance(measure, str) else {name: matrices[name] for name in many}
 
 
@@ -106,8 +113,12 @@ def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:
         raise InputError("No measure was named; ls.measures() (layerscope measures) lists them.")
     entries = [measure_named(name) for name in names]
     for option in options:
-        if not any(option in m.options() for m in entries):
-            entries[0].check_options({option: None})
+        name, dot, own = option.rpartition(".")
+        if dot and name not in names:
+            raise InputError(f"The option {option} is for the measure {name!r}, and {', '.join(names)} was asked for.")
+        able = [m for m in entries if m.name == name] if dot else entries
+        if not any(own in m.options() for m in able):
+            able[0].check_options({own: None})
     return entries
 
 
@@ -138,13 +149,12 @@ def _arrival(
     return Stored(groups, names)
 
 
-def _compare_states(plan: Plan, arrival: Arrival, seed: int, ci: float | None, baseline: bool) -> dict[str, Similarity]:
+def _compare_states(plan: Plan, arrival: Arrival, seed: int, ci: float | None, baseline: int) -> dict[str, Similarity]:
     """Measures of hidden states."""
-    by_groups = plan.fits_groups(arrival, arrival.stored, GROUPS)
-    if baseline or plan.of_rows or (ci is not None and not by_groups):
+    if baseline or plan.of_rows or (ci is not None and needs_rows(plan, arrival)):
         arrival = arrival.kept()
     matrices = matrices_of(plan, arrival) if ci is None else with_intervals(plan, arrival, ci, seed)
     say_warnings(matrices)
     if baseline:
-        add_baseline(matrices, plan, arrival.kept(), seed)
+        add_baseline(matrices, plan, arrival.kept(), baseline, seed)
     return matrices

@@ -6,6 +6,7 @@ weight, sum Z, and the wanted blocks of Z'Z, all about a shift near the mean, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,11 @@ class Moments:
 
     def _add_products(self, left: list[Tensor], right: Tensor) -> None:
         """One product for each view with all its partners side by side: as fast as one large product."""
+        scales = None
+        if right.dtype == torch.float32 and (size := _column_sizes(right)) is not None:
+            scales = [part.double() for part in size.split(self.widths)]
+            left = [rows / part for rows, part in zip(left, size.split(self.widths), strict=True)]
+            right = right / size
         columns = right.split(self.widths, dim=1)
         starts = [sum(self.widths[:j]) for j in range(len(self.widths) + 1)]
         partners: dict[int, list[int]] = {}
@@ -163,7 +169,7 @@ class Moments:
             )
             product = left[i].T @ joined
             for j, piece in zip(others, product.split([self.widths[j] for j in others], dim=1), strict=True):
-                self._product[i, j] += piece
+                self._product[i, j] += piece if scales is None else piece.double() * torch.outer(scales[i], scales[j])
 
     def _add_higher(self, views: list[Tensor], weights: Tensor | None) -> None:
         if weights is not None:
@@ -314,6 +320,24 @@ class Moments:
         from layerscope.similarity.moments_file import read
 
         return read(Path(path))
+
+
+_SAFE = 1e9  # float32 products of numbers up to this, and down to one over it, lose nothing in sums of many rows
+
+
+def _column_sizes(rows: Tensor) -> Tensor | None:
+    """(columns,) powers of two near the largest numbers of the columns; None where float32 holds the products."""
+    least, most = torch.aminmax(rows, dim=0)
+    most = torch.maximum(most, -least)
+    if float(most.max()) <= _SAFE and float(torch.where(most > 0, most, 1.0).min()) >= 1 / _SAFE:
+        return None
+    return torch.where(most > 0, torch.exp2(most.double().log2().floor()).float(), 1.0)
+
+
+def power_of_two(numbers: Tensor) -> float:
+    """A power of two near the largest number, for dividing by: no digit is lost in that."""
+    most = float(numbers.abs().max()) if numbers.numel() else 0.0
+    return 2.0 ** math.floor(math.log2(most)) if 0 < most < math.inf else 1.0
 
 
 def product_bytes(widths: Sequence[int], pairs: Iterable[Pair]) -> int:

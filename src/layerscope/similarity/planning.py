@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from layerscope.similarity.similarity import Axis
 GIB = 1 << 30
 MEMORY = 4.0  # GiB, for cross products or factored layers
 _MOST_GRAM_BYTES = 2 << 30
+_LEAST_FOR_GRAMS = 4  # rows: unbiased HSIC has no value below, and says so on the other side
 
 
 class Groups:
@@ -93,31 +94,37 @@ class Views:
 
 @dataclass(frozen=True)
 class Plan:
-    """Measures with their options over some views, within `memory` GiB of cross products or factored layers."""
+    """Measures with their options over some views, within `memory` GiB of cross products or factored layers.
+
+    How a measure is computed never depends on the other measures: no value changes with what is asked for beside it.
+    """
 
     measures: tuple[Measure, ...]
     options: dict[str, Any]
     memory: float = MEMORY
-
-    @property
-    def of_moments(self) -> list[Measure]:
-        return [m for m in self.measures if m.needs == "moments"]
+    single: bool = False  # float32 products for measures that bear them: where the rows, and nothing else, cost time
 
     @property
     def of_rows(self) -> list[Measure]:
         return [m for m in self.measures if m.needs == "rows"]
 
-    @property
-    def moments(self) -> dict[str, bool]:
-        """What moments must keep for the measures."""
-        asked = self.measures
-        return {"exact": any(m.exact for m in asked), "debiased": any(m.cross == "hsic" for m in asked)}
+    def of_grams(self, views: Views, stored: bool) -> list[Measure]:
+        """Measures from n x n Gram matrices, where those are the cheaper side."""
+        able = [m for m in self.measures if m.dual is not None and not m.own(self.options).get("standardize")]
+        return able if able and stored and grams_are_cheaper(views) else []
 
-    def takes_grams(self, views: Views, stored: bool) -> bool:
-        """Whether n x n Gram matrices serve every measure of moments, and are the cheaper side."""
-        wanted = self.of_moments
-        possible = wanted and all(m.dual is not None for m in wanted) and not self.options.get("standardize")
-        return bool(possible) and stored and grams_are_cheaper(views)
+    def of_moments(self, views: Views, stored: bool) -> list[Measure]:
+        """The other measures of moments."""
+        dual = self.of_grams(views, stored)
+        return [m for m in self.measures if m.needs == "moments" and m not in dual]
+
+    def exact(self, measure: Measure) -> bool:
+        """Whether the measure's products are made in float64."""
+        return measure.exact or not self.single
+
+    def of(self, measures: Sequence[Measure]) -> Plan:
+        """The same for some of the measures."""
+        return replace(self, measures=tuple(measures))
 
     def passes(self, views: Views) -> list[list[Pair]]:
         """The pairs of views of each pass over the rows; more than one pass is said aloud."""
@@ -137,10 +144,8 @@ class Plan:
             )
         return parts
 
-    def fits_groups(self, views: Views, stored: bool, count: int) -> bool:
-        """Whether the moments of `count` groups of texts fit beside one another, and no rows are needed."""
-        if self.of_rows or self.takes_grams(views, stored):
-            return False
+    def fits_groups(self, views: Views, count: int) -> bool:
+        """Whether the moments of `count` groups of texts fit beside one another."""
         return (count + 2) * product_bytes(views.widths, views.pairs) <= self.memory * GIB
 
 
@@ -150,7 +155,7 @@ def grams_are_cheaper(views: Views) -> bool:
     width = sum(widths) / len(widths)
     dual = views.n**2 * (sum(widths) + pairs)
     fits = 8 * len(widths) * views.n**2 <= _MOST_GRAM_BYTES
-    return views.n > 1 and dual < views.n * width**2 * pairs and fits
+    return views.n >= _LEAST_FOR_GRAMS and dual < views.n * width**2 * pairs and fits
 
 
 def tiles(pairs: Sequence[Pair], cost: Callable[[Sequence[Pair]], int], budget: float) -> list[list[Pair]]:

@@ -55,17 +55,24 @@ class Measure:
     estimate: bool = False  # an estimate from part of the row pairs
     factor: Callable[..., Any] | None = None  # of one side: of its `Side`, or of its rows
     cross: Cross = "scatter"  # of moments: what a pair has in common
-    dual: Callable[[Tensor, int, int], float] | None = None  # the same from products of centred n x n Gram matrices
+    dual: Callable[[Tensor, int, int], float] | None = None  # the same from inner products of n x n Gram matrices
+    gram: Callable[[Tensor], Tensor] | None = None  # what those are made of the Gram matrix of centred rows
+    reorder: Callable[[Any, Tensor], Any] | None = None  # the factor of rows[order] from that of the rows
+    unbiased: str | None = None  # the measure of the same thing without the bias of few rows
     caveat: str = ""  # what to keep in mind when reading its values
     doc: str = ""
 
     def __call__(self, x: Any, y: Any, **options: Any) -> float:
         """The measure of two matrices with the same rows."""
         try:
-            return self.value(*checked(x, y), **options)
+            return finite(self.value(*self._tamed(*checked(x, y)), **options))
         except Undefined as reason:
             warnings.warn(f"{self.name} is undefined: {reason}.", LayerscopeWarning, stacklevel=2)
             return math.nan
+
+    def _tamed(self, *matrices: Tensor) -> tuple[Tensor, ...]:
+        """Matrices whose products no float64 holds, brought near 1, if the measure does not mind their scale."""
+        return tuple(matrix / _extreme(matrix) for matrix in matrices) if "scaling" in self.invariances else matrices
 
     @property
     def by_head(self) -> bool:
@@ -116,6 +123,14 @@ class Measure:
                     f"{', '.join(self.options()) or 'none'}.{near(name, self.options())}"
                 )
 
+    def own(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Those of some options that are its own: `keep` is of every measure that has it, `svcca.keep` of one."""
+        shared = {name: value for name, value in options.items() if name in self.options()}
+        mine = {
+            name.removeprefix(f"{self.name}."): v for name, v in options.items() if name.startswith(f"{self.name}.")
+        }
+        return shared | mine
+
     def options(self) -> list[str]:
         """The names of its options: keyword-only arguments of its functions."""
         functions = [f for f in (self.factor, self.compute) if f is not None]
@@ -149,7 +164,8 @@ def register(
 ) -> Callable[[Callable[..., float]], Callable[..., float]]:
     """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options.
 
-    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, caveat.
+    `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, reorder,
+    unbiased, caveat.
     """
 
     def enter(compute: Callable[..., float]) -> Callable[..., float]:
@@ -225,9 +241,22 @@ def measures() -> pandas.DataFrame:
 
 
 def varies(x: Tensor) -> bool:
-    """Whether the rows differ by more than rounding."""
+    """Whether the rows differ by more than rounding: in some column, beside that column's own mean."""
     mean = x.mean(dim=0, dtype=torch.float64)
-    return float((x - mean).pow(2).sum()) > CONSTANT * len(x) * float(mean @ mean)
+    return bool(((x - mean).pow(2).sum(dim=0) > CONSTANT * len(x) * mean**2).any())
+
+
+def finite(value: float) -> float:
+    """The value; raises Undefined where it is not a number."""
+    if not math.isfinite(value):
+        raise Undefined("the states are too large or too small to compute with in float64")
+    return value
+
+
+def _extreme(matrix: Tensor) -> float:
+    """A power of two near the largest number where its fourth power is beyond float64, else 1."""
+    most = float(matrix.abs().max())
+    return 1.0 if 1e-60 < most < 1e60 or not most else 2.0 ** math.floor(math.log2(most))
 
 
 def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.errors import InputError
+from layerscope.errors import InputError, check_level
 from layerscope.results import Result
 from layerscope.similarity.similarity import Similarity
+from layerscope.similarity.splitting import best_splits, strength_of
+from layerscope.similarity.steps import against_gradual_change, log_steps
 
 if TYPE_CHECKING:
     import pandas
@@ -18,14 +21,16 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 _MOST_BLOCKS = 6
-_ROUNDS = 999
+_ROUNDS = 1999
+_SIGNIFICANT = 0.05
 
 
 @dataclass(repr=False)
 class Blocks(Result):
     """`boundaries[m]` is the first layer of block m + 2; `strength` is mean similarity within minus between blocks.
 
-    `p_value` is how often a matrix with the same fall-off with distance, but no blocks, splits so strongly.
+    `p_value` is against gradual change: how often steps between neighbouring layers that vary around a trend would
+    have steps as far out of line as those at the boundaries.
 
     Attributes:
         similarity: The matrix that was split.
@@ -34,14 +39,18 @@ class Blocks(Result):
         strength: Mean similarity within blocks minus that between them.
         p_value: Against gradual change.
         k: How many blocks there are.
+        low: The lower end of an interval of the strength over texts, for these boundaries.
+        high: The upper end.
+        level: The level of that interval.
+        reasons: Why there is no interval, or no p-value: `reasons["interval"]`, `reasons["p_value"]`.
 
     Example:
         >>> import numpy as np, layerscope as ls
         >>> draw = np.random.default_rng(0).normal
         >>> low, high = draw(size=(200, 4)), draw(size=(200, 4))
         >>> split = ls.blocks(ls.compare([low, 2 * low, high, 3 * high]), k=2)
-        >>> split.positions
-        [2]
+        >>> split.positions, split.reasons["p_value"]
+        ([2], '2 blocks need 5 known steps between neighbouring layers, and there are 3')
     """
 
     name = "blocks"
@@ -52,6 +61,10 @@ class Blocks(Result):
     strength: float
     p_value: float
     k: int
+    low: float = math.nan
+    high: float = math.nan
+    level: float = 0.95
+    reasons: dict[str, str] = field(default_factory=dict)
 
     @property
     def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -59,7 +72,7 @@ class Blocks(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """One row per block: block, first_layer, last_layer, strength, p_value."""
+        """One row per block: block, first_layer, last_layer, strength, low, high, p_value, reason."""
         import pandas
 
         names = self.similarity.row_axis.names
@@ -70,41 +83,65 @@ class Blocks(Result):
                 "first_layer": [names[start] for start in starts],
                 "last_layer": [names[end - 1] for end in ends],
                 "strength": self.strength,
+                "low": self.low,
+                "high": self.high,
                 "p_value": self.p_value,
+                "reason": "; ".join(f"no {_NAMES[what]}: {reason}" for what, reason in self.reasons.items()),
             }
         )
+
+    @property
+    def significant(self) -> bool:
+        """Whether the steps at the boundaries are out of line with gradual change, at 5 %."""
+        return self.p_value < _SIGNIFICANT
 
     def figures(self) -> list[Figure]:
         """The heat map with lines at the boundaries."""
         drawn = self.similarity.heatmap()
-        reading = (
-            f"{drawn.reading} Dashed lines: the best split into {self.k} blocks, strength {self.strength:.2f}, p = "
-            f"{self.p_value:.3g} against the same fall-off with distance but no blocks."
-        )
-        title = f"{drawn.title}: {self.k} blocks, strength {self.strength:.2f}, p = {self.p_value:.3g}"
+        reading = f"{drawn.reading} Dashed lines: the best split into {self.k} blocks. {self._said}"
+        title = f"{drawn.title}: {self.k} blocks, strength {self.strength:.2f}, {self._p}"
         return [replace(drawn, title=title, reading=reading, cuts=tuple(self.positions))]
 
     def findings(self) -> list[str]:
-        return [
-            f"{self.k} blocks, cut before layer {' and '.join(self.boundaries)}: strength {self.strength:.2f}, "
-            f"p = {self.p_value:.3f}."
-        ]
+        return [f"{self.k} blocks, cut before layer {' and '.join(self.boundaries)}. {self._said}"]
+
+    @property
+    def _p(self) -> str:
+        return "no p-value" if math.isnan(self.p_value) else f"p = {self.p_value:.3g}"
+
+    @property
+    def _said(self) -> str:
+        """Strength and p-value in a sentence."""
+        interval = "" if math.isnan(self.low) else f" ({self.level:.0%} interval {self.low:.2f} to {self.high:.2f})"
+        strength = f"Strength {self.strength:.2f}{interval}, {self._p}"
+        if math.isnan(self.p_value):
+            return f"{strength}: {self.reasons['p_value']}."
+        if self.significant:
+            return f"{strength}: the steps there are out of line with gradual change."
+        return f"{strength}: no more than gradual change along the layers gives."
 
     def __repr__(self) -> str:
         return f"Blocks({self.findings()[0]})"
 
 
-def blocks(similarity: Similarity, k: int | None = None, *, rounds: int = _ROUNDS, seed: int = 0) -> Blocks:
-    """Split the layers of one model into contiguous blocks.
+_NAMES = {"interval": "interval", "p_value": "p-value"}
+
+
+def blocks(
+    similarity: Similarity, k: int | None = None, *, ci: float = 0.95, rounds: int = _ROUNDS, seed: int = 0
+) -> Blocks:
+    """Split the layers of one model into contiguous blocks of two layers or more.
 
     Similarity falls with the distance between layers even where there are no blocks, and then every split has some
-    strength. The baseline keeps each diagonal's values and shuffles them along it: the same fall-off, no blocks.
+    strength. So `p_value` asks whether the steps between neighbouring layers at the boundaries are too large for
+    gradual change, that is for steps that vary smoothly or at random: whose logs lie around a trend. It needs 6 layers.
 
     Args:
-        similarity: A model compared with itself.
-        k: How many blocks; not given, the number that is least likely by chance.
-        rounds: How many shuffled matrices there are in the baseline.
-        seed: Decides the shuffles.
+        similarity: A model compared with itself. With `ls.compare(.., ci=..)` the strength has an interval over texts.
+        k: How many blocks; not given, the number whose boundaries stand out most, or 2 where none do.
+        ci: The level of the strength's interval.
+        rounds: How many draws of gradual change the p-value rests on.
+        seed: Decides the draws.
 
     Returns:
         The best split, as `Blocks`.
@@ -114,107 +151,74 @@ def blocks(similarity: Similarity, k: int | None = None, *, rounds: int = _ROUND
         >>> draw = np.random.default_rng(0).normal
         >>> early, late = draw(size=(100, 8)), draw(size=(100, 8))
         >>> layers = [(early if k < 4 else late) + 0.1 * draw(size=(100, 8)) for k in range(8)]
-        >>> ls.blocks(ls.compare(layers)).boundaries
-        ['4']
+        >>> split = ls.blocks(ls.compare(layers, measure="cka_debiased", ci=0.95))
+        >>> split.boundaries, split.low < split.strength < split.high, split.p_value < 0.05
+        (['4'], True, True)
     """
+    check_level(ci)
     values, kept = _usable(similarity)
     most = len(values) // 2
     if k is not None and not 2 <= k <= most:
         raise InputError(f"{len(values)} layers can be split into 2..{most} blocks; k = {k} was asked for.")
     if most < 2:
         raise InputError(f"{len(values)} layers with values are too few to be split into blocks; 4 are needed.")
-    candidates = [k] if k else list(range(2, min(most, _MOST_BLOCKS) + 1))
-    generator = np.random.default_rng(seed)
-    stack = np.stack([values, *(_shuffled(values, generator) for _ in range(rounds))])
-    splits = best_splits(stack, max(candidates))
-    strengths = np.stack([splits[count][1] for count in candidates], axis=1)  # (1 + rounds, candidates)
-    centre, spread = strengths[1:].mean(axis=0), strengths[1:].std(axis=0)
-    excess = (strengths - centre) / np.maximum(spread, 1e-9)
-    chosen = int(np.argmax(excess[0]))
-    # The largest excess over all k is compared with the largest of each shuffled matrix: choosing k is paid for.
-    p_value = (1 + int((excess[1:].max(axis=1) >= excess[0, chosen] - 1e-9).sum())) / (rounds + 1)
-    cuts = splits[candidates[chosen]][0]
+    splits = best_splits(values, k or min(most, _MOST_BLOCKS))
+    splits = {count: cuts for count, cuts in splits.items() if k in {None, count}}
+    layers = [similarity.row_axis.layers[place] for place in kept]
+    verdict = against_gradual_change(log_steps(values, layers, similarity.bounds[1]), splits, rounds, seed)
+    cuts = splits[verdict.blocks]
     positions = [kept[cut] for cut in cuts]
-    labels = [similarity.row_axis.names[place] for place in positions]
-    return Blocks(similarity, labels, positions, float(strengths[0, chosen]), p_value, candidates[chosen])
+    low, high, unsure = _interval(similarity, kept, cuts, ci)
+    return Blocks(
+        similarity,
+        [similarity.row_axis.names[place] for place in positions],
+        positions,
+        float(strength_of(values, cuts)),
+        verdict.p_value,
+        verdict.blocks,
+        low,
+        high,
+        ci,
+        {what: reason for what, reason in (("interval", unsure), ("p_value", verdict.reason)) if reason},
+    )
 
 
 def _usable(similarity: Similarity) -> tuple[np.ndarray, list[int]]:
     """The symmetric matrix of one model's layers, without layers that have no value with any other."""
     values = similarity.values
-    if values.shape[0] != values.shape[1] or similarity.rows != similarity.columns:
+    if values.shape[0] != values.shape[1] or similarity.row_axis != similarity.column_axis:
         raise InputError("Blocks are of one list of layers: compare a model with itself (its rows are its columns).")
-    off = (values + values.T) / 2
-    np.fill_diagonal(off, np.nan)
+    models = dict.fromkeys(similarity.row_axis.models)
+    if len(models) > 1:
+        raise InputError(f"Blocks are of one model's layers, and these are of {len(models)}: {', '.join(models)}.")
+    off = _symmetric(values)
     kept = [i for i in range(len(off)) if not np.isnan(off[i]).all()]
+    if kept and np.mean(np.diagonal(values)[kept]) < np.nanmean(off):
+        raise InputError(
+            f"Blocks need a measure that is higher where layers are more alike, and {similarity.measure} is lower."
+        )
     return off[np.ix_(kept, kept)], kept
 
 
-def _shuffled(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Each diagonal's known values in another order: the same fall-off with distance, no blocks."""
-    shuffled = np.full_like(values, np.nan)
-    for distance in range(1, len(values)):
-        diagonal = np.diagonal(values, distance).copy()
-        known = ~np.isnan(diagonal)
-        diagonal[known] = generator.permutation(diagonal[known])
-        rows = np.arange(len(diagonal))
-        shuffled[rows, rows + distance] = shuffled[rows + distance, rows] = diagonal
-    return shuffled
+def _symmetric(values: np.ndarray) -> np.ndarray:
+    """The mean of both directions of each pair (.., n, n); no layer with itself."""
+    both = (values + values.swapaxes(-1, -2)) / 2
+    both[..., np.eye(both.shape[-1], dtype=bool)] = np.nan
+    return both
 
 
-def best_splits(stack: np.ndarray, most: int) -> dict[int, tuple[list[int], np.ndarray]]:
-    """For k = 2..most the strongest split of each matrix (r, n, n): the first matrix's cuts, every one's strength.
+def _interval(similarity: Similarity, kept: Sequence[int], cuts: Sequence[int], ci: float) -> tuple[float, float, str]:
+    """The strength's interval over texts, for given cuts; or why there is none."""
+    from scipy.stats import t
 
-    All matrices have the same undefined cells. Dynamic programming over (blocks, layers, pairs within blocks): for a
-    given number of pairs within, the largest sum within is also the largest mean within minus mean between.
-    """
-    count, n = len(stack), stack.shape[1]
-    known = ~np.isnan(stack[0])
-    filled = np.where(known, stack, 0.0)
-    sums, pairs = np.zeros((count, n + 1, n + 1)), np.zeros((n + 1, n + 1), dtype=int)
-    for a in range(n):
-        for b in range(a + 2, n + 1):  # pairs i < j of layers a..b-1
-            sums[:, a, b] = sums[:, a, b - 1] + filled[:, a : b - 1, b - 1].sum(axis=1)
-            pairs[a, b] = pairs[a, b - 1] + known[a : b - 1, b - 1].sum()
-    total, cells = sums[:, 0, n], pairs[0, n]
-    # best[b][:, c]: the largest sum over c pairs within blocks that end before layer b
-    best = {b: _at(sums[:, 0, b], pairs[0, b], cells) for b in range(2, n + 1)}
-    came: list[dict[int, np.ndarray]] = []
-    splits = {}
-    for k in range(2, most + 1):
-        longer, origin = {}, {}
-        for b in range(2 * k, n + 1):
-            longer[b], origin[b] = np.full((count, cells + 1), -np.inf), np.zeros(cells + 1, dtype=int)
-            for a in range(2 * (k - 1), b - 1):
-                inside = pairs[a, b]
-                candidate = np.full((count, cells + 1), -np.inf)
-                candidate[:, inside:] = best[a][:, : cells + 1 - inside] + sums[:, a, b][:, None]
-                better = candidate > longer[b]
-                longer[b][better] = candidate[better]
-                origin[b][better[0]] = a
-        best = longer
-        came.append(origin)
-        within = np.arange(cells + 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            strength = best[n] / within - (total[:, None] - best[n]) / (cells - within)
-        strength[:, [0, cells]] = -np.inf
-        chosen = int(np.argmax(strength[0]))
-        splits[k] = _trace(came, pairs, chosen, n), strength.max(axis=1)
-    return splits
-
-
-def _at(values: np.ndarray, place: int, cells: int) -> np.ndarray:
-    table = np.full((len(values), cells + 1), -np.inf)
-    table[:, place] = values
-    return table
-
-
-def _trace(came: list[dict[int, np.ndarray]], pairs: np.ndarray, within: int, end: int) -> list[int]:
-    """The cuts that led to the best entry of the first matrix."""
-    cuts = []
-    for origin in reversed(came):
-        start = int(origin[end][within])
-        within -= int(pairs[start, end])
-        end = start
-        cuts.append(start)
-    return cuts[::-1]
+    if similarity.left_out is None:
+        return math.nan, math.nan, "the similarity was measured without groups of texts; compare with ci=0.95"
+    matrices = _symmetric(similarity.left_out)[:, kept][:, :, kept]
+    whole = _symmetric(similarity.values)[np.ix_(kept, kept)]
+    if (np.isnan(matrices) & ~np.isnan(whole)).any():
+        return math.nan, math.nan, "without one of the groups of texts some similarities are undefined"
+    strengths = strength_of(np.concatenate([whole[None], matrices]), cuts)
+    groups = len(matrices)
+    spread = math.sqrt((groups - 1) ** 2 / groups) * float(strengths[1:].std())  # of a delete-a-group jackknife
+    width = float(t.ppf((1 + ci) / 2, groups - 1)) * spread
+    return float(strengths[0]) - width, float(strengths[0]) + width, ""

@@ -10,37 +10,42 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.similarity.moments import Moments
+from layerscope.similarity.moments import Moments, power_of_two
 from layerscope.similarity.registry import CONSTANT, SAME, Undefined
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest do not count
 LEAST = 4  # rows below which unbiased HSIC has no value
+NOISE = "the unbiased variance of a side is not above 0: it is constant, or noise, at this many rows"
 
 
 class Side:
-    """One layer: its centred scatter sum (x - mean)(x - mean)' and what follows from it, computed once."""
+    """One layer: its centred scatter sum (x - mean)(x - mean)' and what follows from it, computed once.
 
-    def __init__(self, scatter: Tensor, n: float, mean_square: float, hsic: Callable[[], float] | None = None) -> None:
-        self.scatter = scatter  # (d, d)
+    A column whose variance is rounding beside its own squared mean is dead: it counts for nothing.
+    """
+
+    def __init__(self, scatter: Tensor, n: float, mean: Tensor, hsic: Callable[[], float] | None = None) -> None:
+        self.alive = scatter.diagonal() > CONSTANT * n * mean**2  # (d,)
+        self.all_alive = bool(self.alive.all())
+        self.scatter = scatter if self.all_alive else scatter * torch.outer(self.alive, self.alive)  # (d, d)
         self.n = n
-        self._mean_square = mean_square  # |mean|^2
         self._hsic = hsic
         self._spaces: dict[tuple[float, float], Tensor] = {}
 
     @cached_property
-    def _total(self) -> float:
-        return float(torch.trace(self.scatter))
+    def _varies(self) -> bool:
+        return bool(self.alive.any())
 
     def require_variation(self) -> None:
         """Raise if every row is the same."""
-        if self._total <= max(CONSTANT * self.n * self._mean_square, 0.0):
+        if not self._varies:
             raise Undefined(SAME)
 
-    @property
+    @cached_property
     def trace(self) -> float:
         """|X|_F^2 of the centred rows; raises if every row is the same."""
         self.require_variation()
-        return self._total
+        return float(torch.trace(self.scatter))
 
     @cached_property
     def norm(self) -> float:
@@ -59,9 +64,7 @@ class Side:
             raise Undefined(f"unbiased HSIC needs at least {LEAST} rows and there are {self.n:g}")
         self.require_variation()
         if self._own_hsic <= 0:
-            raise Undefined(
-                "the unbiased variance of a side is not above 0: it is constant, or noise, at this many rows"
-            )
+            raise Undefined(NOISE)
 
     @property
     def hsic(self) -> float:
@@ -73,38 +76,63 @@ class Side:
     def spread(self) -> Tensor:
         """(d,) the root of each column's sum of squares; 0 for a constant column."""
         self.require_variation()
-        squares = self.scatter.diagonal().clamp_min(0.0)
-        return torch.where(squares > CONSTANT * squares.max(), squares, torch.zeros_like(squares)).sqrt()
+        return self.scatter.diagonal().clamp_min(0.0).sqrt()
+
+    @cached_property
+    def scale(self) -> Tensor:
+        """(d,) what brings each column to unit spread; 0 for a constant column."""
+        return torch.where(self.alive, 1 / self.spread, torch.zeros_like(self.spread))
+
+    @cached_property
+    def standardized(self) -> Side:
+        """The same with every column at unit spread (constant columns stay out)."""
+        return Side(self.scatter * torch.outer(self.scale, self.scale), self.n, torch.zeros_like(self.scale))
 
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues, largest first, and eigenvectors of the scatter."""
         self.require_variation()
-        values, vectors = torch.linalg.eigh(self.scatter)
-        return values.flip(0).clamp_min(0.0), vectors.flip(1)
+        return _eigen(self.scatter)
+
+    @cached_property
+    def _correlated(self) -> tuple[Tensor, Tensor]:
+        """The same of the correlations of the columns, which no column's own scale changes."""
+        return _eigen(self.scatter * torch.outer(self.scale, self.scale))
 
     def whitener(self, keep: float = 1.0, tolerance: float = RANK_TOLERANCE) -> Tensor:
-        """(d, r) W with (X W)'(X W) = I, over the fewest principal directions that reach `keep` of the variance."""
+        """(d, r) W with (X W)'(X W) = I, over the fewest principal directions that reach `keep` of the variance.
+
+        With all of the variance the space is that of the columns at unit variance, so that the rank, and what
+        `tolerance` means for it, is the same however large a column's values are.
+        """
         if not 0 < keep <= 1:
             raise InputError(f"keep is {keep}; it must be above 0 and at most 1.")
         if (keep, tolerance) not in self._spaces:
-            values, vectors = self.eigen
-            rank = int((values > tolerance**2 * values[0]).sum())
-            if keep < 1:
-                share = values.cumsum(0) / values.sum()
-                rank = min(rank, int((share < keep * (1 - 1e-12)).sum()) + 1)
-            self._spaces[keep, tolerance] = vectors[:, :rank] / values[:rank].sqrt()
+            self._spaces[keep, tolerance] = self._whole_space(tolerance) if keep == 1 else self._top(keep, tolerance)
         return self._spaces[keep, tolerance]
 
-    @cached_property
-    def standardized(self) -> Side:
-        """The same with every column at unit spread (constant columns stay out)."""
-        return Side(self.scatter * torch.outer(self.scale, self.scale), self.n, 0.0)
+    def _whole_space(self, tolerance: float) -> Tensor:
+        values, vectors = self._correlated
+        rank = _rank(values, tolerance)
+        return self.scale[:, None] * vectors[:, :rank] / values[:rank].sqrt()
 
-    @property
-    def scale(self) -> Tensor:
-        """(d,) what brings each column to unit spread; 0 for a constant column."""
-        return torch.where(self.spread > 0, 1 / self.spread.clamp_min(1e-300), torch.zeros_like(self.spread))
+    def _top(self, keep: float, tolerance: float) -> Tensor:
+        """The kept directions carry the variance, so inverting them is safe at any scale of the columns."""
+        values, vectors = self.eigen
+        share = values.cumsum(0) / values.sum()
+        rank = min(_rank(values, tolerance), int((share < keep * (1 - 1e-12)).sum()) + 1)
+        return vectors[:, :rank] / values[:rank].sqrt()
+
+
+def _eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, largest first and none below 0, and eigenvectors; the matrix is brought near 1 for LAPACK."""
+    size = power_of_two(matrix)
+    values, vectors = torch.linalg.eigh(matrix / size)
+    return values.flip(0).clamp_min(0.0) * size, vectors.flip(1)
+
+
+def _rank(values: Tensor, tolerance: float) -> int:
+    return int((values > tolerance**2 * values[0]).sum())
 
 
 def pair_of(x: Tensor, y: Tensor, cross: str, standardize: bool = False) -> tuple[Side, Side, Any]:
@@ -112,7 +140,7 @@ def pair_of(x: Tensor, y: Tensor, cross: str, standardize: bool = False) -> tupl
     means = [m.mean(dim=0) for m in (x, y)]
     a, b = x - means[0], y - means[1]
     x_side, y_side = (
-        Side(m.T @ m, len(m), float(mean @ mean), lambda m=m: unbiased_hsic(m, m))  # type: ignore[misc]
+        Side(m.T @ m, len(m), mean, lambda m=m: unbiased_hsic(m, m))  # type: ignore[misc]
         for m, mean in zip((a, b), means, strict=True)
     )
     if cross == "hsic":
@@ -141,12 +169,13 @@ def u_centred(grams: Tensor) -> Tensor:
 
 def side_from(moments: Moments, i: int) -> Side:
     """View i of some moments as a side."""
-    mean = moments.mean(i)
-    return Side(moments.scatter(i, i), moments.weight, float(mean @ mean), lambda: moments.hsic(i, i))
+    return Side(moments.scatter(i, i), moments.weight, moments.mean(i), lambda: moments.hsic(i, i))
 
 
 def scaled_pair(x: Side, y: Side, cross: Tensor, standardize: bool) -> tuple[Side, Side, Tensor]:
-    """The pair as it is, or with every column of both sides at unit spread."""
-    if not standardize:
+    """The pair without what dead columns say, as it is or with every column of both sides at unit spread."""
+    if standardize:
+        return x.standardized, y.standardized, cross * torch.outer(x.scale, y.scale)
+    if x.all_alive and y.all_alive:
         return x, y, cross
-    return x.standardized, y.standardized, cross * torch.outer(x.scale, y.scale)
+    return x, y, cross * torch.outer(x.alive, y.alive)

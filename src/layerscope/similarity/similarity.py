@@ -6,25 +6,85 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field, field_validator
 
 from layerscope.drawing.figure import Side
-from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.painting import draw, draw_panels
-from layerscope.drawing.words import UNDEFINED, caveat
-from layerscope.errors import InputError
+from layerscope.errors import DataError, InputError, first_line
 from layerscope.results import Result, read_table
+from layerscope.similarity import picture
 from layerscope.similarity.registry import registry
+from layerscope.store import Saved, shaped
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
     from layerscope.drawing.figure import Figure
+    from layerscope.drawing.figures.heatmap import HeatmapFigure
 
-_EXTRAS = ("low", "high", "baseline")
+# What may stand beside the values, and its column in the table.
+_EXTRAS = {
+    "low": "low",
+    "high": "high",
+    "bias": "bias",
+    "debiased": "debiased",
+    "baseline": "baseline",
+    "p_values": "p_value",
+    "calibrated": "calibrated",
+}
+_Pair = Field(min_length=2, max_length=2)
+
+
+class Best(Saved):
+    """The most similar pair of different layers, set beside the best that shuffled texts give among as many pairs."""
+
+    row: str
+    column: str
+    value: float
+    baseline: float
+    p_value: float
+    calibrated: float
+
+
+class SimilarityCard(Saved):
+    """What stands in the Parquet file of a similarity beside its table."""
+
+    measure: str
+    options: dict[str, Any]
+    n: int
+    bounds: list[float] = _Pair
+    shape: list[Annotated[int, Field(ge=1)]] = _Pair
+    layers: list[list[int]] = _Pair
+    extras: list[Literal["low", "high", "bias", "debiased", "baseline", "p_values", "calibrated"]]
+    best: Best | None = None
+    provenance: dict[str, Any]
+
+    @field_validator("provenance")
+    @classmethod
+    def _objects(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if not all(isinstance(value.get(name, {}), dict) for name in ("data", "settings")):
+            raise ValueError("data and settings are objects")
+        return value
+
+
+def _matrix(frame: pandas.DataFrame, name: str, shape: tuple[int, int]) -> np.ndarray:
+    """A column of numbers as the matrix that it was."""
+    values = frame[name].to_numpy()
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"{name} holds no numbers")
+    return values.astype(float).reshape(shape)
+
+
+def _texts(frame: pandas.DataFrame, name: str) -> tuple[str, ...]:
+    """A column of texts."""
+    values = tuple(frame[name])
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{name} holds no texts")
+    return values
 
 
 @dataclass(frozen=True)
@@ -68,7 +128,15 @@ class Similarity(Result):
         provenance: Models, data, settings and versions.
         low: The lower end of an interval, where one was asked for.
         high: The upper end.
-        baseline: What shuffled rows give, where that was asked for.
+        left_out: The values without each group of texts in turn (groups, rows, columns), which intervals are made of.
+        bias: The jackknife's estimate of how far the values are off for lack of rows, with intervals.
+        debiased: The values less that bias; beside `cka` those of `cka_debiased`.
+        baseline: The mean that shuffled texts give, where that was asked for.
+        p_values: How often shuffled texts give as much, with `baseline=200`.
+        calibrated: The similarity above chance, with `baseline=200`: max(0, (s - tau) / (1 - tau)), tau the 95th
+            percentile of what shuffled texts give.
+        best: The most similar pair of different layers, with its p-value and calibrated similarity: the best that
+            shuffled texts give among as many pairs is what it is set beside.
         heads: For each cell the values by attention head, of measures that have them.
 
     Example:
@@ -94,6 +162,12 @@ class Similarity(Result):
     high: np.ndarray | None = None
     baseline: np.ndarray | None = None
     heads: dict[tuple[int, int], np.ndarray] | None = None  # (heads of i, heads of j) for each cell
+    left_out: np.ndarray | None = None  # (groups, rows, columns)
+    bias: np.ndarray | None = None
+    debiased: np.ndarray | None = None
+    p_values: np.ndarray | None = None
+    calibrated: np.ndarray | None = None
+    best: Best | None = None
 
     @property
     def matches(self) -> dict[tuple[int, int], np.ndarray]:
@@ -114,7 +188,7 @@ class Similarity(Result):
     @property
     def frame(self) -> pandas.DataFrame:
         """One row per pair of layers: row_model, row_layer, column_model, column_layer, measure, value, low, high,
-        baseline, n, reason."""
+        bias, debiased, baseline, p_value, calibrated, n, reason."""
         import pandas
 
         records = []
@@ -128,17 +202,20 @@ class Similarity(Result):
                     "measure": self.measure,
                     "value": float(self.values[i, j]),
                 }
-                for name in _EXTRAS:
+                for name, column in _EXTRAS.items():
                     extra = getattr(self, name)
-                    record[name] = math.nan if extra is None else float(extra[i, j])
+                    record[column] = math.nan if extra is None else float(extra[i, j])
                 records.append({**record, "n": self.n, "reason": self.reasons.get((i, j), "")})
         return pandas.DataFrame(records)
 
     def arrow(self) -> Any:
-        """The table, with a column of lists for attention heads where there are any."""
+        """The table, with a column of lists for attention heads and for groups left out, where there are any."""
         import pyarrow
 
         table = super().arrow()
+        if self.left_out is not None:
+            groups = self.left_out.reshape(len(self.left_out), -1).T
+            table = table.append_column("left_out", pyarrow.array(list(groups)))
         if self.heads is not None:
             cells = [self.heads[cell].tolist() for cell in np.ndindex(self.values.shape)]
             table = table.append_column("heads", pyarrow.array(cells))
@@ -153,88 +230,58 @@ class Similarity(Result):
             "shape": self.values.shape,
             "layers": [list(self.row_axis.layers), list(self.column_axis.layers)],
             "extras": [name for name in _EXTRAS if getattr(self, name) is not None],
+            "best": None if self.best is None else self.best.model_dump(),
         }
 
     @staticmethod
     def load(path: str | Path) -> Similarity:
         """The similarity in a Parquet file that `save` wrote."""
         frame, card = read_table(path, Similarity.name)
+        try:
+            return Similarity._restored(frame, dict(shaped(card, SimilarityCard)))
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise DataError(f"{path} is damaged ({first_line(error)}); make it again.") from error
+
+    @staticmethod
+    def _restored(frame: pandas.DataFrame, card: Mapping[str, Any]) -> Similarity:
         rows, columns = card["shape"]
+        if [len(layers) for layers in card["layers"]] != [rows, columns]:
+            raise ValueError("its layers are not those of its matrix")
         first, top = frame.iloc[::columns], frame.iloc[:columns]
-        reasons = {divmod(k, columns): reason for k, reason in enumerate(frame["reason"]) if reason}
+        reasons = {divmod(k, columns): str(reason) for k, reason in enumerate(frame["reason"]) if reason}
         heads = {divmod(k, columns): np.stack(list(cell)) for k, cell in enumerate(frame.get("heads", ()))}
+        values = _matrix(frame, "value", (rows, columns))
+        if any((int(i), int(j)) not in reasons for i, j in np.argwhere(~np.isfinite(values))):
+            raise ValueError("a value is undefined and no reason is given")
         return Similarity(
-            frame["value"].to_numpy().reshape(rows, columns),
-            Axis(tuple(first["row_model"]), tuple(card["layers"][0]), tuple(first["row_layer"])),
-            Axis(tuple(top["column_model"]), tuple(card["layers"][1]), tuple(top["column_layer"])),
+            values,
+            Axis(_texts(first, "row_model"), tuple(card["layers"][0]), _texts(first, "row_layer")),
+            Axis(_texts(top, "column_model"), tuple(card["layers"][1]), _texts(top, "column_layer")),
             card["measure"],
             card["options"],
             card["n"],
             reasons,
             tuple(card["bounds"]),
             card["provenance"],
-            **{name: frame[name].to_numpy().reshape(rows, columns) for name in card["extras"]},
+            **{name: _matrix(frame, _EXTRAS[name], (rows, columns)) for name in card["extras"]},
+            best=card["best"],
             heads=heads or None,
+            left_out=np.stack(list(frame["left_out"]), axis=-1).reshape(-1, rows, columns)
+            if "left_out" in frame
+            else None,
         )
 
     def figures(self) -> list[Figure]:
-        return [self.heatmap()]
+        above = [] if self.calibrated is None else [picture.calibrated_heatmap(self)]
+        return [self.heatmap(), *above]
+
+    def findings(self) -> list[str]:
+        """What shuffled texts say of the most similar pair of layers."""
+        return [] if self.best is None else [picture.finding(self)]
 
     def heatmap(self) -> HeatmapFigure:
         """The matrix as a heat map."""
-        entry = registry().get(self.measure)
-        what = f" ({entry.doc.splitlines()[0].rstrip('.')}; {entry.source})" if entry is not None and entry.doc else ""
-        return HeatmapFigure(
-            title=f"Similarity of layers: {self.measure}",
-            shows=f"{self.measure}{what} of every pair of layers over {self.n:,} rows{self._over}.",
-            reading=self._reading + (UNDEFINED if self.reasons else ""),
-            caveat=caveat("" if entry is None else entry.caveat, self.n),
-            group="Similarity of layers",
-            facets={"measure": self.measure},
-            values=np.asarray(self.values, dtype=float),
-            rows=self.row_axis.side,
-            columns=self.column_axis.side,
-            value_name=self.measure,
-            scale=self._scale,
-            low=self.low,
-            high=self.high,
-            baseline=self.baseline,
-            reasons=dict(self.reasons),
-            n=self.n,
-        )
-
-    @property
-    def _reading(self) -> str:
-        first = self.row_axis.names[0]
-        lowest = "layer 0 (the embeddings)" if first == "0" else f"layer {first}"
-        high = self.bounds[1]
-        ends = f"{high:g} is the most it can be" if np.isfinite(high) else "higher is more alike"
-        said = (
-            f"Each cell is one pair of layers: {lowest} is at the lower left, and {ends}. A bright square along the "
-            "diagonal is a run of layers that hold the same thing; a dark band is where they part."
-        )
-        if self.low is not None:
-            said += " The interval is a delete-a-group jackknife over texts."
-        if self.baseline is None:
-            return said + " --baseline adds what shuffled rows give."
-        return said + " The baseline is what shuffled rows give: a value near it says nothing."
-
-    @property
-    def _over(self) -> str:
-        """What the rows are of."""
-        data, settings = self.provenance.get("data", {}), self.provenance.get("settings", {})
-        task, split, pool = data.get("task"), data.get("split"), settings.get("pool")
-        said = f" of {task}" if task else ""
-        said += f" ({split})" if task and split else ""
-        return said + (f", pool {pool}" if pool else "")
-
-    @property
-    def _scale(self) -> tuple[float, float]:
-        """0..1 for measures with that range, else the range of the values."""
-        values = self.values[np.isfinite(self.values)]
-        if tuple(self.bounds) == (0.0, 1.0) or not len(values):
-            return 0.0, 1.0
-        return float(min(values.min(), 0.0)), float(max(values.max(), 1.0))
+        return picture.heatmap(self)
 
     def plot_heads(
         self, row: int | str, column: int | str, path: str | Path | None = None, ax: Axes | None = None
@@ -245,24 +292,7 @@ class Similarity(Result):
 
     def head_heatmap(self, row: int, column: int) -> HeatmapFigure:
         """The attention heads of two layers (by their places): values, and a ring around each row's match."""
-        matches = self.matches[row, column]
-        assert self.heads is not None
-        values = self.heads[row, column]
-        low, high = self.bounds
-        known = values[np.isfinite(values)]
-        return HeatmapFigure(
-            title=f"{self.measure}: {self.values[row, column]:.3f}",
-            shows=f"{self.measure} of every attention head of one layer with every head of another.",
-            reading="A ring marks the head of the columns' layer that is most like the row's head.",
-            values=values,
-            rows=_head_side(self.row_axis, row, values.shape[0]),
-            columns=_head_side(self.column_axis, column, values.shape[1]),
-            value_name=self.measure,
-            scale=(low if np.isfinite(low) else float(known.min(initial=0.0)), high),
-            reasons={(int(i), int(j)): "this pair of heads has no value" for i, j in np.argwhere(np.isnan(values))},
-            marked=tuple((i, int(j)) for i, j in enumerate(matches) if j >= 0),
-            n=self.n,
-        )
+        return picture.head_heatmap(self, row, column)
 
     @staticmethod
     def _place(label: int | str, labels: list[str], side: str) -> int:
@@ -274,11 +304,6 @@ class Similarity(Result):
         undefined = int(np.isnan(self.values).sum())
         gaps = f", {undefined} undefined" if undefined else ""
         return f"Similarity({self.measure}, {len(self.row_axis)} x {len(self.column_axis)} layers, n = {self.n}{gaps})"
-
-
-def _head_side(axis: Axis, place: int, count: int) -> Side:
-    name = f"attention heads of layer {axis.names[place]}, {axis.models[place]}"
-    return Side(name, ("",) * count, tuple(map(str, range(count))))
 
 
 def matched(heads: np.ndarray) -> np.ndarray:

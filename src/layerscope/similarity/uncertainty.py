@@ -1,25 +1,26 @@
-"""How sure a similarity is: a delete-a-group jackknife, and what shuffled rows would give.
+"""How sure a similarity is: a delete-a-group jackknife over texts, its interval and its bias.
 
 Not the bootstrap: a row drawn twice is similar to itself on both sides, which fakes similarity.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
-from layerscope.errors import InputError, log
-from layerscope.extraction.representations import Representations
+from layerscope.data.resampling import folds
+from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Stored, Tile
-from layerscope.similarity.planning import Groups, Plan
+from layerscope.similarity.planning import Plan
+from layerscope.similarity.registry import measure
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.values import Cells, from_moments, matrices_of
 
 GROUPS = 20
-SHUFFLES = 5
+_ROUNDING = 1e-9  # a bias below this is none
 
 Matrices = dict[str, Similarity]
 
@@ -41,7 +42,7 @@ class Grouping:
                 f"An interval needs at least {2 * self.count} texts, to delete a group of them; there are "
                 f"{len(self._texts)}."
             )
-        self._group = np.random.default_rng(self.seed).permutation(np.arange(len(self._texts)) % self.count)
+        self._group = folds(self._texts, self.count, seed=self.seed)
 
     def groups_of(self, texts: np.ndarray) -> np.ndarray:
         """The group of each text."""
@@ -51,21 +52,46 @@ class Grouping:
 def with_intervals(plan: Plan, arrival: Arrival, ci: float, seed: int) -> Matrices:
     """Values and intervals, from the moments of each group of texts where those fit, else from rows."""
     groups = Grouping(arrival.texts, seed)
-    if plan.fits_groups(arrival, arrival.stored, GROUPS):
-        log.info("Intervals from the moments of %d groups of texts.", groups.count)
-        parts = arrival.by_group(groups, **plan.moments)
-        total = _whole(parts)
-        matrices = _of_tile(plan, arrival, total)
-        without = [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)]
-    else:
-        rows = arrival.kept()
-        log.info("Intervals from the rows, %d times without a group of texts.", groups.count)
-        matrices, group = matrices_of(plan, rows), groups.groups_of(rows.texts)
-        without = [
-            _again(plan, rows.groups.with_sources([r.select(rows=group != g) for r in rows.reps]))
-            for g in range(groups.count)
-        ]
-    add_intervals(matrices, without, ci)
+    summed = plan.of(plan.of_moments(arrival, arrival.stored) if plan.fits_groups(arrival, GROUPS) else ())
+    others = plan.of([m for m in plan.measures if m not in summed.measures])
+    matrices: Matrices = {}
+    if summed.measures:
+        matrices |= _from_sums(summed, arrival, groups, ci)
+    if others.measures:
+        matrices |= _from_rows(others, arrival.kept(), groups, ci)
+    return {m.name: matrices[m.name] for m in plan.measures}
+
+
+def needs_rows(plan: Plan, arrival: Arrival) -> bool:
+    """Whether an interval is made of rows, which must then be kept."""
+    return bool(plan.of_rows) or not plan.fits_groups(arrival, GROUPS)
+
+
+def _from_sums(plan: Plan, arrival: Arrival, groups: Grouping, ci: float) -> Matrices:
+    log.info("Intervals from the moments of %d groups of texts.", groups.count)
+    beside = _unbiased(plan)
+    debiased = any(m.cross == "hsic" for m in (*plan.measures, *beside.measures))
+    parts = arrival.by_group(groups, exact=True, debiased=debiased)
+    total = _whole(parts)
+    matrices = _of_tile(plan, arrival, total)
+    without = [_of_tile(plan, arrival, tile) for tile in _left_out(parts, total)]
+    add_intervals(matrices, without, ci, _of_tile(beside, arrival, total))
+    return matrices
+
+
+def _unbiased(plan: Plan) -> Plan:
+    """The same for the measures that lack the bias of some that are asked for."""
+    return plan.of([measure(m.unbiased) for m in plan.measures if m.unbiased and not m.own(plan.options)])
+
+
+def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrices:
+    log.info("Intervals from the rows, %d times without a group of texts.", groups.count)
+    matrices, group = matrices_of(plan, rows), groups.groups_of(rows.texts)
+    without = [
+        matrices_of(plan, Stored(rows.groups.with_sources([r.select(rows=group != g) for r in rows.reps]), None))
+        for g in range(groups.count)
+    ]
+    add_intervals(matrices, without, ci, matrices_of(_unbiased(plan), rows))
     return matrices
 
 
@@ -74,11 +100,6 @@ def _of_tile(plan: Plan, arrival: Arrival, tile: Tile) -> Matrices:
     cells = [Cells(m, arrival, plan.options) for m in plan.measures]
     from_moments(cells, [tile])
     return {cell.measure.name: cell.similarity() for cell in cells}
-
-
-def _again(plan: Plan, groups: Groups) -> Matrices:
-    """The same measures of other rows."""
-    return matrices_of(plan, Stored(groups, None))
 
 
 def _whole(parts: list[Tile]) -> Tile:
@@ -94,32 +115,51 @@ def _left_out(parts: list[Tile], total: Tile) -> Iterable[Tile]:
     return (replace(total, moments=total.moments.without(part.moments)) for part in parts)
 
 
-def add_intervals(matrices: Matrices, without: list[Matrices], ci: float) -> None:
-    """`low` and `high` for every value, from the values with one group of texts left out at a time."""
+def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbiased: Matrices) -> None:
+    """`low`, `high` and `bias` for every value, from the values with one group of texts left out at a time.
+
+    The bias is the jackknife's, (groups - 1) times the mean difference of what is left to the whole (Quenouille 1956).
+    `debiased` is without it; where there is an `unbiased` form of the measure, that is better and stands there.
+    """
     from scipy.stats import t
 
     count = len(without)
     width = float(t.ppf((1 + ci) / 2, count - 1))
     for name, similarity in matrices.items():
-        values = np.stack([part[name].values for part in without])
-        spread = np.sqrt((count - 1) / count * ((values - values.mean(axis=0)) ** 2).sum(axis=0))
-        similarity.low = np.maximum(similarity.values - width * spread, similarity.bounds[0])
-        similarity.high = np.minimum(similarity.values + width * spread, similarity.bounds[1])
+        similarity.left_out = values = np.stack([part[name].values for part in without])
+        middle = values.mean(axis=0)
+        half = width * np.sqrt((count - 1) / count * ((values - middle) ** 2).sum(axis=0))
+        similarity.low = np.maximum(similarity.values - half, similarity.bounds[0])
+        similarity.high = np.minimum(similarity.values + half, similarity.bounds[1])
+        similarity.bias = (count - 1) * (middle - similarity.values)
+        better = unbiased.get(measure(name).unbiased or "")
+        removed = np.clip(similarity.values - similarity.bias, *similarity.bounds)
+        similarity.debiased = removed if better is None else better.values
+        for i, j in np.argwhere(np.isnan(half) & ~np.isnan(similarity.values)).tolist():
+            cell = (i, j)
+            reason = next(part[name].reasons[cell] for part in without if cell in part[name].reasons)
+            similarity.reasons[cell] = f"the interval is undefined: without one group of texts {reason}"
+        _warn_of_bias(similarity, half)
 
 
-def add_baseline(matrices: Matrices, plan: Plan, rows: Stored, seed: int) -> None:
-    """`baseline` for every value: its mean when the rows of the column side are shuffled."""
-    generator = np.random.default_rng(seed)
-    left, right = ([rows.reps[s] for s in side] for side in (rows.groups.row_sources, rows.groups.column_sources))
-    shuffled: list[Matrices] = []
-    for _ in range(SHUFFLES):
-        order = generator.permutation(len(left[0]))
-        shuffled.append(_again(plan, Groups(left, [_reordered(reps, order) for reps in right])))
-    for name, similarity in matrices.items():
-        similarity.baseline = np.mean([part[name].values for part in shuffled], axis=0)
+def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
+    """Say where an interval lies around a value that is off by more than the interval is wide to a side.
 
-
-def _reordered(reps: Representations, order: np.ndarray) -> Representations:
-    """Another order of the rows under the old identities: row i is no longer the same thing."""
-    moved: Any = {layer: reps[layer][order] for layer in reps.layers}
-    return Representations(moved, reps.rows, names=reps.names, info=reps.info)
+    Shares of k neighbours are of a certain number of rows: there is no value of more rows that they could be off from.
+    """
+    assert similarity.bias is not None
+    if measure(similarity.measure).family == "neighbours":
+        return
+    beyond = np.abs(similarity.bias) > half + _ROUNDING
+    if not beyond.any():
+        return
+    worst = np.unravel_index(np.argmax(np.where(beyond, np.abs(similarity.bias), -1.0)), half.shape)
+    instead = measure(similarity.measure).unbiased
+    better = f"{instead} has no such bias" if instead else "more texts make it smaller"
+    warnings.warn(
+        f"{similarity.measure}: in {int(beyond.sum())} of {beyond.size} pairs of layers the bias is larger than the "
+        f"half-width of the interval (such as {similarity.bias[worst]:+.3f} beside {half[worst]:.3f}), so the interval "
+        f"need not cover the true value; .debiased has the values without the bias, and {better}.",
+        LayerscopeWarning,
+        stacklevel=4,
+    )

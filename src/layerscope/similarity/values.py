@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,9 @@ from torch import Tensor
 
 from layerscope.errors import LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Tile
-from layerscope.similarity.moments import Pair
+from layerscope.similarity.moments import Pair, power_of_two
 from layerscope.similarity.planning import GIB, Plan, Views, tiles, views_of
-from layerscope.similarity.registry import CONSTANT, Measure, Undefined
+from layerscope.similarity.registry import CONSTANT, Measure, Undefined, finite
 from layerscope.similarity.sides import Side, scaled_pair, side_from
 from layerscope.similarity.similarity import Similarity
 
@@ -27,7 +28,7 @@ class Cells:
 
     def __init__(self, measure: Measure, views: Views, options: dict[str, Any]) -> None:
         self.measure = measure
-        self.options = {name: value for name, value in options.items() if name in measure.options()}
+        self.options = measure.own(options)
         self._views = views
         self._wanted = {(i, j) for i in views.row_views for j in views.column_views}
         self._known: dict[Pair, float | str] = {}
@@ -47,7 +48,7 @@ class Cells:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", LayerscopeWarning)
             try:
-                result: float | str = value(i, j)
+                result: float | str = finite(value(i, j))
             except Undefined as reason:
                 result = str(reason)
         for warning in said:
@@ -88,35 +89,49 @@ def say_warnings(matrices: Mapping[str, Similarity]) -> None:
 def matrices_of(plan: Plan, arrival: Arrival) -> dict[str, Similarity]:
     """Every measure of the plan over the pairs of what arrives."""
     cells = {m.name: Cells(m, arrival, plan.options) for m in plan.measures}
-    by_moments = [cells[m.name] for m in plan.of_moments]
-    if plan.takes_grams(arrival, arrival.stored):
-        log.info("From the n x n side: %d rows make it cheaper than the d x d side.", arrival.n)
-        from_grams(by_moments, arrival)
-    elif by_moments:
-        if any(cell.measure.dual is not None for cell in by_moments):
-            log.info("From the d x d side, the cheaper one here or shared with other measures.")
-        from_moments(by_moments, (arrival.tile(pairs, **plan.moments) for pairs in plan.passes(arrival)))
+    dual, primal = plan.of_grams(arrival, arrival.stored), plan.of_moments(arrival, arrival.stored)
+    for m in dual:
+        log.info("%s from the n x n side: %d rows make it cheaper than the d x d side.", m.name, arrival.n)
+        from_grams(cells[m.name], arrival, plan)
+    passes = plan.passes(arrival) if primal else []
+    for exact in (False, True):
+        alike = [m for m in primal if plan.exact(m) == exact]
+        if alike:
+            log.info("%s from the d x d side.", ", ".join(m.name for m in alike))
+            sums = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
+            from_moments([cells[m.name] for m in alike], (arrival.tile(pairs, **sums) for pairs in passes))
     for m in plan.of_rows:
         from_rows(cells[m.name], arrival, plan.memory)
     return {name: cell.similarity() for name, cell in cells.items()}
 
 
-def from_moments(cells: Sequence[Cells], parts: Iterable[Tile]) -> None:
+class Prepared:
+    """What follows from single layers, made once for all pairs: the sides, and what measures make of them."""
+
+    def __init__(self) -> None:
+        self.sides: dict[int, Side] = {}
+        self.factors: dict[tuple[str, int, bool], Any] = {}
+
+    def forget(self, views: Iterable[int]) -> None:
+        """Make what follows from some layers again when it is asked for: their rows have changed."""
+        gone = set(views)
+        self.sides = {view: side for view, side in self.sides.items() if view not in gone}
+        self.factors = {key: factor for key, factor in self.factors.items() if key[1] not in gone}
+
+
+def from_moments(cells: Sequence[Cells], parts: Iterable[Tile], prepared: Prepared | None = None) -> None:
     """Fill the cells from tiles of moments; what follows from one layer alone is kept from tile to tile."""
-    sides: dict[int, Side] = {}
-    prepared: dict[tuple[str, int, bool], Any] = {}
+    prepared = prepared or Prepared()
     for tile in parts:
         for cell in cells:
-            cell.fill(tile.pairs, _MomentsValue(cell, tile, sides, prepared))
+            cell.fill(tile.pairs, _MomentsValue(cell, tile, prepared))
 
 
 class _MomentsValue:
     """The value of a measure for two views of a tile."""
 
-    def __init__(
-        self, cell: Cells, tile: Tile, sides: dict[int, Side], prepared: dict[tuple[str, int, bool], Any]
-    ) -> None:
-        self._measure, self._tile, self._sides, self._prepared = cell.measure, tile, sides, prepared
+    def __init__(self, cell: Cells, tile: Tile, prepared: Prepared) -> None:
+        self._measure, self._tile, self._prepared = cell.measure, tile, prepared
         self._options = {name: value for name, value in cell.options.items() if name != "standardize"}
         self._standardize = bool(cell.options.get("standardize", False))
 
@@ -129,45 +144,56 @@ class _MomentsValue:
             for view in (i, j):
                 self._side(view).require_hsic()
             return self._measure.of_pair(x, y, moments.hsic(at[i], at[j]), **self._options)
-        cross = moments.scatter(at[i], at[j])
-        if self._standardize:
-            cross = scaled_pair(self._side(i), self._side(j), cross, True)[2]
+        sides = self._side(i), self._side(j)
+        cross = scaled_pair(*sides, moments.scatter(at[i], at[j]), self._standardize)[2]
         return self._measure.of_pair(x, y, cross, **self._options)
 
     def _of_side(self, view: int) -> Any:
         """What the measure takes of a view, made once."""
         key = (self._measure.name, view, self._standardize)
-        if key not in self._prepared:
+        if key not in self._prepared.factors:
             side = self._side(view).standardized if self._standardize else self._side(view)
-            self._prepared[key] = self._measure.prepared(side, **self._options)
-        return self._prepared[key]
+            self._prepared.factors[key] = self._measure.prepared(side, **self._options)
+        return self._prepared.factors[key]
 
     def _side(self, view: int) -> Side:
-        if view not in self._sides:
-            self._sides[view] = side_from(self._tile.moments, self._tile.at[view])
-        return self._sides[view]
+        if view not in self._prepared.sides:
+            self._prepared.sides[view] = side_from(self._tile.moments, self._tile.at[view])
+        return self._prepared.sides[view]
 
 
-def from_grams(cells: Sequence[Cells], arrival: Arrival) -> None:
-    """Fill the cells from inner products of centred n x n Gram matrices."""
-    products = gram_products(arrival)
-    for cell in cells:
-        dual = cell.measure.dual
-        assert dual is not None
-        cell.fill(arrival.pairs, lambda i, j, dual=dual: dual(products, i, j))  # type: ignore[misc]
+def from_grams(cell: Cells, arrival: Arrival, plan: Plan) -> None:
+    """Fill the cells of a measure from inner products of n x n Gram matrices."""
+    dual, centre = cell.measure.dual, cell.measure.gram
+    assert dual is not None
+    grams = gram_matrices(arrival, plan.exact(cell.measure))
+    if centre is not None:
+        for gram in grams:
+            gram.copy_(centre(gram))
+    flat = grams.flatten(1)
+    products = flat @ flat.T
+    cell.fill(arrival.pairs, partial(dual, products))
 
 
-def gram_products(arrival: Arrival) -> Tensor:
-    """(views, views) <K_i, K_j> of centred Gram matrices; a view whose rows are all the same has NaN."""
-    grams = torch.empty(len(arrival.views), arrival.n**2, dtype=torch.float64)
-    for view in range(len(arrival.views)):
+def gram_matrices(arrival: Arrival, exact: bool) -> Tensor:
+    """(views, n, n) the Gram matrices of centred rows; NaN where all rows are the same.
+
+    The products are in float64 if `exact`; each view is scaled by a power of two, so that float32 holds them.
+    """
+    grams = torch.empty(len(arrival.views), arrival.n, arrival.n, dtype=torch.float64)
+    for view, gram in enumerate(grams):
         rows = arrival.rows(view).double()
         mean = rows.mean(dim=0)
         centred = rows - mean
-        constant = float(centred.pow(2).sum()) <= CONSTANT * arrival.n * float(mean @ mean)
-        small = centred.float()
-        grams[view] = torch.nan if constant else (small @ small.T).double().flatten()
-    return grams @ grams.T
+        alive = centred.pow(2).sum(dim=0) > CONSTANT * arrival.n * mean**2
+        if not bool(alive.any()):
+            gram.fill_(torch.nan)
+            continue
+        centred = centred * alive
+        centred /= power_of_two(centred)
+        centred = centred if exact else centred.float()
+        gram.copy_(centred @ centred.T)
+    return grams
 
 
 def from_rows(cell: Cells, arrival: Arrival, memory: float) -> None:
@@ -189,13 +215,14 @@ def from_rows(cell: Cells, arrival: Arrival, memory: float) -> None:
 
     first = arrival.pairs[0][0]
     held[first] = factor(first)
-    size = max(_bytes(held[first]), 8 * len(arrival.rows(first)))
+    size = max(size_in_bytes(held[first]), 8 * len(arrival.rows(first)))
     for pairs in tiles(arrival.pairs, lambda p: size * len(views_of(p)), memory * GIB):
         held = {view: held[view] if view in held else factor(view) for view in views_of(pairs)}
         cell.fill(pairs, value)
 
 
-def _bytes(factor: Any) -> int:
+def size_in_bytes(factor: Any) -> int:
+    """What a factor of rows takes in memory."""
     if isinstance(factor, tuple):
-        return sum(map(_bytes, factor))
+        return sum(map(size_in_bytes, factor))
     return factor.nbytes if isinstance(factor, Tensor) else 0

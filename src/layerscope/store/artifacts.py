@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import time
@@ -11,12 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
 
-from layerscope.errors import LayerscopeError, StoreError, log
-from layerscope.store.files import publish, remove_seals, write_json
+from pydantic import AfterValidator, Field
+
+from layerscope.errors import DataError, LayerscopeError, StoreError, log
+from layerscope.store.files import remove_seals, write_json
+from layerscope.store.folders import publish
 from layerscope.store.keys import checksum, key_of
+from layerscope.store.reading import Saved, read_json
+from layerscope.store.staging import STAGING, clear, discard
 from layerscope.team import Team
 
 CARD = "artifact.json"
@@ -32,6 +36,42 @@ def home() -> Path:
     return user_cache_path("layerscope", appauthor=False)
 
 
+def _is_below(name: str) -> str:
+    """The name of a file in a folder or below it, or the error that it leads elsewhere."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
+        raise ValueError("the name of a file leads out of the folder")
+    return name
+
+
+class Part(Saved):
+    """One file of an artifact."""
+
+    size: int
+    checksum: str
+
+    def fault(self, file: Path) -> str | None:
+        """What is wrong with the file, or None."""
+        try:
+            if not file.is_file() or file.is_symlink():
+                return f"{file.name} is missing"
+            if (size := file.stat().st_size) != self.size:
+                return f"{file.name} has {size} bytes instead of {self.size}"
+            return None if checksum(file) == self.checksum else f"{file.name} does not match its checksum"
+        except OSError as error:
+            return f"{file.name} cannot be read ({error.strerror})"
+
+
+class Card(Saved):
+    """What an artifact says of itself."""
+
+    kind: str
+    key: str
+    spec: dict[str, Any] = Field(default_factory=dict)
+    created: str = ""
+    files: dict[Annotated[str, AfterValidator(_is_below)], Part] = Field(min_length=1)
+
+
 @dataclass(frozen=True)
 class Entry:
     """One artifact (or the remains of one) as it lies on the disk."""
@@ -42,13 +82,12 @@ class Entry:
     state: str  # "done", "unfinished" or "damaged"
 
     @property
-    def card(self) -> dict[str, Any]:
-        """What the artifact is, when it was made, and its files' sizes and checksums."""
+    def card(self) -> Card | None:
+        """What the artifact is, when it was made, and its files' sizes and checksums; None where it does not say."""
         try:
-            card = json.loads((self.path / CARD).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return card if isinstance(card, dict) else {}
+            return read_json(self.path / CARD, Card)
+        except DataError:
+            return None
 
     @property
     def size(self) -> int:
@@ -57,28 +96,12 @@ class Entry:
     def fault(self) -> str | None:
         """What is wrong with the artifact's files, or None."""
         card = self.card
-        if card.get("key") != self.key:
-            return f"{CARD} is missing, unreadable or another artifact's"
-        files: Any = card.get("files")
-        if not _lists_files(files):
-            return f"{CARD} does not list its files with size and checksum"
-        for name, expected in files.items():
-            file = self.path / name
-            try:
-                if file.stat().st_size != expected["size"]:
-                    return f"{name} has {file.stat().st_size} bytes instead of {expected['size']}"
-                if checksum(file) != expected["checksum"]:
-                    return f"{name} does not match its checksum"
-            except FileNotFoundError:
-                return f"{name} is missing"
-        return None
-
-
-def _lists_files(files: Any) -> bool:
-    """Whether a card's list of files is one, and not something else that JSON can hold."""
-    if not isinstance(files, dict) or not files:
-        return False
-    return all(isinstance(about, dict) and {"size", "checksum"} <= about.keys() for about in files.values())
+        if card is None:
+            return f"{CARD} is missing or unreadable, or does not list its files with size and checksum"
+        if card.key != self.key:
+            return f"{CARD} is another artifact's"
+        faults = (part.fault(self.path / name) for name, part in card.files.items())
+        return next((fault for fault in faults if fault is not None), None)
 
 
 class Store:
@@ -99,6 +122,7 @@ class Store:
         key = key_of(kind, spec)
         done = Entry(kind, key, self.root / "done" / kind / key, "done")
         with sentences(self.root):
+            clear(self.root)
             if team.tell(team.is_main and done.path.is_dir() and done.fault() is None):
                 return done.path
             if not team.is_main:
@@ -118,7 +142,7 @@ class Store:
                     team.wait()
                     self._finish(staging, done, spec, time.monotonic() - started)
                 else:
-                    shutil.rmtree(staging, ignore_errors=True)
+                    discard(staging, self.root)
                 team.wait()
         return done.path
 
@@ -129,7 +153,8 @@ class Store:
         return done.path if done.path.is_dir() and done.fault() is None else None
 
     def entries(self) -> list[Entry]:
-        """Everything in the store, by kind and key."""
+        """Everything in the store, by kind and key; what a killed removal left is cleared first."""
+        clear(self.root)
         entries = []
         for state in ("done", "unfinished", "damaged"):
             for path in sorted((self.root / state).glob("*/*")):
@@ -147,14 +172,14 @@ class Store:
         """Delete an artifact; never while it is being built."""
         with sentences(self.root), self._lock(entry.kind, entry.key):
             if entry.path.exists():  # what was unfinished may be done by now
-                shutil.rmtree(entry.path)
+                discard(entry.path, self.root)
 
     def _staging(self, kind: str, key: str) -> Path:
         return self.root / "unfinished" / kind / key
 
     def _sound(self, entry: Entry) -> bool:
         """Whether the artifact is there and whole; a damaged one is set aside. The lock must be held."""
-        if not entry.path.is_dir():
+        if not os.path.lexists(entry.path):
             return False
         fault = entry.fault()
         if fault is None:
@@ -166,10 +191,15 @@ class Store:
     @staticmethod
     def _finish(staging: Path, done: Entry, spec: Mapping[str, Any], seconds: float) -> None:
         remove_seals(staging)
+        for left in list(staging.rglob(f"{STAGING}*")):  # of an earlier try that was killed while it wrote
+            if left.is_dir():
+                shutil.rmtree(left)
+            else:
+                left.unlink(missing_ok=True)
         files = {
             str(file.relative_to(staging)): {"size": file.stat().st_size, "checksum": checksum(file)}
             for file in sorted(staging.rglob("*"))
-            if file.is_file() and not file.name.startswith(".") and file.name != CARD
+            if file.is_file() and file != staging / CARD
         }
         if not files:
             raise StoreError(f"Building a {done.kind} left no file in {staging}; nothing was stored.")
@@ -202,8 +232,13 @@ class Store:
             lock.release()
 
 
+_NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME"
+_HALF_WRITTEN = ("PytorchStreamWriter failed writing", "unexpected pos ")  # what torch says of an archive
 _WAYS_OUT = {
-    errno.ENOSPC: "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME",
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: "a file would be larger than the disk or a limit (ulimit -f) allows; raise it or set LAYERSCOPE_HOME",
     errno.EACCES: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
     errno.EPERM: "it may not be written to; set LAYERSCOPE_HOME to a folder of yours",
     errno.EROFS: "it is on a read-only disk; set LAYERSCOPE_HOME to another folder",
@@ -224,6 +259,16 @@ def sentences(root: Path) -> Iterator[None]:
         way_out = _WAYS_OUT.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
         raise StoreError(f"The store {root} cannot be used: {way_out}.") from error
     except Exception as error:
-        if os.strerror(errno.ENOSPC) not in str(error):  # some writers wrap the disk's errors in their own
+        code = full_disk(error)  # some writers wrap the disk's errors in their own
+        if code is None:
             raise
-        raise StoreError(f"The store {root} cannot be used: {_WAYS_OUT[errno.ENOSPC]}.") from error
+        raise StoreError(f"The store {root} cannot be used: {_WAYS_OUT[code]}.") from error
+
+
+def full_disk(error: BaseException) -> int | None:
+    """The error code, where an error says that a disk takes no more, in whatever library's words."""
+    if isinstance(error, OSError) and error.errno in _NO_MORE:
+        return error.errno
+    if any(words in str(error) for words in _HALF_WRITTEN):
+        return errno.ENOSPC
+    return next((code for code in _NO_MORE if os.strerror(code) in str(error)), None)

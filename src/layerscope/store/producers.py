@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from layerscope.errors import log
 from layerscope.store.artifacts import Store, sentences
 from layerscope.store.keys import key_of
+from layerscope.store.staging import clear, lasting_folder
 from layerscope.team import Team
 
 _PLANNED: ContextVar[list[str] | None] = ContextVar("planned", default=None)
@@ -73,12 +74,19 @@ class Artifact(ABC):
     def _aside(self, team: Team) -> Path:
         """A folder that goes with this process."""
         with sentences(Path(tempfile.gettempdir())):
-            folder = Path(team.tell(tempfile.mkdtemp(prefix="layerscope-") if team.is_main else ""))
-            if team.is_main:
-                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            folder = Path(team.tell(str(_lasting()) if team.is_main else ""))
             self.build(folder)
             team.wait()
         return folder
+
+
+def _lasting() -> Path:
+    """A folder for what cannot be kept; it goes with this process, or with the next one if this is killed."""
+    parent = Path(tempfile.gettempdir())
+    clear(parent)
+    folder = lasting_folder(parent)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def produce_all(artifacts: Sequence[Artifact], team: Team | None = None) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Which layers to tune: nu and probes over the layers, l*, and a recommendation with its reason."""
+"""Which layers to tune: nu and probes over the layers, l*, and a recommended layer and strategy with its reason."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.drawing.painting import draw_panels
-from layerscope.drawing.words import caveat, numbers
+from layerscope.drawing.words import caveat, listed, numbers
 from layerscope.errors import InputError, check_seed
-from layerscope.extraction.extracting import examples_of, extract
+from layerscope.errors import choose as allowed
+from layerscope.extraction.extracting import extract
 from layerscope.models import load
-from layerscope.probing.labelled import halves
-from layerscope.probing.probes import correlation, probe
+from layerscope.probing.agreeing import agreement
+from layerscope.probing.labelled import parted
+from layerscope.probing.permuting import LEVEL, check_null, p_after_choice
+from layerscope.probing.probes import KINDS, probe, ties
 from layerscope.probing.variability import smoothness, specialty
 from layerscope.results import Curve, Result, provenance_of
 from layerscope.tuning.costs import Strategies, cost_table
 from layerscope.tuning.method import method_of, possible
+from layerscope.tuning.papers import middle_layer
 
 if TYPE_CHECKING:
     import pandas
@@ -32,20 +34,24 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 ROUGH = 4.0  # zeta per layer above which a curve jumps more than it bends
-CLEAR = 0.5  # the share of subsamples that the layers next to l* must win together
+OFTEN = 0.1  # the share of halves of the texts from which on a layer is said to come out as l* too
 _AROUND = ("full", "(l*+1, L, L)", "(l*-2, l*, L)", "(l*-2, l*, l*)", "(1, l*, l*)", "head-only")
+_LEAST = math.ceil(1 / LEVEL)  # permutations below which no p-value is below the level
+_ZETA = "the sum of squared second differences of z-scored nu over layers, 0 for a straight line"
 
 
 @dataclass(repr=False, eq=False)
 class Choice(Result):
-    """l* with what it rests on, and the strategy that is recommended.
+    """l* with what it rests on, and the layer and the strategy that are recommended.
 
     Attributes:
-        nu: nu of every layer, with intervals and how often each layer wins.
+        nu: nu of every layer, with intervals, how often each layer wins, and nu with permuted labels.
         probe: The scores of probes, or None where none were trained.
-        zeta: How rough the curve of nu is.
-        strategies: The strategies around l* with what each trains and costs.
-        strategy: The recommended strategy, ready for `ls.tune`.
+        zeta: How rough the curve of nu is: the sum of squared second differences of its z-scored values over layers, 0
+            for a straight line and about 6 per layer for values that jump at random.
+        strategies: The strategies around l*, and the recommended one, with what each trains and costs.
+        layer: The recommended layer: l* where nu is to be trusted, else the probes' best or the middle one.
+        strategy: The recommended strategy in numbers, ready for `ls.tune`.
         reason: Why it is recommended.
         command: The command that tunes under it.
 
@@ -60,6 +66,7 @@ class Choice(Result):
     probe: Curve | None
     zeta: float
     strategies: Strategies
+    layer: int
     strategy: str
     reason: str
     command: str
@@ -69,14 +76,22 @@ class Choice(Result):
 
     @property
     def best(self) -> int | None:
-        """l*."""
+        """l*: the layer with the least nu among 1..L, whatever is recommended."""
         return self.nu.best
 
     @property
+    def p(self) -> float:
+        """How often permuted labels give a nu as low as that of l*, after allowing for the choice among layers."""
+        return self.nu.p_best
+
+    @property
     def frame(self) -> pandas.DataFrame:
-        """One row per layer: layer, nu, low, high, wins, and probe where there is one."""
+        """One row per layer: layer, nu, low, high, wins, null, ratio, p, and the probe's score and bounds if any."""
         frame = self.nu.frame.drop(columns="model")
-        return frame if self.probe is None else frame.assign(probe=self.probe.values)
+        if self.probe is None:
+            return frame
+        bounds = {} if self.probe.low is None else {"probe_low": self.probe.low, "probe_high": self.probe.high}
+        return frame.assign(probe=self.probe.values, **bounds)
 
     def figures(self) -> list[Figure]:
         figures: list[Figure] = [self._nu_figure()]
@@ -84,37 +99,31 @@ class Choice(Result):
             figures.append(
                 BarsFigure(
                     title="How often each layer comes out as l*",
-                    shows="The share of subsamples of the rows in which each layer has the least nu.",
+                    shows="The share of halves of the texts in which each layer has the least nu.",
                     reading="One tall bar, or two neighbours, is a clear l*; many low ones are not.",
+                    caveat="A layer may win every time and still show nothing of the labels: compare nu with permuted "
+                    "labels.",
                     names=tuple(f"layer {layer}" for layer in self.nu.layers),
                     values=tuple(map(float, self.nu.wins)),
-                    y_name="share of subsamples",
+                    y_name="share of halves",
                 )
             )
         if self.probe is not None:
             figures.append(self._probe_figure(self.probe))
         shows = "What each strategy (bottom, top, head) trains and costs."
-        return [*figures, numbers("Strategies around l*", shows, self.strategies.frame)]
+        title = "Strategies around l*, and the recommended one"
+        return [*figures, numbers(title, shows, self.strategies.frame)]
 
     def _nu_figure(self) -> Figure:
-        said = "Intervals come from subsamples of the rows; a rough or flat curve is no ground to choose on."
-        return replace(
-            self.nu.figures()[0],
-            title="nu: how mixed the classes are in each layer",
-            shows="nu, the variability within classes over that between them, of the training rows in each layer "
-            "(Xie et al. 2022). The band is a 95% interval.",
-            reading="Lower is better separated. l* is the layer with the least nu among layers 1 and up.",
-            caveat=caveat(said, self._n),
-        )
+        drawn: Any = self.nu.figures()[0]
+        marks = [] if self.best is None else [(f"l* = {self.best}", float(self.best))]
+        if self.layer != self.best:
+            marks.append((f"recommended: {self.layer}", float(self.layer)))
+        return replace(drawn, caveat=caveat(drawn.caveat, self._n), marks=tuple(marks))
 
     def _probe_figure(self, curve: Curve) -> Figure:
-        return replace(
-            curve.figures()[0],
-            title=f"Probes: {curve.name} of a linear classifier on each layer",
-            shows=f"{curve.name} on validation of a classifier trained on each layer's rows.",
-            reading="Higher is better. Where it follows nu upside down, both say the same of the layers.",
-            caveat=caveat("What a probe can read a model need not use.", self._n),
-        )
+        drawn = curve.figures()[0]
+        return replace(drawn, caveat=caveat(drawn.caveat, self._n))
 
     @property
     def _n(self) -> int:
@@ -136,26 +145,40 @@ class Choice(Result):
         return "\n".join(self.findings())
 
     def __repr__(self) -> str:
-        return f"Choice(l* = {self.best}, {self.strategy})"
+        return f"Choice(l* = {self.best}, recommended layer {self.layer}, {self.strategy})"
 
 
 def choose(
-    model: Any, task: Any, *, probes: bool = True, limit: int | None = None, max_length: int = 128, seed: int = 0
+    model: Any,
+    task: Any,
+    *,
+    probes: bool = True,
+    kind: str = "linear",
+    null: int = 100,
+    limit: int | None = None,
+    max_length: int = 128,
+    seed: int = 0,
 ) -> Choice:
     """Which layers to tune: nu over the training rows, probes on validation, and the strategy that they speak for.
 
-    A curve that is too rough or too flat to trust says so; then the probe's best layer is taken, or the middle one.
+    nu is trusted where that of l* lies below nu with permuted labels (p < 0.05 after allowing for the choice among
+    layers) and the curve is not too rough. Otherwise the reason says what is wrong, and the recommended layer is the
+    probes' best one, or the middle one. l* is the layer with the least nu in any case; layers that tie with it are
+    named.
 
     Args:
         model: A model argument.
-        task: A task argument with classes as labels.
+        task: A task argument with classes as labels. Of a single split a fifth is held out and scored, as in tuning.
         probes: Whether to train probes too.
+        kind: The kind of probe: `linear`, or `head`, the family's own head as in Xie et al.
+        null: How many times the texts exchange their labels for the comparison; at least 20.
         limit: The first so many examples of each split.
         max_length: Longest text in tokens.
-        seed: Decides the subsamples, and the halves where one split must serve for learning and scoring.
+        seed: Decides the halves, the permutations, and what probes draw.
 
     Returns:
-        The Choice: `.best` (l*), `.strategy`, `.reason`, `.command`, the curves `.nu` and `.probe`, `.strategies`.
+        The Choice: `.best` (l*), `.layer`, `.strategy`, `.reason`, `.command`, the curves `.nu` and `.probe`, `.p`,
+        `.strategies`.
 
     Example:
         >>> import layerscope as ls
@@ -163,46 +186,121 @@ def choose(
         >>> choice.best in choice.frame["layer"].tolist(), choice.frame.columns[0]
         (True, 'layer')
     """
-    opened, data = load(model), open_task(task)
     check_seed(seed)
+    check_null(null, _LEAST)
+    allowed("kind of probe", kind, KINDS)
+    opened, data = load(model), open_task(task)
     if data.regression:
         raise InputError(f"{data.name} has numbers as labels; nu is defined for classes. Look at ls.label_cca instead.")
-    learned = examples_of(data, None, limit, learning=True)
+    learned, scored = parted(data, (limit, limit))
     options: dict[str, Any] = {"pool": "mean", "max_length": max_length}
     train = extract(opened, learned, **options)
-    nu = specialty(train, ci=0.95, seed=seed)
+    nu = specialty(train, ci=0.95, null=null, seed=seed)
     zeta = smoothness(nu)
     scores = None
     if probes:
-        scored = examples_of(data, None, limit)
-        apart = scored.split != learned.split
-        pair = (train, extract(opened, scored, **options)) if apart else halves(train, seed)
-        scores = probe(*pair, metric=data.metric)
-    best, reason = _decide(nu, scores, zeta, opened.depth)
-    text = f"({best + 1}, L, L)" if best < opened.depth else f"({max(best - 2, 1)}, {best}, L)"
+        held = extract(opened, scored, **options)
+        scores = probe(train, held, kind=kind, model=opened, metric=data.metric, seed=seed)
+    layer, reason = _decide(nu, scores, zeta, opened.depth)
+    text, blocks = _strategy(layer, opened.depth)
     method = method_of("finetune")
-    around = cost_table(opened, data, possible(opened, _AROUND, best, method, logging.INFO), method, best=best)
+    around = [each for each in _AROUND if nu.best is not None or "l*" not in each]
+    resolved = possible(opened, around, nu.best, method, logging.INFO)
+    if text not in map(str, resolved.values()):
+        resolved |= possible(opened, [text], nu.best, method, logging.INFO)
+    table = cost_table(opened, data, resolved, method, best=nu.best)
     command = f'layerscope tune {opened.name} --task {data.name} --strategy "{text}"'
-    settings = {**options, "limit": limit, "seed": seed, "probes": probes}
-    return Choice(nu, scores, zeta, around, text, reason, command, provenance_of([opened], learned, settings))
+    settings = {**options, "limit": limit, "seed": seed, "probes": probes, "kind": kind, "null": null}
+    origin = provenance_of([opened], learned, settings)
+    return Choice(nu, scores, zeta, table, layer, text, f"{reason} {blocks}", command, origin)
+
+
+def _strategy(layer: int, depth: int) -> tuple[str, str]:
+    """The strategy in numbers that is built on a layer, and what it means in words."""
+    if layer < depth:
+        text = f"({layer + 1}, {depth}, {depth})"
+        return text, f"The recommended strategy is {text}: tune what is above layer {layer} and keep the rest."
+    bottom = max(layer - 2, 1)
+    text = f"({bottom}, {layer}, {depth})"
+    blocks = f"blocks {bottom} to {layer}" if bottom < layer else f"block {layer}"
+    return text, f"The recommended strategy is {text}: layer {layer} is the top one, so tune {blocks} alone."
 
 
 def _decide(nu: Curve, scores: Curve | None, zeta: float, depth: int) -> tuple[int, str]:
-    """The layer to build on, and why."""
-    middle = max(depth // 2, 1)
+    """The recommended layer, and why."""
     if nu.best is None:
-        return middle, f"No layer separates the classes, so the middle layer {middle} is taken."
+        return _otherwise("No layer separates the classes", scores, depth)
     assert nu.wins is not None
-    near = sum(float(w) for layer, w in zip(nu.layers, nu.wins, strict=True) if abs(int(layer) - nu.best) <= 1)
-    rough = not np.isnan(zeta) and zeta > ROUGH * max(depth - 2, 1)
-    if not rough and near >= CLEAR:
-        said = f"nu is least at layer {nu.best} (it or a neighbour in {near:.0%} of subsamples)"
-        if scores is not None and not math.isnan(rho := correlation(nu, scores)):
-            said += f", and its correlation with the probes' scores is {rho:.2f}"
-        if nu.best == depth:
-            return nu.best, f"{said}. It is the top layer: tune it and the two blocks below, and keep the rest."
-        return nu.best, f"{said}: tune what is above it and keep the rest as it is."
-    fault = f"too rough (zeta {zeta:.1f})" if rough else f"too flat (layers near l* win {near:.0%} of subsamples)"
-    if scores is not None and scores.best is not None:
-        return scores.best, f"nu is {fault} to be trusted, so the probes' best layer {scores.best} is taken."
-    return middle, f"nu is {fault} to be trusted, so the middle layer {middle} is taken."
+    at = nu.layers.index(nu.best)
+    beside = "" if nu.null is None else f", where permuted labels give {nu.null[at]:.3g}"
+    said = f"l* is layer {nu.best}, which has the least nu ({nu.values[at]:.3g}{beside})"
+    chance = f"p = {nu.p_best:.2g} after allowing for the choice among layers"
+    if not nu.p_best < LEVEL:
+        return _otherwise(f"{said}, but {_shown(nu)} ({chance})", scores, depth)
+    if not trusted(nu, zeta, depth):
+        fault = f"nu is too rough to choose on (zeta {zeta:.1f}: {_ZETA})"
+        return _otherwise(f"{said}, but {fault}", scores, depth)
+    return nu.best, f"{said}; {chance}. {_winners(nu)}{_beside_probes(nu, scores)}"
+
+
+def trusted(nu: Curve, zeta: float, depth: int) -> bool:
+    """Whether nu is to be built on: lower at l* than with permuted labels, and not too rough."""
+    rough = not math.isnan(zeta) and zeta > ROUGH * max(depth - 2, 1)
+    return nu.best is not None and nu.p_best < LEVEL and not rough
+
+
+def _shown(nu: Curve) -> str:
+    """That no layer shows the labels, or, where l* alone does not, which layers do."""
+    shown: list[str] = []
+    if nu.permuted is not None:
+        p = p_after_choice(nu.layers, nu.values, nu.permuted)
+        shown = [str(layer) for layer, value in zip(nu.layers, p, strict=True) if value < LEVEL]
+    if not shown:
+        return "no layer shows the labels"
+    noun, verb = ("layer", "does") if len(shown) == 1 else ("layers", "do")
+    return f"it does not show the labels, while {noun} {listed(shown)} {verb}"
+
+
+def _winners(nu: Curve) -> str:
+    """How often l*, and which other layers, come out least over halves of the texts, in a sentence."""
+    assert nu.wins is not None
+    shares = {int(layer): float(share) for layer, share in zip(nu.layers, nu.wins, strict=True)}
+    others = [f"layer {layer} in {share:.0%}" for layer, share in shares.items() if layer != nu.best and share >= OFTEN]
+    said = f"It is least in {shares[int(nu.best or 0)]:.0%} of halves of the texts"
+    return f"{said}, {listed(others)}: these tie with it." if others else f"{said}."
+
+
+def _otherwise(fault: str, scores: Curve | None, depth: int) -> tuple[int, str]:
+    """The probes' best layer where they tell layers apart, else the middle one, after what is wrong with nu."""
+    middle = middle_layer(depth)
+    if scores is None or scores.best is None:
+        return middle, f"{fault}, so the middle layer, {middle}, is recommended."
+    tied = ties(scores)
+    if len(tied) == sum(layer >= 1 for layer in scores.layers):
+        return middle, f"{fault}, and the probes of all layers tie, so the middle layer, {middle}, is recommended."
+    return scores.best, f"{fault}, so the probes' best layer, {scores.best}, is recommended{_tie(tied, scores.best)}."
+
+
+def _tie(tied: list[int], best: int) -> str:
+    """A word on the layers whose probes score within the interval of the best one's."""
+    others = [str(layer) for layer in tied if layer != best]
+    if not others:
+        return ""
+    noun, verb = ("layer", "ties") if len(others) == 1 else ("layers", "tie")
+    return f" ({noun} {listed(others)} {verb} with it within its interval)"
+
+
+def _beside_probes(nu: Curve, scores: Curve | None) -> str:
+    """How the probes' scores go with nu, in a sentence."""
+    if scores is None or scores.best is None:
+        return ""
+    said = f" The probes score best at layer {scores.best}{_tie(ties(scores), scores.best)}"
+    try:
+        agreed = agreement(nu, scores)
+    except InputError:
+        return f"{said}."
+    if math.isnan(agreed["pearson"]):
+        return f"{said}."
+    low, high = agreed["intervals"]["pearson"]
+    bounds = f"{agreed['n']} layers are too few for an interval" if agreed["note"] else f"{low:.2f} to {high:.2f}"
+    return f"{said}; their correlation with nu over layers is {agreed['pearson']:.2f} ({bounds})."

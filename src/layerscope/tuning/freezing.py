@@ -87,7 +87,10 @@ class Prefixed(nn.Module):
                 passed += 1
                 if passed > self.frozen:  # a shared block, above the prefix
                     return originals[id(module)](*args, **kwargs)
-                state = raw if passed == self.frozen else entering(args, kwargs)
+                state = entering(args, kwargs)
+                if passed == self.frozen:
+                    more = state.shape[1] - raw.shape[1]  # what the network has padded by itself, as Longformer does
+                    state = nn.functional.pad(raw, (0, 0, 0, more)) if more and not time_first else raw
                 return wrap(self._containers[passed - 1], state)
 
             return forward

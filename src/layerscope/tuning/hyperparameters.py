@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Hyperparameters(BaseModel):
-    """How one training goes. Several learning rates are a sweep: each is tried, the best on validation is kept."""
+    """How one training goes. Several learning rates are a sweep: each is tried, and the best kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,6 +77,10 @@ _XIE: dict[str, dict[str, tuple[float, ...]]] = {  # tables 4 and 5
 }
 
 
+_LARGE = ("mnli", "qqp")  # the tasks on which full fine-tuning takes half as many epochs
+_SHORTER = ("finetune",)  # tables of rates whose whole-model rows are trained for half as long on those
+
+
 def xie_rates(strategy: Strategy, rates: str) -> tuple[float, ...]:
     """The learning rates that Xie et al. tried for a strategy, of the set that a method takes (`paper_rates`)."""
     kind = "range"
@@ -87,13 +91,22 @@ def xie_rates(strategy: Strategy, rates: str) -> tuple[float, ...]:
     return _XIE[rates][kind]
 
 
-def hyperparameters(preset: str | None, strategy: Strategy, method: Method, **changes: Any) -> Hyperparameters:
+def xie_epochs(strategy: Strategy, method: Method, task: str) -> int:
+    """How many epochs Xie et al. train: 10 where all of the model is fine-tuned on MNLI or QQP, else 20."""
+    whole = (strategy.bottom, str(strategy.top), str(strategy.head)) == (1, "L", "L")
+    return 10 if whole and method.paper_rates in _SHORTER and task.split("@", 1)[0] in _LARGE else 20
+
+
+def hyperparameters(
+    preset: str | None, strategy: Strategy, method: Method, task: str = "", **changes: Any
+) -> Hyperparameters:
     """A preset's hyperparameters with changes, or the defaults with changes; changes that are None are none."""
     if preset is not None and preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     values = dict(PRESETS.get(preset or "", {}))
     if preset == "xie2022":
         values["learning_rate"] = xie_rates(strategy, method.paper_rates)
+        values["epochs"] = xie_epochs(strategy, method, task)
     values |= {k: v for k, v in changes.items() if v is not None}
     if isinstance(values.get("learning_rate"), list):
         values["learning_rate"] = tuple(values["learning_rate"])

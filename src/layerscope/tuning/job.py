@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field
 
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.plan import LayerPlan
@@ -23,10 +22,10 @@ from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
-from layerscope.models.lineage import inherit, learn, learned
+from layerscope.models.lineage import Learned, inherit, learn, learned
 from layerscope.models.selfcheck import close
 from layerscope.results import provenance_of
-from layerscope.store import Artifact, write_json
+from layerscope.store import Artifact, Saved, discard, inside, read_json, write_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
@@ -76,7 +75,7 @@ class TrainingJob(Artifact):
     """One training: a lesson, a strategy in numbers, a method, hyperparameters with one learning rate, a seed."""
 
     kind = "training"
-    version = 3
+    version = 4
 
     lesson: Lesson
     strategy: Strategy
@@ -117,7 +116,7 @@ class TrainingJob(Artifact):
         if Team.current().is_main:
             self._save(tuned, trained, folder, outcome)
             write_json(folder / RESULT, self._result(outcome, parameters, caches[0] is not None, rows))
-            shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
+            discard(folder / _CHECKPOINTS)
 
     def prepared(self) -> Model:
         """A classifier for the task, cut at the strategy's head, that will have learned from the lesson's rows."""
@@ -145,7 +144,7 @@ class TrainingJob(Artifact):
 
     def _caches(self) -> Caches:
         h, lesson = self.hyperparameters, self.lesson
-        if not (self._frozen and h.cache):
+        if not (self._frozen and h.cache) or lesson.model.anatomy.marks_summary:  # then a head changes the blocks' work
             return None, None
         learned, scored = (
             prefix_cache(lesson.model, part, self._frozen, h.max_length, h.cache_dtype, h.cache_limit)
@@ -177,15 +176,13 @@ class TrainingJob(Artifact):
     def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> None:
         """Write the result, open it again, and compare its answers with those of the trained network."""
         for name in (CHECKPOINT, ADAPTER):
-            shutil.rmtree(folder / name, ignore_errors=True)
-        if not self.method.comparable:
-            self.method.save(tuned, trained, folder, self.strategy)
-            self.reopened(folder)
-            return
+            discard(folder / name)
         part = self.lesson.validation.take(slice(_COMPARED))
         # The Trainer's answers are rounded to bfloat16 on their way where that was asked for; then the trained network
         # answers again as the saved one will, so that one bound holds for every training.
-        expected = outcome.logits[: len(part)] if self._is_exact else self._answers(tuned, part)
+        expected = outcome.logits[: len(part)]
+        if not self._is_exact:
+            expected = self._answers(self.method.plain(tuned, trained), part)
         self.method.save(tuned, trained, folder, self.strategy)
         opened = self.reopened(folder)
         if not same_answers(self._answers(opened, part), expected, tuned.network.dtype):
@@ -229,7 +226,11 @@ class TrainingJob(Artifact):
         learn(network, lesson.train)
         return {
             "model": lesson.model.name,
-            "base": {"name": _place(lesson.model.name), "weights": lesson.described["weights"]},
+            "base": {
+                "name": _place(lesson.model.name),
+                "weights": lesson.described["weights"],
+                "dtype": str(lesson.model.network.dtype),
+            },
             "head": {
                 "name": lesson.task.name,
                 "kind": lesson.task.kind,
@@ -285,6 +286,59 @@ def same_answers(got: np.ndarray, expected: np.ndarray, dtype: torch.dtype) -> b
     return close(torch.from_numpy(got[finite]).to(dtype), torch.from_numpy(expected[finite]).to(dtype))
 
 
+class HeadCard(Saved):
+    """The head that a training gave its model."""
+
+    name: str
+    kind: str
+    label_names: list[str] | None
+    regression: bool
+
+
+class MethodCard(Saved):
+    """A method and its size."""
+
+    name: str
+    size: int | None = None
+
+
+class BaseCard(Saved):
+    """The model that was tuned."""
+
+    name: str
+    weights: str
+
+
+class EpochCard(Saved):
+    """What was measured after an epoch."""
+
+    epoch: float
+    score: float
+    loss: float
+
+
+class TrainingCard(Saved):
+    """`training.json`."""
+
+    model_config = ConfigDict(extra="allow")
+    base: BaseCard | None = None  # 0.1 did not note it
+    head: HeadCard | None = None
+    learned: list[Learned] = Field(default_factory=list)
+    strategy: str
+    method: MethodCard
+    seed: int = Field(ge=0, lt=1 << 32)
+    score: float
+    best_epoch: float
+    epochs: list[EpochCard]
+    metric: str
+    majority: float
+    seconds: float
+    seconds_per_epoch: float
+    cached: bool
+    parameters: int = Field(ge=0)
+    trainable: int = Field(ge=0)
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     """What a training has written of itself."""
-    return json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    return read_json(inside(folder, RESULT), TrainingCard, error=ModelError, way_out="tune again").model_dump()

@@ -33,7 +33,6 @@ class Method(ABC):
     standard: ClassVar[bool] = True  # whether a standard checkpoint is among what it saves
     freezes_below: ClassVar[bool] = True  # whether blocks below the strategy's answer as before, and can run once
     stands_for_network: ClassVar[bool] = False  # whether what `apply` gives is called in the network's place
-    comparable: ClassVar[bool] = True  # whether the saved result answers as a plain network does
     paper_rates: ClassVar[str] = "adapter"  # which of Xie et al.'s sets of learning rates it takes
 
     def __init__(self, size: int | None = None) -> None:
@@ -51,6 +50,11 @@ class Method(ABC):
     def check(self, model: Model, strategy: Strategy) -> None:
         """Raise the reason why the method cannot be used with a strategy on this model."""
         anatomy, blocks = model.anatomy, strategy.blocks
+        if anatomy.unpadded:
+            raise ModelError(
+                f"The states of {model.name} ({anatomy.family}) change with padding, and training pads the texts of a "
+                "batch to one length: what is trained would answer unlike what is evaluated. Tune another family."
+            )
         if anatomy.shared and self.is_partial(strategy):
             raise ModelError(
                 f"{model.name} ({anatomy.family}) runs one block {model.depth} times: blocks {blocks[0]}..{blocks[-1]} "
@@ -93,6 +97,10 @@ class Method(ABC):
 
         `tuned` is the model that `apply` changed, and `trained` the module that it gave.
         """
+
+    def plain(self, tuned: Model, trained: Any) -> Model:
+        """The trained model, which answers as a plain network does; `tuned` and `trained` as in `save`."""
+        return tuned
 
     def reopen(self, base: Model, folder: Path) -> Model:
         """What `save` wrote, as a model.

@@ -20,24 +20,9 @@ def open_adapter(folder: Path, **options: Any) -> Model:
     result = read_result(folder)
     about, base = result["method"], result.get("base")
     method = method_of(about["name"], about["size"])
-    if not method.comparable:
-        raise ModelError(
-            f"{folder} holds a trained {method.name}, which answers only inside peft; open it with peft's "
-            "PeftModel.from_pretrained, or tune with --method lora, adapter or finetune (method=)."
-        )
-    if base is None:
+    if base is None or result["head"] is None:
         raise ModelError(f"{folder} was written by an earlier layerscope, which did not note its base; tune again.")
-    try:
-        opened = load(base["name"], **options)
-    except LayerscopeError as error:
-        raise ModelError(
-            f"{folder} holds an {method.name} for {base['name']}, which cannot be opened here: {error}"
-        ) from error
-    if fingerprint(opened) != base["weights"] and "float32" in str(opened.network.dtype):
-        raise ModelError(
-            f"{folder} holds an {method.name} for {base['name']}, whose weights are others now; put back those that it "
-            "was trained with, or tune again."
-        )
+    opened = _base(folder, f"what {method.name} tuning adds to {base['name']}", base, options)
     head: Any = SimpleNamespace(**{**result["head"], "head_order": None})
     if head.label_names is not None:
         head.label_names = tuple(head.label_names)
@@ -45,3 +30,20 @@ def open_adapter(folder: Path, **options: Any) -> Model:
     tuned = method.reopen(prepared(opened, head, strategy, int(result["seed"])), folder)
     setattr(tuned.network, LEARNED, list(result["learned"]))
     return tuned
+
+
+def _base(folder: Path, what: str, base: dict[str, Any], options: dict[str, Any]) -> Model:
+    """The base model in the float type that is asked for, after a look at its weights in the one that was trained."""
+    try:
+        opened = load(base["name"], **options)
+        trained_type = base.get("dtype", "torch.float32").removeprefix("torch.")
+        same_type = str(opened.network.dtype) == f"torch.{trained_type}"
+        weights = fingerprint(opened if same_type else load(base["name"], **{**options, "dtype": trained_type}))
+    except LayerscopeError as error:
+        raise ModelError(f"{folder} holds {what}, which cannot be opened here: {error}") from error
+    if weights != base["weights"]:
+        raise ModelError(
+            f"{folder} holds {what}, whose weights are others now; put back those that it was trained with, or tune "
+            "again."
+        )
+    return opened

@@ -12,9 +12,14 @@ XIE = (
 WU = ("full", "freeze-top-4", "freeze-top-6", "freeze-bottom-4", "freeze-bottom-6")
 
 
+def middle_layer(depth: int) -> int:
+    """Xie et al.'s middle layer: 13 of 24, so the first of the upper half."""
+    return min(depth // 2 + 1, depth)
+
+
 def middle(depth: int) -> tuple[str, ...]:
     """Xie et al.'s middle-layer baselines for a depth."""
-    m = depth // 2
+    m = middle_layer(depth)
     return tuple(f"({max(m - k, 1)}, {m}, {head})" for head in (m, depth) for k in range(3))
 
 

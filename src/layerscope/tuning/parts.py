@@ -8,10 +8,12 @@ from layerscope.data import Examples, Task
 from layerscope.errors import InputError, log
 from layerscope.models import Model
 from layerscope.models.lineage import known_rows
+from layerscope.probing.labelled import parted
+from layerscope.probing.permuting import LEVEL
 from layerscope.probing.variability import streamed
 from layerscope.tuning.strategy import Strategy, check_best
 
-_HELD_OUT = 0.2  # of a single split
+_PERMUTATIONS = 20  # of the labels, before l* is taken
 
 
 def parts(
@@ -21,7 +23,7 @@ def parts(
 
     Rows that the model learned from before are not scored.
     """
-    train, validation = task.parted(_HELD_OUT, limits=(train_limit, validation_limit))
+    train, validation = parted(task, (train_limit, validation_limit))
     if train.labels is None or validation.labels is None:
         raise InputError(
             f"{task.name} has no labels, so there is nothing to learn; name the column that holds them (label=, "
@@ -31,7 +33,7 @@ def parts(
         raise InputError(
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
-    known = None if model is None else known_rows([model], validation)
+    known = None if model is None else known_rows([model], validation, in_other_data=len(task.splits) == 1)
     if model is None or known is None or not known.any():
         return train, validation
     if known.all():
@@ -44,14 +46,21 @@ def parts(
 
 
 def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:
-    """l*: the layer of least nu on the training rows."""
+    """l*: the layer of least nu on the training rows, the same that `specialty` finds."""
     log.warning("l* is not given (--best, best=): looking for it in %d rows of %s.", len(train), train.task)
-    best = streamed(model, train, max_length=max_length).best
+    curve = streamed(model, train, max_length=max_length, null=_PERMUTATIONS)
+    best = curve.best
     if best is None:
         raise InputError(f"No layer of {model.name} separates the classes of {train.task}; give l* as best=.")
     log.warning(
         "l* is %d: the layer of %s with the least nu on %s (%d rows).", best, model.name, train.task, len(train)
     )
+    if not curve.p_best < LEVEL:
+        log.warning(
+            "nu is no lower there than with permuted labels (p = %.2f after allowing for the choice among layers): "
+            "that layer does not show the labels, so l* says little.",
+            curve.p_best,
+        )
     return best
 
 
@@ -62,8 +71,14 @@ def needed_best(
     train: Callable[[], Examples],
     max_length: int = 128,
 ) -> int | None:
-    """l* as it is given, or looked for in the training rows where one of the strategies needs it."""
+    """l* as it is given, or looked for in the training rows where one of the strategies needs it.
+
+    A single strategy that has numbers for no l* is refused before.
+    """
     check_best(best, model.depth)
-    if best is not None or not any(strategy.needs_best for strategy in strategies):
+    asked = list(strategies)
+    if best is not None or not any(strategy.needs_best for strategy in asked):
         return best
+    if len(asked) == 1:
+        asked[0].check(model.depth)
     return best_layer(model, train(), max_length)

@@ -21,7 +21,7 @@ from layerscope.extraction.loop import Loop, Window
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.progress import progress
-from layerscope.store import Artifact, is_sealed, seal, sync
+from layerscope.store import Artifact, is_sealed, seal, whole_file
 
 GIB = 1 << 30
 MOST = 20.0  # GiB; above this the frozen blocks are run again in every epoch
@@ -126,10 +126,8 @@ class PrefixStates(Artifact):
                 states: dict[int, Tensor] = {}
                 for places, rows in self._loop.through(window, run, advance=advance):
                     states |= zip(places.tolist(), rows.split([len(items[i]) for i in places]), strict=True)
-                temporary = path.with_name(f".{path.name}")
-                save_file({"states": torch.cat([states[i] for i in range(len(items))])}, temporary)
-                sync(temporary)
-                temporary.replace(path)
+                with whole_file(path) as temporary:
+                    save_file({"states": torch.cat([states[i] for i in range(len(items))])}, temporary)
                 seal(path)
 
     def _windows(self) -> Iterator[Window]:

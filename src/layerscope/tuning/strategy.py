@@ -70,12 +70,13 @@ class Strategy:
         """Whether l* must be known."""
         return any("l*" in str(bound) for bound in (self.bottom, self.top, self.head))
 
-    def resolve(self, depth: int, best: int | None = None) -> Strategy:
+    def resolve(self, depth: int, best: int | None = None, quiet: bool = False) -> Strategy:
         """The same in numbers.
 
         Args:
             depth: How many blocks the model has.
             best: l*, where the strategy needs it.
+            quiet: Say nothing where a bottom below block 1 becomes 1.
 
         Returns:
             A strategy whose bounds are numbers. A bottom of `l*-k` below block 1 becomes 1, with a warning.
@@ -93,20 +94,44 @@ class Strategy:
             return Strategy(None, None, _checked(head, depth, "head", 0), self.embeddings)
         bottom, top = (self._number(bound, depth, best) for bound in (self.bottom, self.top))
         if isinstance(self.bottom, str) and self.bottom.startswith("l*") and bottom < 1:
-            log.warning("%s is %d with l* = %s; block 1 is taken instead.", self.bottom, bottom, best)
+            if not quiet:
+                log.warning("%s is %d with l* = %s; block 1 is taken instead.", self.bottom, bottom, best)
             bottom = 1
+        way_out = f"The nearest that this model can have is {_nearest(bottom, top, head, depth)}."
         if isinstance(self.bottom, str) and self.bottom.startswith("l*+") and bottom > depth:
-            raise InputError(f"The strategy {self} starts above the model: l* = {best} is the top layer of {depth}.")
+            raise InputError(
+                f"The strategy {self} starts above the model: l* = {best} is the top layer of {depth}. {way_out}"
+            )
         for name, value in (("bottom", bottom), ("top", top), ("head", head)):
-            _checked(value, depth, name, 1)
+            _checked(value, depth, name, 1, f" {way_out}")
         if bottom > top:
-            raise InputError(f"The strategy {self} is ({bottom}, {top}, {head}): its bottom is above its top.")
+            raise InputError(
+                f"The strategy {self} is ({bottom}, {top}, {head}): its bottom is above its top. {way_out}"
+            )
         if head < top:
             raise InputError(
                 f"The strategy {self} is ({bottom}, {top}, {head}): its head is below its top, so tuned blocks would "
-                "never be read."
+                f"never be read. {way_out}"
             )
         return Strategy(bottom, top, head, self.embeddings)
+
+    def check(self, depth: int) -> None:
+        """Raise, before l* is known, unless the strategy has numbers for some l*.
+
+        Args:
+            depth: How many blocks the model has.
+        """
+        if not self.needs_best:
+            self.resolve(depth)
+            return
+        failed: InputError | None = None
+        for best in range(1, depth + 1):
+            try:
+                self.resolve(depth, best, quiet=True)
+                return
+            except InputError as error:
+                failed = error
+        raise InputError(f"The strategy {self} has no numbers for any l* from 1 to {depth}. {failed}") from failed
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -178,7 +203,13 @@ def check_best(best: int | None, depth: int) -> None:
         raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
 
 
-def _checked(value: int, depth: int, name: str, least: int) -> int:
+def _checked(value: int, depth: int, name: str, least: int, way_out: str = "") -> int:
     if not least <= value <= depth:
-        raise InputError(f"The strategy's {name} is {value}; this model has blocks 1..{depth}.")
+        raise InputError(f"The strategy's {name} is {value}; this model has blocks 1..{depth}.{way_out}")
     return value
+
+
+def _nearest(bottom: int, top: int, head: int, depth: int) -> Strategy:
+    """The strategy that a model of this depth can have whose numbers are nearest to these."""
+    top = min(max(top, 1), depth)
+    return Strategy(min(max(bottom, 1), top), top, min(max(head, top), depth))

@@ -10,7 +10,7 @@ import numpy as np
 
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
-from layerscope.drawing.words import caveat, numbers
+from layerscope.drawing.words import caveat, listed, numbers
 from layerscope.errors import InputError, log
 from layerscope.evaluation.exam import Exam
 from layerscope.models import load
@@ -46,7 +46,7 @@ class StrategyStudy(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """One row per strategy and method: mean score, standard error, tuned layers, size and time."""
+        """One row per strategy and method: mean score, standard error, interval, tuned layers, size and time."""
         import pandas
 
         parts = zip(self._strategies, self.trainings, self._inference_seconds, strict=True)
@@ -81,34 +81,40 @@ class StrategyStudy(Result):
                 float(row["score"]),
                 row["strategy"],
                 row["method"],
-                float(row["score"] - row["error"]),
-                float(row["score"] + row["error"]),
+                float(row["low"]),
+                float(row["high"]),
             )
             for row in frame.to_dict("records")
         )
-        said = "With one seed there is no standard error. Scores are those of the best epoch on validation."
+        said = "With one seed there is no interval. Scores are those of the best epoch on validation."
         scatter = ScatterFigure(
             title="Strategies: score against tuned layers",
             shows=f"{metric} of every strategy against how many blocks it tunes.",
-            reading="Up is better, left is cheaper. Whiskers are one standard error over seeds.",
+            reading="Up is better, left is cheaper. Whiskers are 95% intervals over seeds.",
             caveat=caveat(said, self._n),
             points=points,
             x_name="tuned layers",
             y_name=metric,
             n=self._n,
         )
-        shows = "Mean score over seeds, its standard error, size and time of every strategy."
+        shows = "Mean score over seeds, its standard error and 95% interval, size and time of every strategy."
         return [scatter, numbers("Every strategy", shows, frame)]
 
     def findings(self) -> list[str]:
         at = int(np.nanargmax([trainings.mean for trainings in self.trainings]))
         best = self.trainings[at]
         job = best.trainings[0].job
-        spread = "" if np.isnan(best.error) else f" (standard error {best.error:.4f})"
-        return [
+        low, high = best.interval
+        spread = "" if np.isnan(low) else f" ({low:.4f} to {high:.4f} over seeds)"
+        said = [
             f"The best mean {best.metric} is {best.mean:.4f}{spread}, of {self._strategies[at]} with "
             f"{job.method.name}, which tunes {len(job.strategy.blocks)} of {job.lesson.model.depth} blocks."
         ]
+        tied = [k for k, trainings in enumerate(self.trainings) if k != at and trainings.mean >= low]
+        if tied:
+            names = [f"{self._strategies[k]} with {self.trainings[k].trainings[0].job.method.name}" for k in tied]
+            said.append(f"Within that interval, so tied with it: {listed(names)}.")
+        return said
 
     def __repr__(self) -> str:
         return f"StrategyStudy({len(self.trainings)} strategies and methods, {self.trainings[0].metric})"
@@ -124,7 +130,10 @@ def _row(strategy: str, trainings: Trainings, inference_seconds: float) -> dict[
         "tuned_layers": len(first.job.strategy.blocks),
         "score": trainings.mean,
         "error": trainings.error,
+        "low": trainings.interval[0],
+        "high": trainings.interval[1],
         "seeds": len(own),
+        "learning_rate": first.job.hyperparameters.rates[0],
         "tried": first.tried,
         "parameters": first.parameters,
         "trainable": first.trainable,
@@ -154,13 +163,17 @@ def plan_study(
     if not chosen or not wanted:
         raise InputError(f"{'strategies' if chosen else 'methods'} is empty; at least one is needed.")
     # What is checked once: options, rows and l* are the same for every strategy.
-    common = hyperparameters(preset, parsed[wanted[0]], chosen[0], **options)
+    common = hyperparameters(preset, parsed[wanted[0]], chosen[0], data.name, **options)
     lesson = Lesson(opened, data, *parts(data, common.train_limit, common.validation_limit, opened))
     best = needed_best(opened, parsed.values(), best, lambda: lesson.train, common.max_length)
     kept = {method.name: possible(opened, wanted, best, method) for method in chosen}
     plans = [
         TuningPlan(
-            lesson, kept[method.name][text], text, method, hyperparameters(preset, parsed[text], method, **options)
+            lesson,
+            kept[method.name][text],
+            text,
+            method,
+            hyperparameters(preset, parsed[text], method, data.name, **options),
         )
         for text in wanted
         for method in chosen
@@ -199,8 +212,9 @@ def strategy_study(
 
     Returns:
         A StrategyStudy. `.frame` has one row per strategy and method: strategy, resolved, method, tuned_layers, score
-        (the mean over seeds), error (its standard error), seeds, tried, parameters, trainable, seconds,
-        seconds_per_epoch, metric, inference_seconds.
+        (the mean over seeds), error (its standard error), low and high (its 95% interval by Student's t, NaN with one
+        seed), seeds, learning_rate, tried, parameters, trainable, seconds, seconds_per_epoch, metric,
+        inference_seconds.
 
     Example:
         >>> import layerscope as ls
@@ -213,16 +227,17 @@ def strategy_study(
     plans = plan_study(model, task, strategies, methods, best=best, preset=preset, metric=metric, **options)
     produced = produce_plans(plans, chosen)
     if len(chosen) == 1:
-        log.warning("One seed gives no standard error: the column error is NaN. Give more of them (seeds=, --seeds).")
+        log.warning(
+            "One seed gives no standard error and no interval: the columns error, low and high are NaN. Give more of "
+            "them (seeds=, --seeds)."
+        )
     return StrategyStudy([plan.asked for plan in plans], produced, [_inference(each) for each in produced])
 
 
 def _inference(trainings: Trainings) -> float:
-    """Seconds for the tuned model to answer the validation rows; NaN where it does not answer as a plain network."""
+    """Seconds for the tuned model to answer the validation rows."""
     first = trainings.trainings[0]
     job = first.job
-    if not job.method.comparable:
-        return float("nan")
     tuned = job.reopened(first.path)
     exam = Exam(tuned, job.lesson.task, job.lesson.validation, job.hyperparameters.max_length)
     start = time.perf_counter()

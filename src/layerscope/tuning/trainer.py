@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from layerscope.data import Task, metrics
+from layerscope.errors import DataError
 from layerscope.models import Model
-from layerscope.models.load import quiet
+from layerscope.models.anatomy import accepted_inputs
+from layerscope.models.checkpoints import quiet
 from layerscope.progress import progress
+from layerscope.store import Saved, read_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
@@ -49,9 +53,10 @@ def train(
     title: str,
 ) -> Outcome:
     """Train on the first rows and score on the second after every epoch; goes on from a checkpoint in the folder."""
-    from transformers import EarlyStoppingCallback, Trainer
+    from transformers import EarlyStoppingCallback, Trainer, TrainerState
+    from transformers.trainer import TRAINER_STATE_NAME
 
-    accepted = set(inspect.signature(tuned.network.forward).parameters)
+    accepted = accepted_inputs(tuned.network)
     with quiet():
         trainer = Trainer(
             model=wrapped,
@@ -67,16 +72,27 @@ def train(
         if hyperparameters.patience is not None:
             trainer.add_callback(EarlyStoppingCallback(hyperparameters.patience))
         started = time.perf_counter()
+        last = _last_checkpoint(folder)
         with _Bar(trainer, title) as bar:
-            trainer.train(resume_from_checkpoint=_last_checkpoint(folder))
+            if last is None or not _is_finished(last):
+                trainer.train(resume_from_checkpoint=last)
+            else:  # a kill came after the last step: the Trainer would take another one
+                trainer.state = TrainerState.load_from_json(f"{last}/{TRAINER_STATE_NAME}")
+                trainer.state.best_model_checkpoint = trainer.state.best_model_checkpoint or last
+                trainer._load_best_model()
     seconds = time.perf_counter() - started
-    epochs = [
-        {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
-        for entry in trainer.state.log_history
-        if "eval_score" in entry
-    ]
+    epochs = evaluations(trainer.state.log_history)
     logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
     return Outcome(logits, epochs, bar.epochs, seconds, trainer.state.global_step)
+
+
+def evaluations(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Epoch, score and loss of every evaluation; one step counts once, also where a resumed training looked again."""
+    steps = {entry["step"]: entry for entry in reversed(history) if "eval_score" in entry}
+    return [
+        {"epoch": entry["epoch"], "score": entry["eval_score"], "loss": entry["eval_loss"]}
+        for _, entry in sorted(steps.items())
+    ]
 
 
 def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder: Path) -> Any:
@@ -98,6 +114,7 @@ def _arguments(hyperparameters: Hyperparameters, tuned: Model, seed: int, folder
         bf16=h.bf16,
         seed=seed,
         data_seed=seed,
+        restore_callback_states_from_checkpoint=h.patience is not None,  # how long it has been patient already
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=1,
@@ -132,8 +149,28 @@ class _Metrics:
 
 def _last_checkpoint(folder: Path) -> str | None:
     """The newest whole checkpoint; its state is written last."""
-    whole = [path for path in folder.glob("checkpoint-*") if (path / "trainer_state.json").is_file()]
-    return str(max(whole, key=lambda path: int(path.name.split("-")[1]))) if whole else None
+    whole = {}
+    for path in folder.glob("checkpoint-*"):
+        try:
+            whole[read_json(path / "trainer_state.json", _State).global_step] = path
+        except DataError:  # not written to its end
+            continue
+    return str(whole[max(whole)]) if whole else None
+
+
+def _is_finished(checkpoint: str) -> bool:
+    """Whether a training had come to its end when the checkpoint was written: all steps, or out of patience."""
+    state = read_json(Path(checkpoint) / "trainer_state.json", _State)
+    told = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
+    return state.global_step >= state.max_steps > 0 or bool(told.get("should_training_stop"))
+
+
+class _State(Saved):
+    """What is read of the Trainer's own notes."""
+
+    global_step: int
+    max_steps: int = 0
+    stateful_callbacks: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Bar:

@@ -30,7 +30,7 @@ class Training(Result):
         job: What was asked for: the model and rows, the strategy in numbers, the method, hyperparameters and seed.
         path: The folder in the store with `training.json` and the checkpoint or adapter.
         outcome: What `training.json` says.
-        tried: How many learning rates were tried, this one being the best on validation.
+        tried: How many learning rates were tried, this one having the best mean over seeds on validation.
 
     Example:
         >>> import layerscope as ls
@@ -147,11 +147,15 @@ class Training(Result):
         """
         target = Path(folder)
         with atomic_folder(target, RESULT) as staging:
-            for name in (CHECKPOINT, ADAPTER):
-                if (self.path / name).is_dir():
-                    shutil.copytree(self.path / name, staging / name)
-            shutil.copy(self.path / RESULT, staging / RESULT)
+            self.write(staging)
         return target
+
+    def write(self, folder: Path) -> None:
+        """The files of `copy_to`, into a folder that is there."""
+        for name in (CHECKPOINT, ADAPTER):
+            if (self.path / name).is_dir():
+                shutil.copytree(self.path / name, folder / name)
+        shutil.copy(self.path / RESULT, folder / RESULT)
 
     def __repr__(self) -> str:
         job = self.job
@@ -200,6 +204,14 @@ class Trainings(Result):
         """The standard error of the mean; NaN for one training."""
         count = len(self.trainings)
         return float(self.scores.std(ddof=1) / count**0.5) if count > 1 else float("nan")
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean over seeds, by Student's t; NaN for one training."""
+        from scipy.stats import t
+
+        width = float(t.ppf(0.975, len(self.trainings) - 1)) * self.error if len(self.trainings) > 1 else float("nan")
+        return self.mean - width, self.mean + width
 
     @property
     def frame(self) -> pandas.DataFrame:

@@ -66,7 +66,11 @@ class TuningPlan:
 
 
 def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int]) -> list[Trainings]:
-    """The trainings of several plans, every one kept as soon as it is done; of several learning rates the best."""
+    """The trainings of several plans, every one kept as soon as it is done.
+
+    Of several learning rates the one with the best mean over seeds is taken, for all seeds: were each seed to keep its
+    own best, mean and error would be of no rate that anyone can use.
+    """
     chosen = check_seeds(seeds)
     jobs = [plan.jobs(chosen) for plan in plans]
     paths = iter(produce_all([job for own in jobs for job in own], Team.current()))
@@ -74,9 +78,8 @@ def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int]) -> list[Tra
     for plan, own in zip(plans, jobs, strict=True):
         tried = len(plan.hyperparameters.rates)
         trainings = [Training(job, next(paths), tried) for job in own]
-        sweeps = [trainings[k : k + tried] for k in range(0, len(trainings), tried)]
         _note_cut(trainings[0])
-        produced.append(Trainings([_best(sweep) for sweep in sweeps]))
+        produced.append(_best([Trainings(trainings[k::tried]) for k in range(tried)]))
     return produced
 
 
@@ -91,11 +94,12 @@ def _note_cut(training: Training) -> None:
         )
 
 
-def _best(sweep: Sequence[Training]) -> Training:
-    """Of trainings with several learning rates the best on validation."""
-    best = max(sweep, key=lambda training: -np.inf if np.isnan(training.score) else training.score)
+def _best(sweep: Sequence[Trainings]) -> Trainings:
+    """Of the trainings with each of several learning rates those with the best mean over seeds."""
+    best = max(sweep, key=lambda trainings: -np.inf if np.isnan(trainings.mean) else trainings.mean)
     if len(sweep) > 1:
-        log.info("Of %d learning rates %g is the best on validation.", len(sweep), best.job.hyperparameters.rates[0])
+        rate = best.trainings[0].job.hyperparameters.rates[0]
+        log.info("Of %d learning rates %g has the best mean score on validation.", len(sweep), rate)
     return best
 
 
@@ -146,7 +150,7 @@ def plan_tuning(
     """
     opened, data = load(model), open_task(task).with_metric(metric)
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
-    settings = hyperparameters(preset, parsed, chosen, **options)
+    settings = hyperparameters(preset, parsed, chosen, data.name, **options)
     lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit, opened))
     best = needed_best(opened, [parsed], best, lambda: lesson.train, settings.max_length)
     resolved = parsed.resolve(opened.depth, best)
@@ -190,9 +194,10 @@ def tune(
         size: The width of an adapter, the rank of LoRA or the number of virtual tokens.
         metric: The metric, where it is not the task's own.
         out: A folder that gets a copy of the result; with several seeds, of each in a folder of its own.
-        **options: Hyperparameters that differ from the preset's: learning_rate (several are all tried, and the best on
-            validation is kept), epochs, max_steps, batch, accumulate, warmup, schedule, weight_decay, adam_epsilon,
-            max_length, bf16, patience, cache, cache_dtype, cache_limit, train_limit, validation_limit.
+        **options: Hyperparameters that differ from the preset's: learning_rate (several are all tried, and the one with
+            the best mean over seeds on validation is kept), epochs, max_steps, batch, accumulate, warmup, schedule,
+            weight_decay, adam_epsilon, max_length, bf16, patience, cache, cache_dtype, cache_limit, train_limit,
+            validation_limit.
 
     Returns:
         A Training: `.model`, `.score`, `.metric`, `.path`, `.trainable`, `.seconds`; with `seeds` the Trainings.

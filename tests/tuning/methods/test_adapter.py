@@ -4,10 +4,11 @@ import pytest
 import torch
 import zoo
 from quick import QUICK, cases, check_what_changes, model
+from safetensors.torch import save_file
 
 import layerscope as ls
 from layerscope.errors import DataError, ModelError
-from layerscope.tuning.methods.adapter import add_adapters, load_adapters
+from layerscope.tuning.methods.adapter import add_adapters, load_adapters, trained_state
 
 
 @pytest.mark.parametrize(("family", "strategy"), cases())
@@ -45,3 +46,35 @@ def test_near_identity_at_the_start():
             after = opened.network(**inputs).logits
         assert not torch.equal(before, after), family
         torch.testing.assert_close(after, before, atol=0.1, rtol=0.1)
+
+
+def test_adapters_that_are_damaged_are_a_sentence(tmp_path):
+    opened = model(kind="classifier")
+    add_adapters(opened, [3, 4], 4)
+    good = {"blocks": [3, 4], "width": 4}
+    state = {name: value.clone() for name, value in trained_state(opened, [3, 4]).items()}
+
+    def refused(card, tensors, reason):
+        (tmp_path / "adapter.json").write_text(json.dumps(card))
+        save_file(tensors, tmp_path / "adapter.safetensors")
+        with pytest.raises((DataError, ModelError), match=reason):
+            load_adapters(model(kind="classifier"), tmp_path)
+
+    for card in (
+        {},
+        [],
+        {**good, "blocks": []},
+        {**good, "blocks": ["3"]},
+        {**good, "blocks": [0]},
+        {**good, "width": 0},
+    ):
+        refused(card, state, "is damaged")
+    refused({**good, "blocks": [9]}, state, "does not fit")
+    refused({**good, "width": 10**9}, state, "does not fit")
+    name = next(iter(state))
+    bad = state[name].clone()
+    bad[1] = torch.nan
+    refused(good, {**state, name: bad}, f"{name}, row 1 holds a value that is not a finite number")
+    (tmp_path / "adapter.safetensors").write_bytes(b"x" * 40)
+    with pytest.raises(DataError, match="damaged or no safetensors file"):
+        load_adapters(model(kind="classifier"), tmp_path)

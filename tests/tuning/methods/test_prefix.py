@@ -1,14 +1,52 @@
+import numpy as np
 import pytest
+import torch
 import zoo
-from quick import QUICK, model
+from quick import QUICK, model, rows
 
 import layerscope as ls
+from layerscope.errors import ModelError
+from layerscope.tuning.job import prepared
 
 
 @pytest.mark.parametrize("family", [f for f in zoo.FAMILIES if ls.load(zoo.network(f)).anatomy.prefix])
-def test_prefix_tuning_through_peft(family, task):
+def test_the_tuned_model_answers_as_pefts_own_module(family, task):
+    from peft import PeftModel
+
     training = ls.tune(model(family), task, method="prefix", size=3, **QUICK)
     assert training.trainable > 0
     assert 0 <= training.score <= 1
-    assert type(training.model).__name__.startswith("Peft")
     assert not training.cached
+    tuned, job = training.model, training.job
+    assert type(tuned).__name__.endswith("ForSequenceClassification")
+    network = prepared(job.lesson.model, job.lesson.task, job.strategy, job.seed).network
+    peft = PeftModel.from_pretrained(network, training.path / "adapter").eval()
+    with torch.inference_mode():
+        for seed in (0, 1):
+            inputs = zoo.inputs(seed=seed)
+            torch.testing.assert_close(tuned(**inputs).logits, peft(**inputs).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_is_evaluated_extracted_and_compared_but_not_replayed(tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    training = ls.tune(str(base), data, out=tmp_path / "tuned", method="prefix", size=5, **QUICK)
+    opened = ls.load(tmp_path / "tuned")
+    assert opened.positions == 75  # of 80, of which the prefix has 5
+    assert ls.evaluate(opened, data) == pytest.approx(training.score)
+    reps = ls.extract(opened, data, pool="mean", special=True, store=False)
+    for place, text in enumerate(data["text"][:5]):
+        inputs = zoo.tokenizer()(text, return_tensors="pt")
+        with torch.inference_mode():
+            states = opened.network(**inputs, output_hidden_states=True).hidden_states
+        for layer in range(5):
+            np.testing.assert_allclose(reps[layer][place], states[layer][0].mean(dim=0), rtol=1e-4, atol=1e-5)
+    assert ls.compare(str(base), tmp_path / "tuned", task=data, pool="mean").values.shape == (5, 5)
+    spec = opened.spec()
+    with torch.no_grad():
+        next(opened.network.base_model.layerscope_prefixes.parameters()).add_(1)
+    assert opened.spec() != spec
+    for refused in (ls.truncation_curve, ls.skip_map, ls.advise):
+        with pytest.raises(ModelError, match=r"prefix tuning.*evaluate, extract and compare run each block once"):
+            refused(tmp_path / "tuned", data, all_rows=True)
+    with pytest.raises(ModelError, match="live adapters that no standard checkpoint can hold"):
+        ls.truncate(tmp_path / "tuned", 2)

@@ -11,17 +11,19 @@ from torch import Tensor
 
 from layerscope.alignment.affine import Affine
 from layerscope.alignment.canonical import Factors, canonical_map
+from layerscope.alignment.texts import folds
 from layerscope.errors import InputError, log
 
 _RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # shares of a side's mean variance
-_HELD = 0.2
+_FOLDS = 5  # the first of which is held out
 
 
 class CCA(Affine):
     """The canonical map. `ridge` adds a share of each side's mean variance to its covariance.
 
     "auto" is none where there are more rows than directions on both sides together, so that the correlations are
-    estimates; with fewer rows every correlation is 1, and the ridge with the least error on a held-out fifth is taken.
+    estimates; with fewer rows every correlation is 1, and the ridge with the least error on a held-out fifth of the
+    texts is taken.
     """
 
     method = "cca"
@@ -36,9 +38,9 @@ class CCA(Affine):
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Factors, Factors]:
         return Factors(x), Factors(y)
 
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
         source, target = self._sides(x, y)
-        ridge = self._chosen(x, y, source, target) if self.ridge == "auto" else float(self.ridge)
+        ridge = self._chosen(x, y, texts, source, target) if self.ridge == "auto" else float(self.ridge)
         weight, back, correlations = canonical_map(source, target, ridge)
         self._keep(x, y, weight, back)
         self._keep_sides(source, target)
@@ -47,11 +49,10 @@ class CCA(Affine):
     def _keep_sides(self, source: Factors, target: Factors) -> None:
         pass
 
-    def _chosen(self, x: Tensor, y: Tensor, source: Factors, target: Factors) -> float:
+    def _chosen(self, x: Tensor, y: Tensor, texts: np.ndarray, source: Factors, target: Factors) -> float:
         if len(x) > source.rank + target.rank:
             return 0.0
-        order = torch.from_numpy(np.random.default_rng(self.seed).permutation(len(x))).to(x.device)
-        held, rest = order[: max(1, int(_HELD * len(x)))], order[max(1, int(_HELD * len(x))) :]
+        held, rest = (torch.from_numpy(part).to(x.device) for part in folds(texts, _FOLDS, self.seed)[0])
         if len(rest) < 2:
             return _RIDGES[-1]
         sides = self._sides(x[rest], y[rest])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from layerscope.alignment.aligner import Aligner
@@ -20,7 +21,7 @@ class Identity(Aligner):
         super().__init__(seed=seed)
         self.pad = pad
 
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
         return {}
 
     def _map(self, x: Tensor) -> Tensor:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from layerscope.alignment.affine import Ridge, strength_of
 from layerscope.alignment.networks import Couplings, Network
 from layerscope.errors import InputError
+
+_LEAST = 1e-4  # of the largest singular value: far below any error of a map, far above rounding on the way back
 
 
 class INN(Network):
     """An invertible network (RealNVP, Dinh et al. 2017): affine couplings of alternating halves, scales clamped.
 
     `couplings` blocks of FrEIA, each two half-couplings, with fixed random rotations between them; a last rotation
-    undoes the others, so an untrained network changes nothing. Couplings keep the orientation of space: where the
-    linear solution has a negative determinant, one feature is mirrored first.
+    undoes the others, so an untrained network changes nothing. It stands behind the solved linear map, whose least
+    singular values are kept from 0 so that there is a way back. With `start="plain"` there is no map before it; since
+    couplings keep the orientation of space, one feature is then mirrored where the linear solution has a negative
+    determinant.
     """
 
     method = "inn"
@@ -32,7 +35,7 @@ class INN(Network):
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
         patience: int = 12,
-        start: str = "plain",
+        start: str = "linear",
         *,
         seed: int = 0,
         pad: bool = False,
@@ -48,21 +51,27 @@ class INN(Network):
             raise InputError("inn splits the features into two halves; these have one. Use linear or mlp.")
 
     def _prepare(self, x: Tensor, y: Tensor) -> None:
-        linear = Ridge(x, y).weight(strength_of(x, y, self.seed))
+        linear = self._solved(x, y)
         mirror = torch.ones(x.shape[1], device=x.device)
-        if float(torch.linalg.slogdet(linear)[0]) < 0:
-            mirror[0] = -1.0
-        self.tensors_["mirror"] = mirror
         if self.start == "linear":
             # Directions that ridge has shrunk to nothing are kept a little, or there is no way back.
             u, s, vt = torch.linalg.svd(linear)
-            first = (u * s.clamp_min(1e-2 * float(s[0]))) @ vt
-            self.tensors_["first"] = first.float()
-            self.tensors_["first_back"] = torch.linalg.inv(first).float()
-            self.tensors_["mirror"] = torch.ones_like(mirror)
+            first = (u * s.clamp_min(_LEAST * (float(s[0]) or 1.0))) @ vt
+            self.tensors_["first"] = first.float().contiguous()
+            self.tensors_["first_back"] = torch.linalg.inv(first).float().contiguous()
+        elif float(torch.linalg.slogdet(linear)[0]) < 0:
+            mirror[0] = -1.0
+        self.tensors_["mirror"] = mirror
+
+    def _sides(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self._enter(x), y
+
+    def _through_network(self, x: Tensor) -> Tensor:
+        return self._run(self._enter(x))
 
     def _enter(self, x: Tensor) -> Tensor:
-        return super()._enter(x * self.tensors_["mirror"])
+        mirrored = x * self.tensors_["mirror"]
+        return mirrored @ self.tensors_["first"] if "first" in self.tensors_ else mirrored
 
     def _back(self, y: Tensor) -> Tensor:
         x = self._run(self._standard(y, "y"), back=True)

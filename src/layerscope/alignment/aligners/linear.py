@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from layerscope.errors import InputError
 
 
 class Linear(Affine):
-    """Ridge regression; `strength` is a share of the mean variance of X, "cv" to choose it by cross-validation.
+    """Ridge regression; `strength` is a share of the mean variance of X, "cv" to choose it by folds of texts.
 
     `strength=0` is plain least squares, of least norm where several solve it. The inverse is W's pseudo-inverse.
     """
@@ -27,8 +28,8 @@ class Linear(Affine):
             raise InputError(f"strength is {strength!r}; it must be 'cv' or a number from 0 on.")
         self.strength = strength
 
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
-        strength = strength_of(x, y, self.seed) if self.strength == "cv" else float(self.strength)
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
+        strength = strength_of(x, y, self.seed, texts) if self.strength == "cv" else float(self.strength)
         weight = Ridge(x, y).weight(strength)
         self._keep(x, y, weight, torch.linalg.pinv(weight, rtol=1e-7))
         return {"strength": strength}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from layerscope.alignment.aligner import Aligner
@@ -16,7 +17,7 @@ class Mean(Aligner):
     place = 10
     no_inverse = "it maps every row to the same one"
 
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
         self.tensors_ = {"mean": y.mean(dim=0)}
         return {}
 

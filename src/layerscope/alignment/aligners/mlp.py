@@ -8,7 +8,10 @@ from layerscope.alignment.networks import Network, silent
 
 
 class MLP(Network):
-    """Two hidden layers, any widths, no inverse: what a map can do that need not be bijective."""
+    """Two hidden layers, any widths, no inverse: what a map can do that need not be bijective.
+
+    With the linear start it reads X itself and gives what the linear map leaves, which is added to it.
+    """
 
     method = "mlp"
     place = 70
@@ -17,18 +20,14 @@ class MLP(Network):
     def _network(self) -> nn.Module:
         assert self.widths_ is not None
         width = self.hidden or min(max(*self.widths_, 128), 1024)
-        inputs = self.widths_[1] if self.start == "linear" else self.widths_[0]
-        return Plain(inputs, width, self.widths_[1], residual=self.start == "linear")
+        last = silent(width, self.widths_[1]) if self.start == "linear" else nn.Linear(width, self.widths_[1])
+        return nn.Sequential(nn.Linear(self.widths_[0], width), nn.GELU(), nn.Linear(width, width), nn.GELU(), last)
 
+    def _sides(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return x, y - self._start_of(x)
 
-class Plain(nn.Module):
-    """inputs -> hidden -> hidden -> outputs; with `residual` added to its input."""
+    def _through_network(self, x: Tensor) -> Tensor:
+        return self._run(x) + self._start_of(x)
 
-    def __init__(self, inputs: int, hidden: int, outputs: int, residual: bool) -> None:
-        super().__init__()
-        last = silent(hidden, outputs) if residual else nn.Linear(hidden, outputs)
-        self.layers = nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), last)
-        self.residual = residual
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.layers(rows) + rows if self.residual else self.layers(rows)
+    def _start_of(self, x: Tensor) -> Tensor | float:
+        return x @ self.tensors_["first"] if "first" in self.tensors_ else 0.0

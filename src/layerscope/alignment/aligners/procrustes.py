@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ class Procrustes(Affine):
         super().__init__(seed=seed)
         self.scale, self.pad = scale, pad
 
-    def _fit(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+    def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
         centred = x - x.mean(dim=0)
         u, s, vt = torch.linalg.svd(centred.T @ (y - y.mean(dim=0)))
         rotation, size = u @ vt, float(centred.square().sum())

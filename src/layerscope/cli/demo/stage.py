@@ -15,7 +15,7 @@ from layerscope.store import digest
 if TYPE_CHECKING:
     from layerscope.data import Examples
 
-VERSION = 2  # raise it when a step computes something else under the same settings
+VERSION = 3  # raise it when a step computes something else under the same settings
 CHECKPOINT = "checkpoint"  # of a training
 
 

@@ -156,21 +156,22 @@ def _skip_sentence(skips: DataFrame, whole: float) -> str:
 def specialty(stage: Stage) -> Outcome:
     s = stage.settings
     choice = ls.choose(stage.base, stage.task, limit=s.learned, max_length=s.max_length)
-    table, resolved = choice.strategies.frame, str(ls.Strategy.parse(choice.strategy).resolve(stage.base.depth))
-    trains = _trained(table[table["resolved"] == resolved])
-    said = [choice.reason, f"The recommended strategy is {choice.strategy}{trains}."]
+    table = choice.strategies.frame
+    said = [choice.reason, *_trained(table[table["resolved"] == choice.strategy])]
     if choice.probe is not None and choice.probe.best is not None:
-        name, best = choice.probe.name, choice.probe.best
-        said.append(f"The probes read most from layer {best}: {name} {max(choice.probe.values):.3f}.")
+        row = choice.frame.set_index("layer").loc[choice.probe.best]
+        bounds = f"{row['probe']:.3f} ({row['probe_low']:.3f} to {row['probe_high']:.3f})"
+        said.append(f"The probes read most from layer {choice.probe.best}: {choice.probe.name} {bounds}.")
     own = "layerscope specialty MODEL --task TASK -o out"
     return Outcome(said, {"specialty": choice}, own)
 
 
-def _trained(row: DataFrame) -> str:
+def _trained(row: DataFrame) -> list[str]:
+    """What the recommended strategy trains, in a sentence, where it is in the table."""
     if not len(row):
-        return ""
+        return []
     share = float(row["trainable"].iloc[0]) / float(row["parameters"].iloc[0])
-    return f", which trains {share:.0%} of the parameters"
+    return [f"{row['resolved'].iloc[0]} trains {share:.0%} of the parameters."]
 
 
 def align(stage: Stage) -> Outcome:
@@ -252,11 +253,14 @@ def _plan(advice: ls.Advice, tolerance: float) -> tuple[ls.LayerPlan, Any, str]:
     """The advice, or, where no block can go within the tolerance, the cut that loses least, with a word on it."""
     from layerscope.cli.options import integers
 
+    sure = f"with {advice.confidence:.0%} confidence"
     if advice.choice.removed(advice.exam.model.depth):
-        return advice.choice, advice.row, f"The smallest model within {tolerance:g} of the whole one was looked for."
+        why = f"The smallest model was looked for that is within {tolerance:g} of the whole one {sure}."
+        return advice.choice, advice.row, why
     table = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
     row = table.sort_values("chosen_on").iloc[-1]
-    why = f"No block can go at a loss of at most {tolerance:g}; the cut that loses least is taken."
+    rows = f" (that would take about {advice.rows_needed:,} texts)" if advice.rows_needed is not None else ""
+    why = f"No block can go at a loss of at most {tolerance:g} {sure}{rows}; the cut that loses least is taken."
     return ls.LayerPlan(integers(row["blocks"])), row, why
 
 
@@ -270,14 +274,14 @@ def _measured(model: ls.Model, folder: Path, stage: Stage) -> dict[str, Any]:
         "blocks": model.depth,
         "parameters": costs.parameters(everything),
         "megabytes": sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6,
-        "latency_1": costs.latency(everything, 1),
-        "latency_32": costs.latency(everything, 32),
+        "latency_1_ms": 1000 * costs.latency(everything, 1),
+        "latency_32_ms": 1000 * costs.latency(everything, 32),
         "score": float(ls.evaluate(model, stage.task, **stage.scored)),
     }
 
 
 def _milliseconds(sizes: Mapping[str, Any]) -> str:
-    return f"{sizes['latency_1'] * 1000:.1f} ms for a text of 128 tokens and {sizes['latency_32'] * 1000:.0f} ms for 32"
+    return f"{sizes['latency_1_ms']:.1f} ms for a text of 128 tokens and {sizes['latency_32_ms']:.0f} ms for 32"
 
 
 @dataclass(frozen=True)

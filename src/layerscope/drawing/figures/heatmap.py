@@ -14,12 +14,15 @@ from layerscope.drawing.painting import plain, side_ticks, size_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_EXTRAS = ("low", "high", "baseline")
+EXTRAS = ("low", "high", "bias", "baseline", "p_value", "calibrated")  # what may stand beside the values
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatmapFigure(Figure):
-    """`values[i, j]` of row i and column j. NaN with a reason is undefined; NaN without one is no cell at all."""
+    """`values[i, j]` of row i and column j. NaN with a reason is undefined; NaN without one is no cell at all.
+
+    A reason beside a value says why something else of the cell, such as its interval, is undefined.
+    """
 
     kind: ClassVar[str] = "heatmap"
     values: np.ndarray
@@ -29,7 +32,10 @@ class HeatmapFigure(Figure):
     scale: tuple[float, float]
     low: np.ndarray | None = None
     high: np.ndarray | None = None
+    bias: np.ndarray | None = None
     baseline: np.ndarray | None = None
+    p_value: np.ndarray | None = None
+    calibrated: np.ndarray | None = None
     reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
     cuts: tuple[int, ...] = ()  # lines before these entries, on both sides
     marked: tuple[tuple[int, int], ...] = ()  # cells with a ring around them
@@ -48,7 +54,7 @@ class HeatmapFigure(Figure):
             "column_layer": [self.columns.labels[j] for _, j in places],
             "value": floats(self.values),
         }
-        for name in _EXTRAS:
+        for name in EXTRAS:
             if (extra := getattr(self, name)) is not None:
                 columns[name] = floats(extra)
         return {**columns, "reason": [self.reasons.get(place, "") for place in places]}
@@ -60,7 +66,7 @@ class HeatmapFigure(Figure):
             "value_name": self.value_name,
             "scale": list(self.scale),
             "shape": list(self.values.shape),
-            "extras": [name for name in _EXTRAS if getattr(self, name) is not None],
+            "extras": [name for name in EXTRAS if getattr(self, name) is not None],
             "cuts": list(self.cuts),
             "marked": [list(cell) for cell in self.marked],
             "n": self.n,
@@ -104,6 +110,8 @@ class HeatmapFigure(Figure):
         values = np.ma.masked_invalid(self.values)
         image = ax.imshow(values, origin="lower", vmin=low, vmax=high, interpolation="nearest", aspect="equal")
         for i, j in self.reasons:
+            if not np.isnan(self.values[i, j]):
+                continue  # the reason is of something beside the value
             cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="/////", linewidth=0)
             ax.add_patch(cell)
         for edges, line in ((self.rows.edges, ax.axhline), (self.columns.edges, ax.axvline)):

@@ -87,7 +87,13 @@ function heatmap(card, figure, plot, width) {
         return [reason ? `${figure.value_name}: undefined` : "no such cell", ...where, ...(reason ? [reason] : [])];
       }
       const found = [`${figure.value_name} ${spell(figure.values[k])} ${figure.low ? interval(figure.low[k], figure.high[k]) : ""}`.trim(), ...where];
-      if (figure.baseline && known(figure.baseline[k])) found.push(`shuffled rows give ${spell(figure.baseline[k])}`);
+      if (figure.low && !known(figure.low[k]) && k in figure.why) found.push(figure.reasons[figure.why[k]]);
+      if (figure.bias && known(figure.bias[k])) found.push(`bias ${spell(figure.bias[k])}`);
+      if (figure.baseline && known(figure.baseline[k])) {
+        const p = figure.p_value && known(figure.p_value[k]) ? ` (p = ${spell(figure.p_value[k])})` : "";
+        found.push(`shuffled texts give ${spell(figure.baseline[k])}${p}`);
+      }
+      if (figure.calibrated && known(figure.calibrated[k])) found.push(`above chance ${spell(figure.calibrated[k])}`);
       if (figure.n !== null) found.push(`n = ${spell(figure.n)}`);
       return found;
     },

@@ -36,7 +36,7 @@ function numbers(figure, pair, box) {
     if (figure.columns.models.some(Boolean)) columns["column model"] = cells.map((k) => figure.columns.models[figure.columns.of[c(k)]]);
     columns["column"] = cells.map((k) => figure.columns.labels[c(k)]);
     columns[figure.value_name] = cells.map((k) => figure.values[k]);
-    for (const extra of ["low", "high", "baseline"]) if (figure[extra]) columns[extra] = cells.map((k) => figure[extra][k]);
+    for (const extra of ["low", "high", "bias", "baseline", "p_value", "calibrated"]) if (figure[extra]) columns[extra] = cells.map((k) => figure[extra][k]);
     if (figure.reasons.length) columns.reason = cells.map((k) => (k in figure.why ? figure.reasons[figure.why[k]] : ""));
   }
   const names = Object.keys(columns).filter((name) => columns[name].some((v) => v !== null && v !== ""));

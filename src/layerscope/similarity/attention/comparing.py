@@ -21,7 +21,7 @@ from layerscope.results import provenance_of
 from layerscope.similarity.arriving import Tile, described_as, opened_models
 from layerscope.similarity.attention.heads import HeadMeasure, Mask, best
 from layerscope.similarity.moments import Pair
-from layerscope.similarity.planning import Groups, Plan, Views
+from layerscope.similarity.planning import Groups, Views
 from layerscope.similarity.registry import Measure, Undefined
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.values import Cells, from_moments, say_warnings
@@ -116,9 +116,7 @@ class Panel:
         if wholes:
             models = {pair for a, b in self.pairs for pair in ((a, b), (b, a))}
             views = [(i, j) for i, j in arrival.pairs if (arrival.views[i][0], arrival.views[j][0]) in models]
-            self.tile = Tile.empty(
-                arrival.widths, views, device=self.device, exact=Plan(tuple(wholes), {}).moments["exact"]
-            )
+            self.tile = Tile.empty(arrival.widths, views, device=self.device, exact=True)  # the widths are small
 
     def update(self, stack: Stack) -> None:
         """More sentences of equal length."""

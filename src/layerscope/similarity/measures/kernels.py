@@ -26,6 +26,19 @@ def upper(matrix: Tensor) -> Tensor:
     return matrix[rows, columns]
 
 
+def reordered(matrix: Tensor, order: Tensor) -> Tensor:
+    """The (n, n) matrix of the rows in another order."""
+    return matrix[order][:, order]
+
+
+def _reordered_pairs(pairs: Tensor, order: Tensor) -> Tensor:
+    """The entries above the diagonal of the rows in another order, from those in the old one."""
+    n = len(order)
+    rows, columns = torch.triu_indices(n, n, offset=1, device=pairs.device)
+    low, high = (pick(order[rows], order[columns]) for pick in (torch.minimum, torch.maximum))
+    return pairs[low * (2 * n - low - 1) // 2 + high - low - 1]
+
+
 def double_centred(matrix: Tensor) -> Tensor:
     return matrix - matrix.mean(dim=0) - matrix.mean(dim=1, keepdim=True) + matrix.mean()
 
@@ -56,6 +69,7 @@ def _gaussian(x: Tensor, *, bandwidth: float = 1.0) -> Tensor:
     needs="rows",
     source="Kornblith et al. 2019",
     factor=_gaussian,
+    reorder=reordered,
 )
 def cka_rbf(a: Tensor, b: Tensor) -> float:
     """CKA with a Gaussian kernel whose width is `bandwidth` times the median distance of two rows; biased HSIC."""
@@ -102,6 +116,7 @@ def _dissimilarities(x: Tensor, *, distance: str = "correlation", correlation: s
     needs="rows",
     source="Kriegeskorte et al. 2008",
     factor=_dissimilarities,
+    reorder=_reordered_pairs,
 )
 def rsa(a: Tensor, b: Tensor) -> float:
     """Correlation of the two vectors of pairwise distances between rows.
@@ -126,6 +141,7 @@ def _centred_distances(x: Tensor) -> Tensor:
     needs="rows",
     source="Szekely et al. 2007",
     factor=_centred_distances,
+    reorder=reordered,
 )
 def distance_correlation(a: Tensor, b: Tensor) -> float:
     """Distance correlation, biased sample version."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
@@ -17,10 +18,10 @@ _FEW = "High by chance where rows are not far more than the width of a layer"
 
 def gram_cka(products: Tensor, i: int, j: int) -> float:
     """CKA of views i and j from the inner products of their centred n x n Gram matrices."""
-    scale = float(products[i, i] * products[j, j])
-    if not scale > 0:
+    own = float(products[i, i]), float(products[j, j])
+    if not min(own) > 0 or math.isnan(sum(own)):
         raise Undefined(SAME)
-    return float(products[i, j]) / scale**0.5
+    return float(products[i, j]) / (own[0] ** 0.5 * own[1] ** 0.5)
 
 
 @register(
@@ -32,6 +33,7 @@ def gram_cka(products: Tensor, i: int, j: int) -> float:
     needs="moments",
     source=_KORNBLITH,
     dual=gram_cka,
+    unbiased="cka_debiased",
     caveat=f"{_FEW}, and a few large features can carry it. Compare with cka_debiased, or with the baseline.",
 )
 def cka(x: Side, y: Side, cross: Tensor) -> float:
@@ -48,12 +50,13 @@ def cka(x: Side, y: Side, cross: Tensor) -> float:
     invariances=("orthogonal", "scaling", "translation"),
     needs="moments",
     source="Williams et al. 2021; Ding et al. 2021",
+    exact=True,
     caveat=f"{_FEW}: compare with the baseline.",
 )
 def procrustes(x: Side, y: Side, cross: Tensor) -> float:
     """Nuclear norm of X'Y over |X|_F |Y|_F: 1 if equal up to rotation and scale."""
     scale = (x.trace * y.trace) ** 0.5
-    return float(singular_values(cross).sum()) / scale
+    return min(float(singular_values(cross).sum()) / scale, 1.0)
 
 
 @register(

@@ -25,6 +25,13 @@ def nearest(x: Tensor, *, k: int = 10) -> Tensor:
     return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(k, dim=1).indices
 
 
+def reordered(near: Tensor, order: Tensor) -> Tensor:
+    """The neighbours of the rows in another order: row i is now what row order[i] was."""
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order), device=order.device)
+    return place[near[order]]
+
+
 def _shared(a: Tensor, b: Tensor) -> Tensor:
     """(n,) how many neighbours a row has in both."""
     return (a[:, :, None] == b[:, None, :]).sum(dim=(1, 2)).double()
@@ -39,6 +46,7 @@ def _shared(a: Tensor, b: Tensor) -> Tensor:
     needs="rows",
     source=_SOURCE,
     factor=nearest,
+    reorder=reordered,
     caveat="Depends on k and on the number of rows.",
 )
 def mutual_knn(a: Tensor, b: Tensor) -> float:
@@ -55,6 +63,7 @@ def mutual_knn(a: Tensor, b: Tensor) -> float:
     needs="rows",
     source="Wang et al. 2020",
     factor=nearest,
+    reorder=reordered,
     caveat="Depends on k and on the number of rows.",
 )
 def jaccard_knn(a: Tensor, b: Tensor) -> float:
@@ -73,6 +82,11 @@ def _near_kernel(x: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
     return near, kernel
 
 
+def _reordered_kernel(factor: tuple[Tensor, Tensor], order: Tensor) -> tuple[Tensor, Tensor]:
+    near, kernel = factor
+    return reordered(near, order), kernel[order]
+
+
 @register(
     "cknna",
     family="neighbours",
@@ -82,6 +96,7 @@ def _near_kernel(x: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
     needs="rows",
     source=_SOURCE,
     factor=_near_kernel,
+    reorder=_reordered_kernel,
 )
 def cknna(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> float:
     """CKA restricted to pairs of rows that are neighbours in both (k nearest by cosine).

@@ -6,12 +6,25 @@ the diagonal K less its row and column means, on it 0. So a layer is centred onc
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.similarity.registry import Undefined, register
-from layerscope.similarity.sides import LEAST, Side, u_centred
+from layerscope.similarity.moments import power_of_two
+from layerscope.similarity.registry import SAME, Undefined, register
+from layerscope.similarity.sides import LEAST, NOISE, Side, u_centred
+
+
+def gram_cka_debiased(products: Tensor, i: int, j: int) -> float:
+    """Debiased CKA of views i and j from the inner products of their U-centred Gram matrices."""
+    own = float(products[i, i]), float(products[j, j])
+    if math.isnan(sum(own)):
+        raise Undefined(SAME)
+    if not min(own) > 0:
+        raise Undefined(NOISE)
+    return float(products[i, j]) / (own[0] ** 0.5 * own[1] ** 0.5)
 
 
 @register(
@@ -23,10 +36,13 @@ from layerscope.similarity.sides import LEAST, Side, u_centred
     needs="moments",
     source="Song et al. 2012; Kornblith et al. 2019",
     cross="hsic",
+    exact=True,
+    dual=gram_cka_debiased,
+    gram=u_centred,
 )
 def cka_debiased(x: Side, y: Side, cross: float) -> float:
     """Linear CKA with unbiased HSIC: 0 on average for independent data at any n; may be below 0."""
-    return cross / (x.hsic * y.hsic) ** 0.5
+    return cross / (x.hsic**0.5 * y.hsic**0.5)
 
 
 def _of_batches(batches: Tensor) -> Tensor:
@@ -41,7 +57,8 @@ def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tens
         raise InputError(f"batch is {batch}; unbiased HSIC needs at least {LEAST} rows per batch.")
     if len(x) < LEAST:
         raise Undefined(f"unbiased HSIC needs at least {LEAST} rows and there are {len(x)}")
-    rows = x
+    size = power_of_two(x)
+    rows = x if 1e-9 < size < 1e9 else x / size  # float32 must hold the products
     if shuffle is not None:
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(shuffle))
         rows = rows[order.to(rows.device)]
@@ -72,5 +89,5 @@ def cka_minibatch(a: Tensor, b: Tensor) -> float:
     """
     xx, yy = float(torch.dot(a, a)), float(torch.dot(b, b))
     if xx <= 0 or yy <= 0:
-        raise Undefined("the unbiased variance of a side is not above 0: it is constant, or noise, at this many rows")
-    return float(torch.dot(a, b)) / (xx * yy) ** 0.5
+        raise Undefined(NOISE)
+    return float(torch.dot(a, b)) / (xx**0.5 * yy**0.5)

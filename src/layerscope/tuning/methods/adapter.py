@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from pydantic import Field
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from layerscope.errors import DataError, ModelError
 from layerscope.models import Model
 from layerscope.models.anatomy import block_modules, head_modules
-from layerscope.store import write_json
+from layerscope.store import Saved, inside, open_tensors, read_json, write_json
 from layerscope.tuning.method import ADAPTER, Method, head_parameters, unfreeze
 from layerscope.tuning.strategy import Strategy
 
@@ -127,18 +127,33 @@ def trained_state(model: Model, blocks: Sequence[int]) -> dict[str, Tensor]:
     }
 
 
+class AdapterCard(Saved):
+    """What is saved beside the weights of adapters."""
+
+    blocks: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
+    width: int = Field(ge=1)
+
+
 def load_adapters(model: Model, folder: str | Path) -> Model:
     """Adapters onto a copy of the model that they were made for (a classifier with the same head), in place."""
     folder = Path(folder)
-    try:
-        card = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        state = load_file(folder / WEIGHTS)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder} holds no adapter that layerscope saved: {error}.") from error
-    add_adapters(model, card["blocks"], card["width"])
+    if not (folder / CONFIG).exists():
+        raise DataError(f"{folder} holds no adapter that layerscope saved: there is no {CONFIG} in it.")
+    card = read_json(inside(folder, CONFIG), AdapterCard, way_out="tune again")
+    file = open_tensors(inside(folder, WEIGHTS), way_out="tune again")
+    fits = any(card.width in file.shape(name) for name in file.names if ".adapter." in name)
+    if not fits or max(card.blocks) > model.depth:
+        raise ModelError(
+            f"The adapter in {folder} does not fit {model.name}: it is of width {card.width} in blocks up to "
+            f"{max(card.blocks)}, and its weights or the model's blocks 1..{model.depth} are others."
+        )
+    for name in file.names:
+        file.finite(name, name)
+    state = {name: file.tensor(name) for name in file.names}
+    add_adapters(model, card.blocks, card.width)
     own = dict(model.network.named_parameters())
     stray = [k for k in state if k not in own or own[k].shape != state[k].shape]
-    if stray or state.keys() != trained_state(model, card["blocks"]).keys():
+    if stray or state.keys() != trained_state(model, card.blocks).keys():
         raise ModelError(f"The adapter in {folder} does not fit {model.name} ({(stray or ['parts missing'])[0]}).")
     with torch.no_grad():
         for name, value in state.items():

@@ -1,0 +1,67 @@
+"""How far mapped rows are from the target's, with intervals over texts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.data import resampling
+from layerscope.errors import InputError
+
+
+def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95, texts: np.ndarray | None = None) -> dict[str, float]:
+    """Mean squared error per entry and relative to the spread of `y`, with intervals.
+
+    The intervals are Student's for the logarithm (errors are skewed, and never negative), from a jackknife that leaves
+    out one text after the other: rows of one text are no more independent in their errors than in what they say.
+    Without `texts` every row is a text of its own.
+    """
+    if not 0 < ci < 1:
+        raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
+    n, width = y.shape
+    target = y.double()
+    centred = target - target.mean(dim=0)
+    misses = (mapped.double() - target).pow(2).sum(dim=1)
+    mse, scale = float(misses.mean()) / width, float(centred.pow(2).sum()) / n
+    # Rows that differ by rounding alone have no spread to compare with.
+    defined = n > 1 and scale > 1e-24 * max(float(target.pow(2).sum(dim=1).mean()), 1e-300)
+    relative = float(misses.mean()) / scale if defined else math.nan
+    others = _without_each(misses, centred, np.arange(n) if texts is None else texts)
+    values: dict[str, float] = {}
+    for name, value, rest in (("mse", mse, others[0] / width), ("relative", relative, others[1])):
+        low, high = _interval(value, rest, ci)
+        values |= {name: value, f"{name}_low": low, f"{name}_high": high}
+    return values
+
+
+def _without_each(misses: Tensor, centred: Tensor, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean miss of a row, and that over the mean spread, without each text in turn."""
+    count = len(np.unique(texts))
+    group = torch.from_numpy(resampling.folds(texts, count, seed=0)).to(misses.device)  # one fold per text
+
+    def without(rows: Tensor) -> Tensor:
+        sums = torch.zeros(count, *rows.shape[1:], dtype=rows.dtype, device=rows.device).index_add_(0, group, rows)
+        return sums.sum(dim=0) - sums
+
+    n = without(torch.ones_like(misses))
+    missed, squares = without(misses), without(centred.pow(2).sum(dim=1))
+    spread = squares - without(centred).pow(2).sum(dim=1) / n
+    return (missed / n).cpu().numpy(), (missed / spread).cpu().numpy()
+
+
+def _interval(value: float, others: np.ndarray, ci: float) -> tuple[float, float]:
+    """The interval of a value, from what it is without each text; NaN of one text, or where it is undefined."""
+    from scipy.stats import t
+
+    count = len(others)
+    if count < 2 or math.isnan(value) or not np.isfinite(others).all():
+        return math.nan, math.nan
+    if value <= 0 or others.min() <= 0:  # at most one text is missed at all
+        return 0.0, math.inf if others.max() > 0 else 0.0
+    logs = np.log(others)
+    deviation = math.sqrt((count - 1) / count * float(np.square(logs - logs.mean()).sum()))
+    side = float(t.ppf((1 + ci) / 2, count - 1)) * deviation
+    return value * math.exp(-side), value * math.exp(min(side, 700.0))

@@ -1,0 +1,61 @@
+"""Taggers: a class for every word, read at its first sub-word."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from layerscope.data import Examples
+from layerscope.errors import DataError, InputError
+from layerscope.evaluation.outputs import outputs_of
+from layerscope.evaluation.tokens import COUNT, LOSS, RIGHT, TokenSitting
+from layerscope.extraction.encode import Item, encode
+from layerscope.extraction.reading import Reading
+from layerscope.models import Model
+
+
+class Tags(TokenSitting):
+    """Rows are texts. The share of words with the right tag; words that are cut off are left out and counted."""
+
+    scores: ClassVar[tuple[str, ...]] = ("accuracy", "nll")
+
+    def __post_init__(self) -> None:
+        if self.examples.tags is None or self.examples.words is None:
+            raise DataError(
+                f"{self.examples.task} ({self.examples.split}) has no tags, so nothing can be scored; name the columns "
+                "that hold a list of tags (tags=, --tags) and a list of words."
+            )
+        self.outputs = outputs_of(self.model, self.task)
+        super().__post_init__()
+
+    def _reading(self, longest: int) -> Reading:
+        return Reading("words", subword="first", max_length=longest)
+
+    def _settings(self) -> dict[str, Any]:
+        return {"outputs": self.outputs.tolist()}
+
+    def _encoded(self, model: Model, examples: Examples, reading: Reading) -> list[Item]:
+        items = encode(model, replace(examples, pairs=None), reading)
+        assert examples.tags is not None
+        for item, tags in zip(items, examples.tags, strict=True):
+            item.targets = self.outputs[tags[item.unit]]
+        if not any(len(item.take) for item in items):
+            raise InputError(f"No word of {examples.task} ({examples.split}) is within {reading.max_length} tokens.")
+        return items
+
+    def _of_sums(self, sums: np.ndarray, size: float) -> dict[str, float]:
+        if not sums[COUNT]:
+            return {**dict.fromkeys(self.scores, math.nan), "words": 0.0}
+        right, nll = float(sums[RIGHT] / sums[COUNT]), float(sums[LOSS] / sums[COUNT])
+        return {"accuracy": right, "nll": nll, "words": float(sums[COUNT])}
+
+    def _majority(self, rows: np.ndarray) -> float:
+        """The share of the most frequent tag."""
+        assert self.examples.tags is not None
+        if self.metric != "accuracy":
+            return math.nan
+        tags = np.concatenate([self.examples.tags[row] for row in rows])
+        return float(np.bincount(tags).max() / len(tags)) if len(tags) else math.nan

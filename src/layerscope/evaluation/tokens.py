@@ -1,0 +1,158 @@
+"""Heads that answer token by token, asked at chosen places only: language models, masked ones, taggers.
+
+The body is run as a whole. The head then sees the states of the places that count, a portion at a time, so that memory
+does not grow with the vocabulary times the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.errors import ModelError
+from layerscope.evaluation.sitting import Read, Sitting
+from layerscope.extraction.encode import Item
+from layerscope.extraction.loop import Window
+from layerscope.models import Model
+from layerscope.models.anatomy import evaluating
+from layerscope.models.replay import answering_with, caches_off
+from layerscope.models.selfcheck import close, of_base, probe_inputs
+
+_NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # logits that are made at once
+_ROUNDS = 1000  # of the bootstrap
+LOSS, RIGHT, COUNT = range(3)  # what is kept of a row: summed loss in nats, right answers, places
+
+
+class TokenHead:
+    """A network's own head on chosen states; that it may be run so is checked on the network."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._check()
+
+    def _check(self) -> None:
+        network, model = self.model.network, self.model
+        inputs = probe_inputs(model, rows=1)
+        with torch.inference_mode(), evaluating(network), caches_off(network):
+            expected = _logits(network(**inputs))[0]
+            output = network.base_model(**inputs)
+            got = torch.cat([logits for _, logits in self.portions(output, output.last_hidden_state[0], at_once=3)])
+        if not close(got, expected):
+            raise ModelError(
+                f"The head of {model.name} ({type(network).__name__}) does not answer place by place, so it cannot be "
+                "asked at some places only; score it with lm-evaluation-harness or a loop of your own instead."
+            )
+
+    def portions(self, output: Any, states: Tensor, at_once: int | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """(places, width) states, as the body gave them -> which of them, and their logits (some, outputs)."""
+        size = at_once or max(1, _NUMBERS.get(states.device.type, 1 << 25) // self._outputs)
+        for start in range(0, len(states), size):
+            part = slice(start, min(start + size, len(states)))
+            yield part, self._run(output, states[part])
+
+    @property
+    def _outputs(self) -> int:
+        config = self.model.network.config
+        return max(int(config.num_labels if self.model.head == "tags" else config.vocab_size), 1)
+
+    def _run(self, output: Any, states: Tensor) -> Tensor:
+        """The network's own forward, its body answering with one text of these states."""
+        network = self.model.network
+        ids = torch.zeros(1, len(states), dtype=torch.long, device=states.device)
+        answer = type(output)(**{**output, "last_hidden_state": states[None]})
+        with answering_with(self._body, answer):
+            return _logits(network(input_ids=ids, attention_mask=torch.ones_like(ids)))[0]
+
+    @cached_property
+    def _body(self) -> Any:
+        """The module that the head asks for states: the base model, or, as in OPT, a part of it."""
+        network = self.model.network
+        base, calls = network.base_model, []
+        inner = [base, *(child for child in base.children() if hasattr(child, "get_input_embeddings"))]
+        hooks = [module.register_forward_hook(lambda m, *_: calls.append(m)) for module in inner]
+        try:
+            with torch.inference_mode(), evaluating(network), caches_off(network):
+                network(**probe_inputs(self.model, rows=1))
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return base if base in calls else calls[-1]
+
+
+def _logits(result: Any) -> Tensor:
+    logits: Tensor = result.prediction_logits if hasattr(result, "prediction_logits") else result.logits
+    return logits
+
+
+class TokenSitting(Sitting):
+    """Rows are texts or windows; of each the summed loss, the right answers and the places are kept."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._head = TokenHead(self.model)
+
+    @property
+    def subject(self) -> Model:
+        return of_base(self.model)
+
+    def _reader(self, window: Window, places: np.ndarray, items: Sequence[Item], inputs: dict[str, Tensor]) -> Read:
+        device, counts = self.model.device, [len(item.take) for item in items]
+        at = torch.from_numpy(np.concatenate([item.take for item in items])).to(device)
+        wanted = torch.from_numpy(np.concatenate([item.targets for item in items])).to(device)
+        owner = torch.from_numpy(np.repeat(np.arange(len(items)), counts)).to(device)
+
+        def read(output: Any) -> Tensor:
+            states = output.last_hidden_state
+            chosen = states[owner.to(states.device), at.to(states.device)]
+            sums = torch.zeros(len(items), 3, device=device)
+            for part, logits in self._head.portions(output, chosen):
+                counted = _counted(logits, wanted[part].to(logits.device))  # a spread network ends on another device
+                sums.index_add_(0, owner[part], counted.to(device))
+            return sums
+
+        return read
+
+    def interval(self, answers: np.ndarray, rows: Any = None) -> tuple[float, float]:
+        at = self._at(rows)
+        texts, place = np.unique(self.texts[at], return_inverse=True)
+        sums = np.zeros((len(texts), answers.shape[-1]))
+        np.add.at(sums, place.reshape(-1), answers[at].astype(float))
+        drawn = np.random.default_rng(0).multinomial(len(texts), np.full(len(texts), 1 / len(texts)), _ROUNDS)
+        more = np.zeros(len(texts))
+        np.add.at(more, place.reshape(-1), self._bytes(at))
+        totals = zip(drawn @ sums, drawn @ more, strict=True)
+        draws = [self._of_sums(total, size)[self.metric] for total, size in totals]
+        low, high = np.nanquantile(np.asarray(draws), [0.025, 0.975])
+        return float(low), float(high)
+
+    def _bytes(self, rows: np.ndarray) -> np.ndarray:
+        """(rows,) the bytes of text that the scored tokens of each row stand for."""
+        return np.zeros(len(rows))
+
+    def measured(self, answers: np.ndarray, rows: np.ndarray) -> dict[str, float]:
+        return self._of_sums(answers[rows].astype(float).sum(axis=0), float(self._bytes(rows).sum()))
+
+    def _of_sums(self, sums: np.ndarray, size: float) -> dict[str, float]:
+        """Every metric of summed numbers; `size` is in bytes."""
+        raise NotImplementedError
+
+    def losses(self, answers: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The mean loss of each text among some rows, and how many places it has: what a change is told by."""
+        texts, place = np.unique(self.texts[rows], return_inverse=True)
+        sums = np.zeros((len(texts), answers.shape[-1]))
+        np.add.at(sums, place.reshape(-1), answers[rows].astype(float))
+        kept = sums[:, COUNT] > 0
+        return sums[kept, LOSS] / sums[kept, COUNT], sums[kept, COUNT]
+
+
+def _counted(logits: Tensor, targets: Tensor) -> Tensor:
+    """(places, 3): the loss at each place in nats, whether the answer is right, and one place."""
+    values = logits.float()
+    loss = values.logsumexp(dim=-1) - values.gather(-1, targets[:, None])[:, 0]
+    right = (values.argmax(dim=-1) == targets).float()
+    return torch.stack([loss, right, torch.ones_like(loss)], dim=-1)

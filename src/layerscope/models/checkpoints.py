@@ -1,0 +1,226 @@
+"""Opening the files of a checkpoint: its network, with every weight accounted for, and its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
+from layerscope.models import anatomy as anatomies
+from layerscope.models.belongings import Belongings, float_type, give, left_over
+from layerscope.models.headers import check_config, check_sizes
+from layerscope.models.heads import class_of
+from layerscope.models.sources import Source, twin_seed
+from layerscope.store import read_object
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
+
+
+def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int, spread: bool = False) -> Any:
+    """The network that a folder holds, or for `random:` sources the one that its config describes.
+
+    It is of the class that the config names, head and all; `spread` puts its parts on all devices that are here.
+    """
+    import transformers
+
+    with quiet():
+        room = check_config(folder, source.name, source.random)
+        config = open_config(folder, source.name)
+        named = class_of(config)
+        opener = named or transformers.AutoModel
+        with torch.random.fork_rng(devices=[]):
+            # decides random: models, and a bare encoder's unused pooler
+            torch.manual_seed(twin_seed(folder, seed) if source.random else check_seed(seed))
+            try:
+                check_sizes(config, room, lambda: _built(config, named), source.name)
+                if source.random:
+                    network = _built(config, named).to(dtype)
+                    network.name_or_path = f"random:{source.name}"
+                    return network
+                network, info = opener.from_pretrained(
+                    folder,
+                    config=config,
+                    dtype=dtype,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=True,
+                    output_loading_info=True,
+                    **({"device_map": "auto"} if spread else {}),
+                )
+            except LayerscopeError:
+                raise
+            except (SafetensorError, FileNotFoundError, UnicodeDecodeError, json.JSONDecodeError) as error:
+                raise ModelError(
+                    f"The weights of {source.name} cannot be read ({str(error).splitlines()[0]}): the file is damaged "
+                    "or was not copied or downloaded to its end; fetch it again."
+                ) from error
+            except ValueError as error:
+                raise ModelError(
+                    f"{source.name} is a {config.model_type} that transformers cannot open as {opener.__name__}: "
+                    f"{str(error).splitlines()[0].rstrip('.')}."
+                ) from error
+            except Exception as error:  # settings that cannot be served fail in as many ways as there are families
+                if "ignore_mismatched_sizes" in str(error):
+                    raise ModelError(
+                        f"The weights of {source.name} do not have the shapes that its config.json says; "
+                        "the checkpoint is broken and is not opened."
+                    ) from error
+                raise ModelError(
+                    f"{source.name} is a {config.model_type} that transformers cannot build with what its config.json "
+                    f"says ({first_line(error)})."
+                ) from error
+    _check_tensors(network, info, source.name)
+    asked = getattr(config, "architectures", None) or ["none"]
+    others = [k for k in info["unexpected_keys"] if not _is_stale(network, k)]
+    held = Belongings(
+        dtype=float_type(folder),
+        tensors={k: v for k, v in left_over(folder, network, others).items() if not _in_body(network, k)},
+        named=None if named is not None else str(asked[0]),
+    )
+    give(network, held)
+    return network
+
+
+def open_config(folder: Path, name: str) -> Any:
+    """A checkpoint's config, refused by name where it cannot be served."""
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # fields of a wrong type fail in as many ways as there are families
+        if "recogni" in str(error) or "custom code" in str(error):
+            why = (
+                f"names no architecture that transformers {transformers.__version__} has, and code from a "
+                "checkpoint is never run"
+            )
+        else:
+            why = f"is not one that transformers {transformers.__version__} can read ({first_line(error)})"
+        raise ModelError(f"{name} cannot be opened: its config.json {why}.") from error
+    config.return_dict = True  # outputs are read by name; what they are does not change
+    anatomies.known(config)  # refuse by name before any weight is read
+    _refuse_quantised(config, name)
+    return config
+
+
+def _built(config: Any, named: Any) -> Any:
+    """The network that a config describes, of its class where transformers has that."""
+    import transformers
+
+    return named._from_config(config) if named else transformers.AutoModel.from_config(config, trust_remote_code=False)
+
+
+def network_without_weights(folder: Path, name: str) -> Any:
+    """The network that a folder's config describes, on the meta device: its shape, and no memory."""
+    with quiet(), torch.device("meta"):
+        check_config(folder, name, False)
+        config = open_config(folder, name)
+        network = _built(config, class_of(config))
+    network.name_or_path = name
+    return network.eval()
+
+
+def _refuse_quantised(config: Any, name: str) -> None:
+    """Weights of a few bits are codes, not numbers: blocks that are compared, cut and saved must have numbers."""
+    about = getattr(config, "quantization_config", None)
+    if about is None:
+        return
+    method = about.get("quant_method") if isinstance(about, dict) else getattr(about, "quant_method", None)
+    raise ModelError(
+        f"{name} is quantised ({getattr(method, 'value', method) or 'by an unknown method'}), and layerscope opens "
+        "weights that are numbers; give the checkpoint that it was made from, or turn it into one where its library "
+        "is installed: network = AutoModel...from_pretrained(..), network.dequantize(), network.save_pretrained(..). "
+        "Cut first, and quantise what is left."
+    )
+
+
+def _check_tensors(network: Any, info: dict[str, Any], name: str) -> None:
+    """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
+    with_head = network.base_model is not network
+    missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in _unused(network)]
+    unexpected = [k for k in info["unexpected_keys"] if _in_body(network, k) and not _is_stale(network, k)]
+    problems = [
+        f"{len(keys)} tensors {what} (such as {min(keys)})"
+        for keys, what in (
+            (missing, "are missing"),
+            (unexpected, "are not in the model that the config describes"),
+        )
+        if keys
+    ]
+    if problems:
+        raise ModelError(
+            f"The weights of {name} do not match its config.json: {' and '.join(problems)}. "
+            "The checkpoint is broken and is not opened, since missing weights would be random numbers."
+        )
+
+
+def _unused(network: Any) -> tuple[str, ...]:
+    """Modules of a body that only some head uses."""
+    known = anatomies.known(network.config)
+    return known.base_head if known else ("pooler",)
+
+
+def _is_stale(network: Any, key: str) -> bool:
+    """Whether a checkpoint's tensor is no weight, but what old versions kept beside them."""
+    pattern = anatomies.stale(network.config)
+    return pattern is not None and re.search(pattern, key) is not None
+
+
+def _in_body(network: Any, key: str) -> bool:
+    """Whether a checkpoint's tensor belongs to embeddings or blocks rather than to some head."""
+    base, prefix, unused = network.base_model, f"{network.base_model_prefix}.", _unused(network)
+    inside = key.removeprefix(prefix)
+    child = inside.split(".")[0]
+    if key.startswith(prefix):
+        return child not in unused
+    return base is network and child not in unused and child in dict(base.named_children())
+
+
+def open_tokenizer(folder: Path, name: str) -> Any:
+    """The folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
+    from transformers import AutoTokenizer
+
+    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES) and not _needs_no_files(folder, name):
+        return None
+    with quiet():
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except Exception as error:  # tokenizer files fail in as many ways as there are formats
+            raise ModelError(
+                f"The tokenizer of {name} cannot be opened: {first_line(error)}; its files are "
+                "damaged or not for this transformers; save it again with save_pretrained."
+            ) from error
+
+
+def _needs_no_files(folder: Path, name: str) -> bool:
+    """Whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
+    import transformers
+
+    path = folder / "tokenizer_config.json"
+    if not path.is_file():
+        return False
+    about = read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
+    kind = getattr(transformers, str(about.get("tokenizer_class")), None)
+    return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' reports and bars: what they tell is checked here and said in a sentence."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,240 @@
+"""What sentence-transformers keeps beside an encoder: how states become embeddings, and how texts are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from torch import Tensor, nn
+
+from layerscope.errors import ModelError
+from layerscope.store import parse_json
+
+MODULES = "modules.json"
+_SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")
+_OTHER_SETTINGS = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # old names of the second
+_LARGEST = 1 << 30  # bytes of a module's files, which are kept in memory
+MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+_OLD_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+Step = Callable[[Tensor], Tensor]  # (texts, width) -> (texts, width')
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """How states become one embedding per text, and the files that say so."""
+
+    modes: tuple[str, ...] = ("mean",)  # of pooling; what they give is put side by side
+    include_prompt: bool = True
+    steps: tuple[Step, ...] = ()  # after pooling
+    max_length: int | None = None
+    lower_case: bool = False
+    prompt: str = ""  # put before every text
+    files: Mapping[str, bytes] = field(default_factory=dict)  # by their path in the folder; none for a bare encoder
+    unknown: str = ""  # a module that layerscope cannot run
+
+    def pooled(self, states: Tensor, mask: Tensor, prompt_length: int = 0) -> Tensor:
+        """(texts, time, width) -> (texts, width') in float32; padding stands on the right."""
+        if self.unknown:
+            raise ModelError(
+                f"Its embeddings go through a {self.unknown}, which layerscope cannot run; compute them with "
+                "sentence-transformers. Cutting and saving keep the module as it is."
+            )
+        states, real = states.float(), mask.float()
+        if prompt_length and not self.include_prompt:
+            real = real.clone()
+            real[:, :prompt_length] = 0
+        vector = torch.cat([_POOLED[mode](states, real) for mode in self.modes], dim=-1)
+        for step in self.steps:
+            vector = step(vector)
+        return vector
+
+    def write(self, folder: Path) -> None:
+        """Put the files beside a network that lies in the folder itself."""
+        for name, content in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def spec(self) -> dict[str, Any]:
+        """What decides embeddings, for keys of the store."""
+        import hashlib
+
+        files = {name: hashlib.sha256(content).hexdigest() for name, content in self.files.items()}
+        return {"modes": list(self.modes), "files": files}
+
+
+def _first(states: Tensor, real: Tensor) -> Tensor:
+    return states[torch.arange(len(states)), real.argmax(dim=1)]
+
+
+def _last(states: Tensor, real: Tensor) -> Tensor:
+    places = torch.arange(real.shape[1], device=real.device)
+    return states[torch.arange(len(states)), (real * (places + 1)).argmax(dim=1)]
+
+
+def _mean(states: Tensor, real: Tensor, power: float = 1.0) -> Tensor:
+    return (states * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True).clamp(min=1e-9) ** power
+
+
+def _weighted(states: Tensor, real: Tensor) -> Tensor:
+    return _mean(states, real * (torch.arange(real.shape[1], device=real.device) + 1))
+
+
+_POOLED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cls": _first,
+    "max": lambda states, real: states.masked_fill(real[..., None] == 0, -torch.inf).amax(dim=1),
+    "mean": _mean,
+    "mean_sqrt_len_tokens": lambda states, real: _mean(states, real, 0.5),
+    "weightedmean": _weighted,
+    "lasttoken": _last,
+}
+
+
+def is_embedding_folder(folder: Path) -> bool:
+    """Whether sentence-transformers saved the folder."""
+    return (folder / MODULES).is_file()
+
+
+def network_folder(folder: Path) -> Path:
+    """Where in a folder the network lies: in itself, or, as sentence-transformers may have it, in one of its own."""
+    if not is_embedding_folder(folder):
+        return folder
+    return folder / str(_modules(folder)[0].get("path") or "")
+
+
+def read_embedding(folder: Path, name: str) -> Embedding:
+    """What a folder of sentence-transformers says of embeddings."""
+    modules = _modules(folder)
+    inside = network_folder(folder)
+    files = {path: (folder / path).read_bytes() for path in _SETTINGS[:1] if (folder / path).is_file()}
+    texts = _text_settings(inside)
+    if texts:
+        files[_SETTINGS[1]] = json.dumps(texts, indent=1).encode()
+    listed = [{**module, "path": "" if k == 0 else module.get("path", "")} for k, module in enumerate(modules)]
+    files[MODULES] = json.dumps(listed, indent=2).encode()
+    modes: tuple[str, ...] | None = None
+    include_prompt, steps, unknown = True, list[Step](), ""
+    for module in modules[1:]:
+        place, kind = str(module.get("path", "")), str(module.get("type", "")).rpartition(".")[2]
+        content = _files(folder, place, name)
+        files.update(content)
+        settings = _json(content.get(f"{place}/config.json"), name)
+        if kind == "Pooling" and modes is None:
+            modes, include_prompt = _modes(settings, name), bool(settings.get("include_prompt", True))
+        elif modes is not None and kind in _STEPS:
+            try:
+                steps.append(_STEPS[kind](settings, _tensors(content, place)))
+            except (KeyError, ValueError, AttributeError, TypeError):
+                unknown = unknown or kind
+        elif kind != "Dropout":
+            unknown = unknown or kind
+    about = _json(files.get(_SETTINGS[0]), name)
+    prompts, default = about.get("prompts") or {}, about.get("default_prompt_name")
+    return Embedding(
+        modes=modes or ("mean",),
+        include_prompt=include_prompt,
+        steps=tuple(steps),
+        max_length=texts.get("max_seq_length"),
+        lower_case=bool(texts.get("do_lower_case", False)),
+        prompt=str(prompts.get(default, "")) if default else "",
+        files=files,
+        unknown=unknown or ("" if modes else "network without pooling"),
+    )
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    try:
+        modules = parse_json((folder / MODULES).read_bytes())
+        if isinstance(modules, list) and modules and all(isinstance(module, dict) for module in modules):
+            for module in modules:
+                path = Path(str(module.get("path") or ""))
+                if path.is_absolute() or ".." in path.parts:
+                    raise ValueError(f"the path {path} leads out of the folder")
+            return modules
+        raise ValueError("it is no list of modules")
+    except ValueError as error:
+        raise ModelError(
+            f"The {MODULES} of {folder} cannot be read ({error}); fetch the model again, or remove the file to open "
+            "it as a bare encoder."
+        ) from error
+
+
+def _text_settings(folder: Path) -> dict[str, Any]:
+    """The settings of how texts are read, under whichever of its names the file lies there."""
+    names = (_SETTINGS[1], *(f"sentence_{name}_config.json" for name in _OTHER_SETTINGS))
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    return {} if path is None else _json(path.read_bytes(), str(folder))
+
+
+def _files(folder: Path, place: str, name: str) -> dict[str, bytes]:
+    """The files of a module's folder."""
+    paths = [p for p in sorted((folder / place).rglob("*")) if p.is_file()] if place else []
+    if sum(path.stat().st_size for path in paths) > _LARGEST:
+        raise ModelError(f"The module {place} of {name} is larger than a GiB; open the encoder without {MODULES}.")
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def _json(content: bytes | None, name: str) -> dict[str, Any]:
+    try:
+        value = parse_json(content) if content else {}
+    except ValueError as error:
+        raise ModelError(f"A settings file of {name} is not JSON ({error}); fetch the model again.") from error
+    return value if isinstance(value, dict) else {}
+
+
+def _modes(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    given = settings.get("pooling_mode")
+    if given is None:
+        given = [mode for key, mode in _OLD_MODES.items() if settings.get(key)] or ["mean"]
+    modes = (given,) if isinstance(given, str) else tuple(given)
+    if wrong := [mode for mode in modes if mode not in MODES]:
+        raise ModelError(f"{name} pools by {wrong[0]!r}, which is not known; known are {', '.join(MODES)}.")
+    return modes
+
+
+def _tensors(content: Mapping[str, bytes], place: str) -> dict[str, Tensor]:
+    weights = content.get(f"{place}/model.safetensors")
+    return {} if weights is None else load_tensors(weights)
+
+
+def _dense(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Step:
+    if settings.get("use_residual") or settings.get("module_input_name", "sentence_embedding") != "sentence_embedding":
+        raise ValueError("another way through the layer")
+    weight, bias = tensors["linear.weight"].float(), tensors.get("linear.bias")
+    name = str(settings.get("activation_function") or "torch.nn.modules.linear.Identity")
+    if not name.startswith("torch.nn."):
+        raise ValueError("a function of somebody's own")
+    activation = getattr(nn, name.rpartition(".")[2])()
+
+    def run(vector: Tensor) -> Tensor:
+        offset = None if bias is None else bias.float().to(vector.device)
+        return activation(nn.functional.linear(vector, weight.to(vector.device), offset))
+
+    return run
+
+
+def _norm(settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Step:
+    weight, bias = tensors["norm.weight"].float(), tensors["norm.bias"].float()
+    return lambda vector: nn.functional.layer_norm(
+        vector, weight.shape, weight.to(vector.device), bias.to(vector.device)
+    )
+
+
+_STEPS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Tensor]], Step]] = {
+    "Dense": _dense,
+    "LayerNorm": _norm,
+    "Normalize": lambda _, __: lambda vector: nn.functional.normalize(vector, dim=-1),
+}

@@ -1,0 +1,196 @@
+"""Weights by their headers: which files hold them, and whether a config can be theirs. Nothing is built.
+
+This is the one place that decides which files weights are read from: safetensors, whatever else a folder says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from layerscope.errors import DataError, ModelError, some
+from layerscope.store import Saved, inside, open_tensors, read_json
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+CONVERT = (
+    "convert it once, where you trust the file: load it with transformers' from_pretrained and "
+    "save it with save_pretrained, which writes model.safetensors"
+)
+_AGAIN = "a file is damaged or was not copied or downloaded to its end; fetch it again"
+_ADAPTER = "adapter_config.json"
+_FEWEST = 512  # blocks that are built in any case: families that run one block many times have few tensors
+_COUNTS = re.compile(r"(^|_)(layers?|layer_groups|hidden_groups|group_num|experts|stages)$")
+_POSITIVE = re.compile(r"heads?$|^(vocab|hidden|intermediate)_size$|^(num|n)_(labels|layers?|hidden_layers)$")
+_SIZES = ("vocab_size", "intermediate_size", "type_vocab_size", "num_labels", "embedding_size", "head_dim")
+_SIZES_ELSEWHERE = ("n_inner", "ffn_dim", "d_ff", "d_inner", "hidden_dim", "moe_intermediate_size", "n_positions")
+_POSITIONS = re.compile(r"(position_embeddings?|embed_positions|wpe)\.weight$")
+_LONGEST = 1 << 31  # tokens
+_PACKED = 2  # numbers in a byte, at most: weights of 4 bits
+
+
+class _Config(Saved):
+    """What is read of a config.json before transformers reads it."""
+
+    model_config = ConfigDict(extra="allow")
+    architectures: list[str] | None = None
+    transformers_weights: str | None = None
+
+
+class _Index(Saved):
+    """Which file holds which tensor."""
+
+    weight_map: dict[str, str] = Field(min_length=1)
+
+
+def weight_files(folder: Path, name: str) -> list[Path]:
+    """The files that hold a checkpoint's weights, all of them safetensors and all there; else a sentence."""
+    if (folder / _ADAPTER).is_file():
+        raise ModelError(
+            f"{name} holds a whole model and beside it an adapter ({_ADAPTER}), and transformers would apply that "
+            f"without a word; to open the model by itself, move {_ADAPTER} away, and for the model with its adapter "
+            "merge it (merge_and_unload) and save that."
+        )
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        index = read_json(folder / INDEX, _Index, error=ModelError, way_out="fetch it again")
+        return [_shard(folder, file, name) for file in sorted(set(index.weight_map.values()))]
+    pickles = sorted(path.name for ending in ("bin", "pt", "pth", "ckpt") for path in folder.glob(f"*.{ending}"))
+    if pickles:
+        raise ModelError(
+            f"{name} has its weights only as a pickle file ({pickles[0]}), which can run code when it is "
+            f"opened and is refused; {CONVERT}."
+        )
+    raise ModelError(f"{name} has a config.json but no {WEIGHTS}, so there are no weights to open.")
+
+
+def _shard(folder: Path, file: str, name: str) -> Path:
+    if not file.endswith(".safetensors"):
+        raise ModelError(
+            f"The {INDEX} of {name} names {file[:60]!a}, which is no safetensors file: it may be a pickle, which can "
+            f"run code when it is opened and is refused; {CONVERT}."
+        )
+    if Path(file).name != file:
+        inside(folder, file, ModelError)
+    if not os.path.isfile(folder / file):  # False, too, for a name that no disk has room for
+        raise ModelError(f"The weights of {name} cannot be read ({some([file])} is missing): {_AGAIN}.")
+    return folder / file
+
+
+def adapter_weights(folder: Path) -> Path:
+    """The file with the weights of a peft adapter; peft would open a pickle where there are no safetensors."""
+    path = inside(folder, "adapter_model.safetensors", ModelError)
+    if not path.is_file():
+        raise ModelError(f"{folder} holds no {path.name}; adapters are read from safetensors only, so save it again.")
+    return path
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the headers of a checkpoint's files say of all tensors together."""
+
+    tensors: int
+    numbers: int  # that the files can hold
+    positions: bool  # whether positions have a table
+
+
+def check_config(folder: Path, name: str, is_random: bool = False) -> Room | None:
+    """Raise a sentence where a config.json cannot be its weights', before transformers reads it.
+
+    Gives what the headers say, or None for random weights, which have none.
+    """
+    raw = read_json(folder / "config.json", _Config, error=ModelError, way_out=f"fetch the checkpoint {name} again")
+    if raw.transformers_weights not in (None, WEIGHTS, INDEX):
+        raise ModelError(
+            f"The config.json of {name} says that its weights are in {raw.transformers_weights[:60]!a}; only {WEIGHTS} "
+            "and what its index names are read."
+        )
+    room = None if is_random else _room(weight_files(folder, name), name)
+    most = 8 * _FEWEST if room is None else max(room.tensors, _FEWEST)
+    for field, value in _numbers(raw.model_extra):
+        if math.isnan(value):
+            raise ModelError(f"The config.json of {name} says {some([field])} NaN, which is no number.")
+        if isinstance(value, float):
+            continue
+        if value < 0 and _POSITIVE.search(field):
+            raise ModelError(f"The config.json of {name} says {field} {value}; it cannot be negative.")
+        if _COUNTS.search(field) and value > most:
+            if room is None:
+                raise ModelError(f"The config.json of {name} says {field} {value:,}; at most {most:,} are built.")
+            raise _mismatch(name, f"{field} is {value:,}, and there are {room.tensors} tensors in all")
+    return room
+
+
+def check_sizes(config: Any, room: Room | None, build: Callable[[], Any], name: str) -> None:
+    """Raise a sentence where what a config describes does not fit: into its weights' files, or else into memory."""
+    if room is None:
+        _check_memory(build, name)
+        return
+    for field, needed in _needed(config, room.positions):
+        if needed > room.numbers:
+            raise _mismatch(
+                name,
+                f"{field} is {getattr(config, field):,}, which asks for {needed:,} numbers in one place, and the files "
+                f"have room for {room.numbers:,} in all",
+            )
+
+
+def _check_memory(build: Callable[[], Any], name: str) -> None:
+    import torch
+
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        needed = 4 * sum(parameter.numel() for parameter in build().parameters())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise ModelError(
+            f"The model that the config.json of {name} describes takes {needed / 1e9:,.0f} GB, and this machine has "
+            f"{memory / 1e9:,.0f}; give a smaller one."
+        )
+
+
+def _room(files: list[Path], name: str) -> Room:
+    tensors, numbers, positions = 0, 0, False
+    for path in files:
+        try:
+            file = open_tensors(path)
+        except DataError as error:
+            raise ModelError(f"The weights of {name} cannot be read ({str(error).rstrip('.')}): {_AGAIN}.") from error
+        tensors += len(file.names)
+        numbers += path.stat().st_size * _PACKED
+        positions = positions or any(_POSITIONS.search(tensor) for tensor in file.names)
+    return Room(tensors, numbers, positions)
+
+
+def _needed(config: Any, positions: bool) -> Iterator[tuple[str, int]]:
+    """For every size of a config the numbers that it asks for in one tensor, at the least."""
+    width = getattr(config, "hidden_size", None)
+    width = width if isinstance(width, int) and width > 0 else 1
+    for field in ("hidden_size", *_SIZES, *_SIZES_ELSEWHERE):
+        value = getattr(config, field, None)
+        if isinstance(value, int):
+            yield field, value * (1 if field in ("hidden_size", "embedding_size", "n_positions") else width)
+    longest = getattr(config, "max_position_embeddings", None)
+    if isinstance(longest, int) and (positions or longest > _LONGEST):  # else they are computed, not looked up
+        yield "max_position_embeddings", longest * width
+
+
+def _numbers(part: Any) -> Iterator[tuple[str, int | float]]:
+    """Every number in a config with its name, those of configs inside it too."""
+    for field, value in (part or {}).items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield str(field), value
+
+
+def _mismatch(name: str, what: str) -> ModelError:
+    return ModelError(
+        f"The weights of {name} do not match its config.json: {what}. The checkpoint is broken and is not opened."
+    )

@@ -1,0 +1,211 @@
+"""What chance gives: the similarity of layers when the texts of the column side have changed places.
+
+One shuffle serves all pairs of layers. So the best pair can be judged as well: by the best that each shuffle gives
+among as many pairs. Rows of one text stay together, since words of a text are alike for reasons of their own.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.data.resampling import exchanged
+from layerscope.errors import InputError, LayerscopeWarning
+from layerscope.extraction.representations import Representations
+from layerscope.progress import progress
+from layerscope.similarity.arriving import Stored
+from layerscope.similarity.measures.kernels import double_centred
+from layerscope.similarity.planning import GIB, Groups, Plan
+from layerscope.similarity.registry import Measure, Undefined, finite
+from layerscope.similarity.similarity import Best, Similarity
+from layerscope.similarity.values import Cells, Prepared, from_moments, from_rows, gram_matrices, size_in_bytes
+
+SHUFFLES = 5  # for the mean alone
+LEAST = 19  # shuffles for a 95th percentile, and for a p-value of .05
+LEVEL = 0.95  # of the percentile above which a similarity is more than chance
+
+Shuffled = Callable[[np.ndarray], np.ndarray]  # of the row that takes each row's place: (rows, columns) the values
+
+
+def shuffle_count(baseline: bool | int) -> int:
+    """How many shuffles `baseline` asks for: none, 5, or its number."""
+    if isinstance(baseline, bool):
+        return SHUFFLES if baseline else 0
+    if not isinstance(baseline, int | np.integer) or baseline < 0:
+        raise InputError(f"baseline is {baseline}; it must be True, or a number of shuffles such as 200.")
+    return int(baseline)
+
+
+def add_baseline(matrices: dict[str, Similarity], plan: Plan, rows: Stored, count: int, seed: int) -> None:
+    """`baseline` for every value, and with enough shuffles `p_values`, `calibrated` and `best`."""
+    seeds = np.random.SeedSequence(seed).generate_state(count)
+    values = [(m.name, _shuffled(m, plan, rows)) for m in plan.measures]
+    chance = {m.name: np.empty((count, *matrices[m.name].values.shape)) for m in plan.measures}
+    with progress("What chance gives", count, "shuffles") as advance:
+        for k in range(count):
+            taken = exchanged(rows.texts, seed=int(seeds[k]))
+            for name, of_order in values:
+                chance[name][k] = of_order(taken)
+            advance(1)
+    apart = np.asarray([[i != j for j in rows.column_views] for i in rows.row_views])
+    for name, similarity in matrices.items():
+        judge(similarity, chance[name], apart)
+
+
+def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None:
+    """Set the values beside those of `chance` (shuffles, rows, columns); `apart` are pairs of different layers."""
+    similarity.baseline = chance.mean(axis=0)
+    for i, j in np.argwhere(np.isnan(similarity.baseline) & ~np.isnan(similarity.values)).tolist():
+        similarity.reasons.setdefault((i, j), "the baseline is undefined: some shuffles of the texts have no value")
+    if len(chance) < LEAST:
+        return
+    most = similarity.bounds[1]
+    similarity.p_values = p_values(similarity.values, chance)
+    similarity.calibrated = calibrated(similarity.values, chance, most)
+    allowed = apart & ~np.isnan(similarity.values) & ~np.isnan(similarity.baseline)
+    if not allowed.any():
+        return
+    row, column = np.unravel_index(np.argmax(np.where(allowed, similarity.values, -np.inf)), allowed.shape)
+    value, highest = similarity.values[row, column], chance[:, allowed].max(axis=1)
+    similarity.best = Best(
+        row=similarity.rows[row],
+        column=similarity.columns[column],
+        value=float(value),
+        baseline=float(highest.mean()),
+        p_value=float(p_values(value, highest)),
+        calibrated=float(calibrated(value, highest, most)),
+    )
+
+
+def p_values(values: Any, chance: np.ndarray) -> np.ndarray:
+    """The share of shuffles, the data as they are among them, that give as much or more; NaN where a value is."""
+    values = np.asarray(values)
+    share = (1 + (chance >= values).sum(axis=0)) / (1 + len(chance))
+    return np.where(np.isnan(values) | np.isnan(chance).any(axis=0), np.nan, share)
+
+
+def calibrated(values: Any, chance: np.ndarray, most: float = 1.0) -> np.ndarray:
+    """max(0, (s - tau) / (most - tau)) with tau the 95th percentile of chance: 0 for what chance gives, 1 at the most.
+
+    tau is one of the shuffles' values, not one between two: then a value is above 0 where its p-value is at most .05.
+    """
+    values = np.asarray(values)
+    tau = np.quantile(chance, LEVEL, axis=0, method="higher")
+    above = values > tau
+    share = np.divide(values - tau, most - tau, out=np.zeros(values.shape), where=above)
+    return np.where(np.isnan(values) | np.isnan(tau), np.nan, share)
+
+
+def _shuffled(measure: Measure, plan: Plan, rows: Stored) -> Shuffled:
+    """The cheapest way to the values of a measure for one shuffle after the other."""
+    alone = plan.of([measure])
+    if alone.of_grams(rows, rows.stored):
+        return _OfGrams(measure, alone, rows)
+    even = len(set(np.unique(rows.texts, return_counts=True)[1])) == 1  # then a shuffle is another order of the rows
+    if even and measure.reorder is not None:
+        factors = _OfFactors(measure, alone, rows)
+        if factors.fit:
+            return factors
+    return _OfRows(measure, alone, rows, even)
+
+
+class _OfGrams:
+    """From Gram matrices, which are made once: a shuffle picks their rows and columns."""
+
+    def __init__(self, measure: Measure, plan: Plan, rows: Stored) -> None:
+        self._dual, self._rows = measure.dual, rows
+        self._centre = measure.gram or double_centred
+        self._grams = gram_matrices(rows, plan.exact(measure))
+        self._left = torch.stack([self._centre(self._grams[i].clone()).flatten() for i in rows.row_views])
+        self._own = self._left.pow(2).sum(dim=1)
+
+    def __call__(self, taken: np.ndarray) -> np.ndarray:
+        rows, order = self._rows, torch.from_numpy(taken)
+        values = np.empty((len(rows.row_views), len(rows.column_views)))
+        for b, j in enumerate(rows.column_views):
+            moved = self._centre(self._grams[j][order][:, order]).flatten()
+            crossed, other = self._left @ moved, torch.dot(moved, moved)
+            for a, own in enumerate(self._own):
+                values[a, b] = _or_nan(self._value, own, other, crossed[a])
+        return values
+
+    def _value(self, own: Tensor, other: Tensor, crossed: Tensor) -> float:
+        assert self._dual is not None
+        return self._dual(torch.stack([own, crossed, crossed, other]).view(2, 2), 0, 1)
+
+
+class _OfFactors:
+    """From what the measure makes of each layer's rows, which is made once and brought into another order."""
+
+    def __init__(self, measure: Measure, plan: Plan, rows: Stored) -> None:
+        self._measure, self._rows = measure, rows
+        self._options = measure.own(plan.options)
+        self._held: dict[int, Any] = {}
+        for view in range(len(rows.views)):
+            self._held[view] = self._factor(view)
+            self.fit = sum(map(size_in_bytes, self._held.values())) <= plan.memory * GIB
+            if not self.fit:
+                return
+
+    def _factor(self, view: int) -> Any:
+        try:
+            rows = self._rows.rows(view)
+            return self._measure.factored(rows if self._measure.estimate else rows.double(), **self._options)
+        except Undefined:
+            return None
+
+    def __call__(self, taken: np.ndarray) -> np.ndarray:
+        rows, order = self._rows, torch.from_numpy(taken)
+        values = np.full((len(rows.row_views), len(rows.column_views)), np.nan)
+        assert self._measure.reorder is not None
+        for b, j in enumerate(rows.column_views):
+            if self._held[j] is None:
+                continue
+            moved = self._measure.reorder(self._held[j], order)
+            for a, i in enumerate(rows.row_views):
+                if self._held[i] is not None:
+                    values[a, b] = _or_nan(self._measure.of_factors, self._held[i], moved, **self._options)
+        return values
+
+
+class _OfRows:
+    """From the rows themselves; what follows from one layer's moments alone is made once, unless rows repeat."""
+
+    def __init__(self, measure: Measure, plan: Plan, rows: Stored, even: bool) -> None:
+        self._measure, self._plan, self._even, self._prepared = measure, plan, even, Prepared()
+        self._left, self._right = (
+            [rows.reps[source] for source in side] for side in (rows.groups.row_sources, rows.groups.column_sources)
+        )
+
+    def __call__(self, taken: np.ndarray) -> np.ndarray:
+        arrival = Stored(Groups(self._left, [_reordered(reps, taken) for reps in self._right]), None)
+        cells = Cells(self._measure, arrival, self._plan.options)
+        if self._measure.needs == "rows":
+            from_rows(cells, arrival, self._plan.memory)
+        else:
+            sums = {"exact": self._plan.exact(self._measure), "debiased": self._measure.cross == "hsic"}
+            parts = (arrival.tile(pairs, **sums) for pairs in self._plan.passes(arrival))
+            if not self._even:
+                self._prepared.forget(arrival.column_views)
+            from_moments([cells], parts, self._prepared)
+        return cells.similarity().values
+
+
+def _or_nan(value: Callable[..., float], *arguments: Any, **options: Any) -> float:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LayerscopeWarning)
+        try:
+            return finite(value(*arguments, **options))
+        except Undefined:
+            return float("nan")
+
+
+def _reordered(reps: Representations, order: np.ndarray) -> Representations:
+    """Another order of the rows under the old identities: row i is no longer the same thing."""
+    moved: Any = {layer: reps[layer][torch.from_numpy(order)] for layer in reps.layers}
+    return Representations(moved, reps.rows, names=reps.names, info=reps.info)

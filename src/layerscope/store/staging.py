@@ -1,0 +1,138 @@
+"""Unfinished work on the disk: named in one way, locked by the process that does it, cleared when that is gone.
+
+A kill can come at any moment, so nobody can promise to tidy up. What is unfinished is therefore called
+`.layerscope-<random>` and locked as long as its process lives; readers ignore such names, and whoever writes into the
+same folder next removes those that nobody holds, and puts back what a killed replacement had moved away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+STAGING = ".layerscope-"  # how names of unfinished work begin, and no others
+OLD = "old"  # in a staging folder: the earlier folder, under its own name, while another takes its place
+_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def is_staging(path: Path) -> bool:
+    """Whether a path is, or lies in, unfinished work."""
+    return any(part.startswith(STAGING) for part in path.parts)
+
+
+@contextmanager
+def staging_folder(parent: Path) -> Iterator[Path]:
+    """A folder of this process alone, for work that is not finished; it goes when the block ends."""
+    path, descriptor = _owned(parent, is_folder=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def staging_file(parent: Path) -> Iterator[Path]:
+    """An empty file of this process alone; it goes when the block ends, unless it was given another name."""
+    path, descriptor = _owned(parent, is_folder=False)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def lasting_folder(parent: Path) -> Path:
+    """A staging folder that is this process's for as long as it runs; the caller sees to its removal at the end."""
+    return _owned(parent, is_folder=True)[0]  # the lock is held until the process ends
+
+
+def discard(path: Path, parent: Path | None = None) -> None:
+    """Remove a folder so that a kill never leaves half of it under its name. `parent` is where it waits meanwhile."""
+    with staging_folder(path.parent if parent is None else parent) as staging, suppress(FileNotFoundError):
+        path.rename(staging / "gone")
+
+
+def clear(folder: Path) -> None:
+    """Remove the unfinished work in a folder whose process is gone; first put back what it had moved away."""
+    try:
+        with os.scandir(folder) as entries:
+            left = [Path(entry.path) for entry in entries if entry.name.startswith(STAGING)]
+    except OSError:
+        return
+    for path in left:
+        _clear(path)
+
+
+def settled(path: Path) -> Path:
+    """The same path; where there is nothing, a folder of that name that a killed replacement moved away is put back."""
+    with suppress(OSError):
+        if not os.path.lexists(path) and path.parent.is_dir():
+            clear(path.parent)
+    return path
+
+
+def _owned(parent: Path, is_folder: bool) -> tuple[Path, int]:
+    """A new name in a folder that no other process knows or takes away, and what holds its lock."""
+    while True:
+        path = parent / f"{STAGING}{secrets.token_hex(8)}"
+        if is_folder:
+            path.mkdir(mode=0o700)
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+            except FileNotFoundError:  # another process took it for abandoned
+                continue
+        else:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
+        if _lock(descriptor) is not False and _is_same(path, descriptor):
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Whether the lock is ours now; None where the file system has no locks, so that nobody can tell."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_same(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _clear(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    except OSError:  # gone by now, a link, or another user's
+        return
+    try:
+        if _lock(descriptor) and _is_same(path, descriptor):
+            _put_back(path)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    except OSError:  # what may not be removed stays
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _put_back(staging: Path) -> None:
+    """The folder that a replacement had moved away, unless there is one of its name again."""
+    for old in (staging / OLD).glob("*"):
+        target = staging.parent / old.name
+        if not os.path.lexists(target):
+            old.rename(target)

@@ -1,0 +1,49 @@
+"""Errors of mapped rows: the plain formula, and intervals that cover with several rows per text."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import t
+from scripts import script
+
+import layerscope as ls
+from layerscope.alignment.misses import error_of
+
+
+def test_leaving_out_one_text_after_the_other_is_brute_force():
+    generator = np.random.default_rng(0)
+    texts = generator.integers(0, 12, 90)
+    y = torch.from_numpy(generator.normal(size=(90, 4)))
+    mapped = y + 0.4 * torch.from_numpy(generator.normal(size=(90, 4)))
+    error = error_of(mapped, y, 0.9, texts)
+    values = np.log([error_of(mapped[texts != k], y[texts != k])["relative"] for k in range(12)])
+    spread = math.sqrt(11 / 12 * np.square(values - np.mean(values)).sum())
+    assert math.log(error["relative_high"] / error["relative"]) == pytest.approx(t.ppf(0.95, 11) * spread)
+    assert math.log(error["relative"] / error["relative_low"]) == pytest.approx(t.ppf(0.95, 11) * spread)
+    assert error["mse"] == pytest.approx(float((mapped - y).square().mean()))
+
+
+def test_the_names_and_the_order_of_texts_do_not_matter():
+    generator = np.random.default_rng(1)
+    y = torch.from_numpy(generator.normal(size=(60, 3)))
+    mapped, texts = y + 0.3, np.repeat(np.arange(10), 6)
+    order = generator.permutation(60)
+    plain = error_of(mapped, y, texts=texts)
+    assert error_of(mapped[order], y[order], texts=100 - texts[order]) == pytest.approx(plain)
+
+
+def test_intervals_cover_with_many_rows_per_text():
+    """25 rows of each text: over rows they cover about a third of the time."""
+    coverage = script("benchmarks/calibrations/aligner_error.py").coverage(40, 25, 150, 0)
+    assert coverage["over rows"] < 0.6
+    assert 0.89 <= coverage["over texts"] <= 1.0
+
+
+def test_one_text_has_no_interval():
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    error = ls.align(x, 2 * x).error(x, 2 * x + 0.1, texts=np.zeros(30))
+    assert error["relative"] > 0
+    assert math.isnan(error["relative_low"])
+    assert math.isnan(error["mse_high"])

@@ -1,0 +1,260 @@
+"""Kills: every command that writes, at the n-th call that changes a disk and at random times, fresh and over a folder.
+
+Afterwards what stands in the folders is the earlier or the finished work, whole; the same command gives the same
+numbers; `cache verify` is clean; and there is no file that undisturbed work would not have left.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from .harness import Child, Ended, Failure, Tally, World, command, ended
+from .scene import COMMANDS, words_of
+from .traps import Trap, die
+
+PART = "kills"
+MODES = ("fresh", "over")
+_TIMED = 0.25  # of the kills come at a random time, the others at a call
+# Not the same each time: clocks, what follows from them (sentences of findings too), whether --overwrite was needed.
+_CLOCKS = {"created", "seconds", "seconds_per_epoch", "latency_1", "latency_32", "size", "checksum", "findings"}
+_CLOCKS |= {"command"}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What undisturbed work leaves: every name, the values that are the same each time, and how it went."""
+
+    names: frozenset[str]
+    values: dict[str, str]
+    calls: int  # that change a disk
+    seconds: float
+
+
+class Kills:
+    """The part: references are made when a command comes up for the first time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._references: dict[tuple[str, str], Reference] = {}
+        self._earlier: dict[str, dict[str, str]] = {}
+
+    def run(self, seed: int, fresh: int, over: int) -> Tally:
+        """So many kills of fresh work and over existing folders; every command has its turn."""
+        tally = Tally(PART)
+        for mode, wanted in zip(MODES, (fresh, over), strict=True):
+            draw = Random(f"{seed} {PART} {mode}")
+            names = [name for name in COMMANDS if mode == "fresh" or name != "cache rm"]
+            done = 0
+            while done < wanted:
+                name = names[done % len(names)]
+                reference = self.reference(name, mode)
+                at: dict[str, Any] = {"call": draw.randint(1, reference.calls)}
+                if draw.random() < _TIMED:
+                    at = {"second": round(draw.random() * reference.seconds, 3)}
+                fault = self.fault({"command": name, "mode": mode, **at})
+                if fault is None:  # it ended before the moment came
+                    continue
+                case = {"command": name, "mode": mode, **at}
+                size = at.get("call", 10_000)
+                tally.add(f"{mode} {name}", Failure(PART, f"{mode} {name}", case, fault, size) if fault else None)
+                done += 1
+        return tally
+
+    def replay(self, case: dict[str, Any]) -> str:
+        """What is wrong with a case that was found before; nothing if it holds now."""
+        return self.fault(case) or ""
+
+    def reference(self, name: str, mode: str) -> Reference:
+        """Undisturbed work, twice: what differs is a clock's."""
+        if (name, mode) not in self._references:
+            runs = []
+            for _ in range(2):
+                self._set_up(name, mode)
+                started = time.monotonic()
+                end = ended(lambda say: self._act(name, mode, say=say), seconds=120)
+                seconds = time.monotonic() - started
+                assert end.code == 0, f"{name}: {end.err}"
+                runs.append(values_of(self.world.work))
+            values = {k: v for k, v in runs[0].items() if runs[1].get(k) == v}
+            names = frozenset(k.partition("#")[0] for k in runs[0])
+            self._references[name, mode] = Reference(names, values, end.said[-1], seconds)
+        return self._references[name, mode]
+
+    def fault(self, case: dict[str, Any]) -> str | None:
+        """Kill, look, run again, compare: what is wrong, nothing if all is well, None if it was over before."""
+        name, mode = case["command"], case["mode"]
+        reference = self.reference(name, mode)
+        self._set_up(name, mode)
+        if "call" in case:
+            end = ended(lambda say: self._act(name, mode, case["call"]), seconds=120)
+        else:
+            child = Child(lambda say: self._act(name, mode), seconds=120)
+            end = child.wait(case["second"]) or self._killed(child)
+        if end.code != -9:
+            return end.fault or None
+        if fault := self._partial(name, mode, reference):
+            return fault
+        end = ended(lambda say: self._again(name, mode), seconds=120)
+        if end.code != 0:
+            return f"the same command fails afterwards: {end.fault or end.err.strip()[-300:] or end.code}"
+        return self._difference(reference)
+
+    @staticmethod
+    def _killed(child: Child) -> Ended:
+        child.kill()
+        end = child.wait()
+        assert end is not None
+        return end
+
+    def _set_up(self, name: str, mode: str) -> None:
+        kept = self.world.root / "earlier" / name.replace(" ", "")
+        if mode == "over" and not kept.is_dir():
+            self.world.clean()
+            end = ended(lambda _: self._act(name, "fresh", earlier=True), seconds=120)
+            assert end.code == 0, f"{name}: {end.err}"
+            shutil.copytree(self.world.work, kept)
+            self._earlier[name] = values_of(self.world.work)
+        self.world.clean(kept if mode == "over" else None)
+        if name == "cache rm":  # something to remove
+            end = ended(lambda _: self._act("extract", "fresh"), seconds=120)
+            assert end.code == 0, end.err
+
+    def _act(self, name: str, mode: str, call: int = 0, earlier: bool = False, say: Any = None) -> int:
+        """In a child: the command, killed before the n-th call that changes a disk (0: not at all)."""
+        self.world.enter()
+        trap = Trap(call, die)
+        words = words_of(self.world, name, earlier)
+        replaces = mode == "over" and "-o" in words and name not in ("report", "figures")
+        code = command(*words, *(["--overwrite"] if replaces else []))
+        if say is not None:
+            say(trap.count)
+        return code
+
+    def _again(self, name: str, mode: str) -> int:
+        """In a child: the same command, then `cache verify`."""
+        self.world.enter()
+        words = words_of(self.world, name)
+        replaces = "-o" in words and name not in ("report", "figures")
+        done = any((self.world.work / "out").glob("*-record/record.json"))  # killed when all was written
+        code = command(*words, *(["--overwrite"] if replaces and (done or mode == "over") else []))
+        return code or command("cache", "verify")
+
+    def _partial(self, name: str, mode: str, reference: Reference) -> str:
+        """What can be opened after a kill and is neither the earlier nor the finished work."""
+        now = values_of(self.world.work)
+        for unit in _units(now, reference.values, self._earlier.get(name, {})):
+            versions = [_inside(reference.values, unit)]
+            if mode == "over":
+                versions.append(_inside(self._earlier[name], unit))
+            there = {k: v for k, v in _inside(now, unit).items() if "/." not in k.partition("#")[0]}
+            if not there:
+                if mode == "over" and _inside(self._earlier[name], unit):
+                    return f"there is no {unit} any more"
+                continue
+            if not any(_same(there, version) for version in versions if version):
+                return f"{unit} is neither the earlier nor the finished one"
+        return ""
+
+    def _difference(self, reference: Reference) -> str:
+        """What undisturbed work would not have left, or what it left and is not there."""
+        now = values_of(self.world.work)
+        names = {k.partition("#")[0] for k in now}
+        if rubbish := sorted(names - reference.names):
+            return f"left behind: {_plain(rubbish[0])}"
+        if missing := sorted(reference.names - names):
+            return f"missing: {_plain(missing[0])}"
+        other = sorted(k for k, v in reference.values.items() if now.get(k) != v)
+        return f"another value afterwards: {_plain(other[0])}" if other else ""
+
+
+def _plain(name: str) -> str:
+    """A name without what is random in it, so that failures of one cause read alike."""
+    return "/".join("*" if len(part) > 28 or part.startswith(".") else part for part in name.split("/"))
+
+
+def _units(*trees: dict[str, str]) -> list[str]:
+    """What is written whole: folders with a card of ours, and files beside them."""
+    cards = {"record.json", "representations.json", "training.json", "config.json"}
+    paths = {Path(key.partition("#")[0]) for tree in trees for key in tree}
+    seen = {path for path in paths if len(path.parts) > 1 and path.parts[0] in ("out", "save")}
+    seen = {path for path in seen if not any(part.startswith(".") for part in path.parts)}
+    folders = {path.parent for path in seen if path.name in cards and "checkpoint" not in path.parts}
+    loose = {path for path in seen if not any(folder in path.parents for folder in folders)}
+    return sorted(map(str, folders | loose))
+
+
+def _inside(values: dict[str, str], unit: str) -> dict[str, str]:
+    mine = {k: v for k, v in values.items() if k.startswith((f"{unit}/", f"{unit}#"))}
+    return {k: v for k, v in mine.items() if "-record/" not in k or "-record" in unit}  # records are units of their own
+
+
+def _same(there: dict[str, str], version: dict[str, str]) -> bool:
+    """Whether every stable value is as it was, and no file is more or less."""
+    files = {k.partition("#")[0] for k in there} == {k.partition("#")[0] for k in version}
+    return files and all(there.get(k) == v for k, v in version.items())
+
+
+def values_of(folder: Path) -> dict[str, str]:
+    """What `_values_of` gives, by a child: reading Parquet starts threads."""
+    end = ended(lambda say: say(_values_of(folder)))
+    assert end.code == 0, end.err
+    return dict(end.said[0])
+
+
+def _values_of(folder: Path) -> dict[str, str]:
+    """Every value in a folder's files by `file#place`, without those that clocks give; empty folders by their names."""
+    values: dict[str, str] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir():
+            if not any(path.iterdir()) and name not in ("home", "tmp"):
+                values[f"{name}/#"] = "an empty folder"
+            continue
+        values[f"{name}#"] = ""
+        for place, value in _values(path):
+            if not _CLOCKS & set(place.split("/")):
+                values[f"{name}#{place}"] = value
+    return values
+
+
+def _values(path: Path) -> list[tuple[str, str]]:
+    if path.suffix == ".json":
+        try:
+            return list(_leaves(json.loads(path.read_text()), ""))
+        except ValueError:
+            return [("", "no JSON")]
+    if path.suffix == ".csv":
+        rows = list(csv.reader(path.open(newline="")))
+        return [(head, repr([row[i : i + 1] for row in rows])) for i, head in enumerate(rows[0] if rows else ())]
+    if path.suffix == ".parquet":
+        return _columns(path)
+    if path.suffix in (".html", ".png"):  # times are drawn and written in them
+        return [("", f"whole {path.read_bytes()[-16:].strip()[-8:]!r}")]
+    return [("", hashlib.sha256(path.read_bytes()).hexdigest())]
+
+
+def _columns(path: Path) -> list[tuple[str, str]]:
+    import pyarrow.parquet
+
+    try:
+        columns = pyarrow.parquet.read_table(path).to_pydict()
+    except (OSError, ValueError):
+        return [("", "no Parquet")]
+    return [(name, hashlib.sha256(repr(column).encode()).hexdigest()) for name, column in columns.items()]
+
+
+def _leaves(value: Any, place: str) -> Any:
+    if isinstance(value, (dict, list)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, part in parts:
+            yield from _leaves(part, f"{place}/{name}")
+    else:
+        yield place, repr(value)

@@ -1,0 +1,34 @@
+"""Which output stands for which class; more of it in test_exam.py, on whole exams."""
+
+import language
+import numpy as np
+import pytest
+import zoo
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.evaluation.outputs import has_default_names, head_names, outputs_of
+
+
+def named(*names):
+    network = zoo.network("bert", labels=len(names))
+    network.config.id2label = dict(enumerate(names))
+    return ls.load(network)
+
+
+def test_names_decide_and_default_names_mean_the_tasks_order():
+    task = ls.task(language.frame().assign(label=["no", "yes"] * 6))
+    assert outputs_of(named("Yes", "no"), task).tolist() == [1, 0]
+    assert outputs_of(named("LABEL_0", "LABEL_1"), task).tolist() == [0, 1]
+    assert has_default_names(named("LABEL_0", "LABEL_1"))
+    assert head_names(named("a ", "b")) == ["a", "b"]
+    with pytest.raises(InputError, match="not guessed"):
+        outputs_of(named("a", "b"), task)
+    assert np.array_equal(outputs_of(ls.load(zoo.network("bert", "choice")), _choices()), np.arange(0))
+
+
+def _choices():
+    import pandas
+
+    frame = pandas.DataFrame({"text": ["a"] * 2, "endings": [["b", "c"]] * 2, "label": [0, 1]})
+    return ls.task(frame, choices="endings")

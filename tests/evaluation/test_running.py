@@ -1,0 +1,138 @@
+"""Running text against plain loops: windows, strides, the first token, bytes."""
+
+import math
+
+import language
+import numpy as np
+import pandas
+import pytest
+import zoo
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.evaluation.exam import exam
+from layerscope.evaluation.running import RunningText, first_token
+
+FAMILIES = ("gpt2", "llama", "qwen3", *zoo.LANGUAGE)
+
+
+def plain(opened, texts, length, stride=None, bos=None):
+    """The loop of transformers' own guide to perplexity, with a token in front of each window where `bos` is one."""
+    ids = opened.tokenizer("\n\n".join(texts), add_special_tokens=False)["input_ids"]
+    room = length - (bos is not None)
+    losses, before = [], 0
+    for begin in range(0, len(ids), stride or room):
+        end = min(begin + room, len(ids))
+        front = [] if bos is None else [bos]
+        own = language.token_losses(opened, [*front, *ids[begin:end]])
+        fresh = end - before
+        losses += own[-fresh:].tolist() if fresh <= len(own) else own.tolist()
+        before = end
+        if end == len(ids):
+            break
+    return np.asarray(losses)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_perplexity_is_that_of_a_plain_loop(family):
+    opened, data = language.model(family), language.frame()
+    score = ls.evaluate(opened, ls.task(data, kind="text"), max_length=16)
+    losses = plain(opened, data["text"], 16)
+    assert float(score) == pytest.approx(math.exp(losses.mean()), rel=1e-4)
+    assert score.metrics["nll"] == pytest.approx(losses.mean(), abs=1e-4)
+    assert score.metrics["tokens"] == len(losses)
+    assert (score.metric, score.higher_is_better, score.rows_are) == ("perplexity", False, "windows")
+
+
+@pytest.mark.parametrize("tokens", [16, 10**6])
+@pytest.mark.parametrize(("stride", "bos"), [(4, None), (15, None), (None, "adds"), (5, "adds"), (None, "has")])
+def test_strides_and_first_tokens(stride, bos, tokens):
+    opened, data = language.model(bos=bos), language.frame()
+    asked = {"bos": True} if bos == "has" else {}
+    score = ls.evaluate(opened, ls.task(data, kind="text", stride=stride, **asked), max_length=16, batch_tokens=tokens)
+    token = None if bos is None else opened.tokenizer.bos_token_id
+    assert score.metrics["nll"] == pytest.approx(plain(opened, data["text"], 16, stride, token).mean(), abs=1e-4)
+
+
+def test_a_first_token_is_put_where_the_tokenizer_does_or_where_it_is_asked_for():
+    adds, has, lacks = (language.model(bos=bos) for bos in ("adds", "has", None))
+    asked, never = (ls.task(language.frame(), kind="text", bos=bos).asking for bos in (True, False))
+    usual = ls.task(language.frame(), kind="text").asking
+    token = adds.tokenizer.bos_token_id
+    assert [first_token(m, usual) for m in (adds, has, lacks)] == [token, None, None]
+    assert [first_token(m, asked) for m in (adds, has)] == [token, token]
+    assert first_token(adds, never) is None
+    with pytest.raises(InputError, match="has no first token"):
+        first_token(lacks, asked)
+
+
+def test_each_text_by_itself():
+    opened, data = language.model(), language.frame(least=2)
+    sitting = exam(opened, ls.task(data, kind="text", by_text=True), max_length=16)
+    losses = []
+    for text in data["text"]:
+        ids = opened.tokenizer(text)["input_ids"]
+        for k in range(0, len(ids), 16):
+            losses += language.token_losses(opened, ids[k : k + 16]).tolist()
+    assert sitting.score(sitting.logits()).metrics["nll"] == pytest.approx(np.mean(losses), abs=1e-4)
+    assert len(set(sitting.texts)) == len(data) < len(sitting.examples)
+
+
+def test_bits_per_byte_count_every_byte_once():
+    opened = language.model(bos="adds")
+    texts = ["the fïle  of thé", "日本 list"]
+    whole = "\n\n".join(texts)
+    for options in ({}, {"stride": 3}):
+        sitting = exam(opened, ls.task(pandas.DataFrame({"text": texts}), kind="text", **options), max_length=8)
+        assert sum(piece.size for piece in sitting._pieces) == len(whole.encode())
+    score = sitting.score(sitting.logits())
+    bits = score.metrics["nll"] * score.metrics["tokens"] / math.log(2)
+    assert score.metrics["bits_per_byte"] == pytest.approx(bits / len(whole.encode()))
+
+
+def test_texts_without_labels_are_running_text_to_a_language_model():
+    opened, data = language.model(), language.frame()
+    plain_score = ls.evaluate(opened, ls.task(data, kind="text"), max_length=16)
+    assert ls.evaluate(opened, data, max_length=16) == plain_score
+    with pytest.raises(InputError, match=r"gives the next token of a text\. Such a task goes with a classifier"):
+        ls.evaluate(opened, data.assign(label=np.arange(len(data)) % 2))
+
+
+def test_the_curve_is_the_logit_lens_and_the_map_what_is_left():
+    opened, data = language.model(), ls.task(language.frame(), kind="text")
+    curve = ls.truncation_curve(opened, data, max_length=16)
+    for layer in (0, 2, 4):
+        cut = ls.evaluate(ls.truncate(opened, layer), data, max_length=16)
+        assert curve.frame["score"][layer] == pytest.approx(float(cut), rel=1e-4)
+    assert "flat at the bottom" in curve.figures()[0].reading
+    skips = ls.skip_map(opened, data, max_length=16, max_span=2)
+    row = skips.frame.set_index(["first", "last"]).loc[(2, 3)]
+    assert row["score"] == pytest.approx(float(ls.evaluate(ls.skip(opened, 2, 3), data, max_length=16)), rel=1e-4)
+    assert "Dark" in skips.figures()[0].reading
+
+
+def test_settings_that_leave_text_out_are_refused():
+    opened, data = language.model(), language.frame()
+    with pytest.raises(InputError, match="stride is 17, and a window has room for 16"):
+        ls.evaluate(opened, ls.task(data, kind="text", stride=17), max_length=16)
+    with pytest.raises(InputError, match="reads at most 80 tokens"):
+        ls.evaluate(opened, ls.task(data, kind="text"), max_length=81)
+    with pytest.raises(InputError, match="too few tokens"):
+        ls.evaluate(opened, pandas.DataFrame({"text": ["a"]}))
+    with pytest.raises(InputError, match="accuracy is no metric of"):
+        ls.evaluate(opened, data, metric="accuracy")
+
+
+def test_for_states_a_row_is_a_text():
+    opened, data = language.model(), ls.task(language.frame(), kind="text")
+    assert len(ls.extract(opened, data, pool="last")) == 12
+
+
+def test_windows_are_kept_by_what_they_are_made_of():
+    opened = language.model()
+    keys = [
+        str(exam(opened, ls.task(language.frame(), kind="text", **options), max_length=length).spec())
+        for options, length in (({}, 16), ({}, 12), ({"stride": 4}, 16), ({"by_text": True}, 16))
+    ]
+    assert len(set(keys)) == 4
+    assert isinstance(exam(opened, ls.task(language.frame(), kind="text")), RunningText)

@@ -1,0 +1,69 @@
+"""Taggers: words by their first sub-word, tags by their names."""
+
+import language
+import numpy as np
+import pandas
+import pytest
+import torch
+import zoo
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.evaluation.exam import exam
+
+NAMES = ("DET", "NOUN", "VERB")
+
+
+def table(count=12):
+    words = [text.split() for text in language.texts(count)]
+    words[0] = ["listing", "strings", "of", "filed"]  # several sub-words each
+    return pandas.DataFrame(
+        {"words": words, "pos": [[NAMES[(len(w) + k) % 3] for k, w in enumerate(r)] for r in words]}
+    )
+
+
+def task():
+    return ls.task(table(), tags="pos")
+
+
+def model(family="bert", names=("VERB", "DET", "NOUN")):
+    network = zoo.network(family, "tags", labels=3)
+    network.config.id2label = dict(enumerate(names))
+    return ls.load(network, tokenizer=zoo.tokenizer(family))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2"])
+def test_accuracy_over_words(family):
+    opened = model(family)
+    right = []
+    for row in table().itertuples():
+        batch = opened.tokenizer(" ".join(row.words), return_tensors="pt", return_offsets_mapping=True)
+        offsets = batch.pop("offset_mapping")[0].tolist()
+        with torch.inference_mode():
+            logits = opened.network(**batch).logits[0]
+        starts = np.cumsum([0] + [len(word) + 1 for word in row.words[:-1]])
+        for start, tag in zip(starts, row.pos, strict=True):
+            place = next(i for i, (a, b) in enumerate(offsets) if a == start and b > a)
+            right.append(opened.network.config.id2label[int(logits[place].argmax())] == tag)
+    sitting = exam(opened, task(), batch_tokens=50)
+    score = sitting.score(sitting.logits())
+    assert float(score) == pytest.approx(np.mean(right))
+    assert score.metrics["words"] == len(right)
+    assert (score.metric, score.higher_is_better) == ("accuracy", True)
+    tags = np.concatenate([NAMES.index(t) * np.ones(1, int) for row in table()["pos"] for t in row])
+    assert score.majority == pytest.approx(np.bincount(tags).max() / len(tags))
+
+
+def test_a_cut_tagger_scores_as_the_curve_says():
+    opened = model()
+    curve = ls.truncation_curve(opened, task()).frame
+    assert curve["score"][2] == float(ls.evaluate(ls.truncate(opened, 2), task()))
+
+
+def test_tags_need_a_tagger_and_its_names():
+    with pytest.raises(InputError, match=r"has a tag for every word, and .* Such a task goes with a model for token"):
+        ls.evaluate(ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer()), task())
+    with pytest.raises(InputError, match="Which is which is not guessed"):
+        ls.evaluate(model(names=("A", "B", "C")), task())
+    with pytest.raises(InputError, match="has no labels, so there is nothing to learn"):
+        ls.tune(model(), task(), max_steps=1)

@@ -1,0 +1,179 @@
+"""What chance gives: texts change places whole, and one shuffle serves all pairs and the best of them."""
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from pairs import NAMES
+
+import layerscope as ls
+from layerscope.data.resampling import exchanged
+from layerscope.errors import InputError
+from layerscope.extraction.rows import Rows
+from layerscope.similarity import chance
+from layerscope.similarity.arriving import Stored
+from layerscope.similarity.planning import Groups, Plan
+from layerscope.similarity.registry import registry
+
+
+def words(texts, sizes, seed, width=16, spread=0.3):
+    """Independent states of two models: each text has a place of its own, and its words lie around it."""
+    generator = np.random.default_rng(seed)
+    sizes = np.broadcast_to(sizes, texts)
+    number = np.repeat(np.arange(texts), sizes)
+    rows = Rows("t", "all", "f", number, unit=np.concatenate([np.arange(size) for size in sizes]), units="word")
+    return [
+        ls.Representations.from_arrays(
+            [generator.normal(size=(texts, width))[number] + spread * generator.normal(size=(len(number), width))],
+            rows=rows,
+        )
+        for _ in range(2)
+    ]
+
+
+def test_words_of_one_text_are_shuffled_together():
+    """50 texts with 20 words each: independent states have a CKA of .2, and chance gives as much, not .02."""
+    sim = ls.compare(*words(50, 20, 0), baseline=39)
+    assert sim.values[0, 0] == pytest.approx(sim.baseline[0, 0], abs=0.06)
+    assert sim.baseline[0, 0] > 0.15
+    assert sim.p_values[0, 0] > 0.05
+    assert sim.calibrated[0, 0] == 0
+
+
+def test_texts_of_unlike_lengths_do_not_make_chance_look_small():
+    sizes = np.random.default_rng(1).integers(5, 36, 60)
+    baselines, values = [], []
+    for seed in range(6):
+        sim = ls.compare(*words(60, sizes, seed), baseline=10)
+        values.append(sim.values[0, 0])
+        baselines.append(sim.baseline[0, 0])
+    assert np.mean(baselines) == pytest.approx(np.mean(values), rel=0.08)
+
+
+def test_the_numbers_beside_a_value():
+    values = np.asarray([[0.5, 0.05, np.nan, 1.0]])
+    spread = np.linspace(0.0, 0.38, 20)[:, None, None] + np.asarray([[0.0, 0.0, 0.0, 0.62]])
+    p = chance.p_values(values, spread)
+    np.testing.assert_allclose(p, [[1 / 21, 18 / 21, np.nan, 2 / 21]])
+    above = chance.calibrated(values, spread)
+    np.testing.assert_allclose(above, [[(0.5 - 0.38) / 0.62, 0.0, np.nan, 0.0]])
+
+
+@pytest.mark.parametrize("count", [19, 20, 39, 200])
+def test_above_chance_and_a_small_p_value_are_the_same_thing(count):
+    generator = np.random.default_rng(count)
+    values, spread = generator.normal(size=5000) + 1.5, generator.normal(size=(count, 5000))
+    np.testing.assert_array_equal(chance.p_values(values, spread) <= 0.05, chance.calibrated(values, spread, 9.0) > 0)
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_way_to_shuffle_gives_what_the_rows_in_that_order_give(name, reps):
+    rows = Stored(Groups(reps.select(layers=[0, 1]), reps.select(layers=[2, 3])), None)
+    taken = np.random.default_rng(3).permutation(60)
+    of_order = chance._shuffled(registry()[name], Plan((registry()[name],), {}), rows)
+    expected = [
+        [ls.measure(name)(reps[i].double(), reps[j].double()[torch.from_numpy(taken)]) for j in (2, 3)] for i in (0, 1)
+    ]
+    for _ in range(2):  # what is kept of the first shuffle does no harm to the second
+        np.testing.assert_allclose(of_order(taken), expected, atol=1e-9 if not registry()[name].estimate else 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+@pytest.mark.parametrize("name", ["cka", "cka_debiased", "svcca", "rsa"])
+@pytest.mark.parametrize("width", [4, 60])
+def test_where_rows_repeat_every_side_is_made_anew(name, width):
+    """Texts of unlike lengths: the column side of a shuffle has some rows twice and lacks others."""
+    sides = words(8, np.arange(3, 11), 0, width)
+    rows = Stored(Groups(*sides), None)
+    of_order = chance._shuffled(registry()[name], Plan((registry()[name],), {}), rows)
+    for seed in range(2):
+        taken = exchanged(rows.texts, seed=seed)
+        assert len(set(taken)) < len(taken)
+        x, y = (side[0].double() for side in sides)
+        expected = ls.measure(name)(x, y[torch.from_numpy(taken)])
+        np.testing.assert_allclose(of_order(taken)[0, 0], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cka", "cka_debiased"])
+def test_few_rows_go_by_gram_matrices(name):
+    draw = np.random.default_rng(0).normal
+    reps = ls.Representations.from_arrays([draw(size=(12, 30)), np.ones((12, 30)), draw(size=(12, 30))])
+    rows = Stored(Groups(reps, None), None)
+    of_order = chance._shuffled(registry()[name], Plan((registry()[name],), {}), rows)
+    assert isinstance(of_order, chance._OfGrams)
+    taken = np.random.default_rng(3).permutation(12)
+    values = of_order(taken)
+    assert np.isnan(values[1]).all()
+    expected = ls.measure(name)(reps[0].double(), reps[2].double()[torch.from_numpy(taken)])
+    assert values[0, 2] == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_best_pair_is_judged_by_the_best_of_chance():
+    """Ten layers against ten that have nothing to do with them: some pair is high, but not for a best of a hundred."""
+    draw = np.random.default_rng(5).normal
+    sides = [ls.Representations.from_arrays([draw(size=(40, 6)) for _ in range(10)]) for _ in range(2)]
+    sim = ls.compare(*sides, measure="cka_debiased", baseline=99, seed=2)
+    assert sim.values.max() == sim.best.value
+    assert sim.values[sim.rows.index(sim.best.row), sim.columns.index(sim.best.column)] == sim.best.value
+    assert sim.p_values.min() <= 0.02
+    assert sim.best.p_value > 0.1
+    assert sim.best.calibrated == 0
+    assert sim.calibrated.max() > 0
+    assert sim.best.baseline > sim.baseline.max()
+    # By hand, from the same orders.
+    seeds = np.random.SeedSequence(2).generate_state(99)
+    highest = [
+        max(
+            ls.measure("cka_debiased")(a, b)
+            for a in sides[0]._states.values()
+            for b in [sides[1][k][exchanged(np.arange(40), seed=int(seed))] for k in range(10)]
+        )
+        for seed in seeds[:3]
+    ]
+    assert np.mean(highest) == pytest.approx(sim.best.baseline, abs=0.1)
+
+
+def test_a_layer_is_not_its_own_best_pair(reps):
+    sim = ls.compare(reps, baseline=19)
+    assert sim.best.row != sim.best.column
+    assert sim.best.p_value == 1 / 20
+    assert ls.compare(reps.select(layers=[1]), baseline=19).best is None
+
+
+def test_everything_is_kept_and_seeded(reps, tmp_path):
+    constant = ls.Representations.from_arrays([np.ones((60, 2)), reps[1]])
+    both = ls.compare(constant, reps, measure=["cka", "rsa"], baseline=19, seed=4)
+    for sim in both.values():
+        again = ls.Similarity.load(sim.save(tmp_path / f"{sim.measure}.parquet"))
+        for part in ("baseline", "p_values", "calibrated"):
+            np.testing.assert_array_equal(getattr(again, part), getattr(sim, part))
+        assert again.best == sim.best
+        assert set(again.frame) >= {"baseline", "p_value", "calibrated"}
+        assert np.isnan(sim.p_values[0]).all()
+        assert set(sim.reasons) == {(0, j) for j in range(4)}
+    alone = ls.compare(constant, reps, baseline=19, seed=4)
+    np.testing.assert_array_equal(alone.p_values, both["cka"].p_values)
+    assert not np.array_equal(ls.compare(constant, reps, baseline=19, seed=5).baseline[1], alone.baseline[1])
+
+
+def test_five_shuffles_give_the_mean_alone(reps):
+    sim = ls.compare(reps, baseline=True)
+    np.testing.assert_array_equal(sim.baseline, ls.compare(reps, baseline=5).baseline)
+    assert sim.p_values is sim.calibrated is sim.best is None
+
+
+def test_models_are_shuffled_as_their_representations_are(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_text("\n".join(f"the file {i} {'is a ' * (i % 4)} list" for i in range(30)) + "\n")
+    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    streamed = ls.compare(model, task=path, pool="words", baseline=19)
+    stored = ls.compare(ls.extract(model, path, pool="words"), baseline=19)
+    np.testing.assert_allclose(streamed.baseline, stored.baseline, atol=1e-5)
+    np.testing.assert_array_equal(streamed.p_values, stored.p_values)
+
+
+@pytest.mark.parametrize("baseline", [-1, 0.5, "200"])
+def test_mistakes_are_sentences(baseline, reps):
+    with pytest.raises(InputError, match=f"baseline is {baseline}; it must be True, or a number of shuffles"):
+        ls.compare(reps, baseline=baseline)
