@@ -26,6 +26,7 @@ class Claim(BaseModel):
     where: str
     says: str
     number: str = ""  # the paper's own, where it gives one
+    about: str  # the call whose figure it is about
     statistic: str  # a function of `statistics`
     options: dict[str, Any] = Field(default_factory=dict)
     above: float | None = None
@@ -54,6 +55,7 @@ class Statistic:
     high: float = math.nan
     reason: str = ""
     n: int = 0
+    note: str = ""  # what stands beside the number
 
     @staticmethod
     def missing(reason: str) -> Statistic:
