@@ -1,97 +1,140 @@
-"""Cells: one combination of an experiment, as a job whose records and statistics are kept."""
+"""Cells: one combination of an experiment, as an artifact that holds its records and what they say of the claims."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from layerscope.data.task import task as open_task
+from layerscope.data.opening import task as open_task
 from layerscope.models.load import load
-from layerscope.recipes.claims import Claim, Statistic
-from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, function
+from layerscope.recipes.claims import Claim, Statistic, verdict
+from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, function, resolved
 from layerscope.recipes.statistics import statistic
 from layerscope.results import Record, Result, write_record
-from layerscope.store import write_json
-from layerscope.store.producers import Artifact
+from layerscope.store import Artifact, Saved, read_json, write_json
 from layerscope.version import __version__
 
 STATISTICS = "statistics.json"
+RECORDS = "records"
+
+
+class Said(Saved):
+    """The statistics of a cell, by the names of their claims."""
+
+    statistics: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Cell(Artifact):
-    """The calls of an experiment for one combination of models, tasks and seeds."""
+    """The calls of an experiment for one combination of models and tasks."""
 
     kind: ClassVar[str] = "reproduction"
     paper: str
     experiment: Experiment
-    values: Mapping[str, Any]
+    chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs
     profile: Profile
     claims: tuple[Claim, ...] = ()
 
     @property
     def name(self) -> str:
         """What the job is called in messages."""
-        said = ", ".join(_said(value) for value in self.values.values())
-        return f"{self.paper} {self.experiment.name}" + (f" ({said})" if said else "")
+        return f"{self.paper} {self.experiment.name}" + (f" ({self.label})" if self.label else "")
+
+    @property
+    def label(self) -> str:
+        """The combination in words."""
+        return ", ".join(_said(value) for value in self.chosen.values())
 
     def spec(self) -> dict[str, Any]:
         """The calls, everything they are called with, and the version of the package that answers them."""
+        asked = {part for call in self.experiment.calls for part in _references(call.arguments)}
+        asked |= {part for claim in self.claims for part in _references(claim.options)}
+        every = {"models": list(self.profile.models)} if "models" in asked else {}
         return {
             "layerscope": __version__,
-            "paper": self.paper,
             "calls": [call.model_dump() for call in self.experiment.calls],
             "claims": [claim.model_dump() for claim in self.claims],
-            "values": {name: self._described(value) for name, value in self.values.items()},
-            "settings": {name: self.profile.settings.get(name) for name in sorted(self._settings())},
+            "values": {name: self._described(value) for name, value in {**every, **self.chosen}.items()},
+            "settings": {name: value for name, value in sorted(self._settings.items()) if name in asked},
+            "seeds": list(self.profile.seeds) if "seeds" in asked else None,
         }
 
     def build(self, folder: Path) -> None:
         """Make the calls, write a record of each result that is shown, and the statistics of the claims."""
-        values = {**self.profile.settings, **{name: self._source(value) for name, value in self.values.items()}}
+        values = self._values()
         for call in self.experiment.calls:
             values[call.name] = function(call.call)(**call.resolved(values))
-            if call.shown:
-                write_record(folder / call.name, self._record(call.name, call.call, values[call.name]))
-        said = {claim.name: asdict(_tried(claim, values)) for claim in self.claims}
-        write_json(folder / STATISTICS, {name: _plain(entry) for name, entry in said.items()})
+        decided = [(claim, self._decided(claim, values)) for claim in self.claims]
+        for call in self.experiment.calls:
+            record = self._record(call.name, call.call, values[call.name], decided) if call.shown else None
+            if record is not None:
+                write_record(folder / RECORDS / call.name, record)
+        said = {claim.name: _plain(asdict(value)) for claim, value in decided}
+        write_json(folder / STATISTICS, {"statistics": said})
 
-    def _record(self, name: str, kind: str, value: Any) -> Record:
+    def statistics(self, folder: Path) -> dict[str, Statistic]:
+        """The statistics that a finished cell holds."""
+        said = read_json(folder / STATISTICS, Said).statistics
+        return {name: Statistic(**{k: math.nan if v is None else v for k, v in s.items()}) for name, s in said.items()}
+
+    def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
+        return statistic(claim.statistic)(values, **resolved(claim.options, values))
+
+    def _record(self, name: str, kind: str, value: Any, decided: Sequence[tuple[Claim, Statistic]]) -> Record | None:
         results = dict(value) if isinstance(value, Mapping) else {name: value}
-        title = f"{self.experiment.title}: {', '.join(_said(v) for v in self.values.values())}".rstrip(": ")
-        return Record.of(kind, title, {n: r for n, r in results.items() if isinstance(r, Result)})
+        results = {key: result for key, result in results.items() if isinstance(result, Result)}
+        if not results:
+            return None
+        title = f"{self.experiment.where.capitalize()}. {self.experiment.title}: {self.label}".rstrip(": ")
+        claims = [sentence(claim, value) for claim, value in decided if claim.about == name and not claim.over]
+        return Record.of(kind, title, results, findings=claims)
 
-    def _settings(self) -> set[str]:
-        """The settings that the calls use."""
-        asked = {part for call in self.experiment.calls for part in _references(call.arguments)}
-        return {name for name in asked if name in self.profile.settings}
+    def _values(self) -> dict[str, Any]:
+        models = [model.source for model in self.profile.models.values()]
+        chosen = {name: self._source(value) for name, value in self.chosen.items()}
+        return {**self._settings, "seeds": list(self.profile.seeds), "models": models, **chosen}
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The profile's settings, those of trainings as the model of this cell has them."""
+        settings, model = dict(self.profile.settings), self.chosen.get("model")
+        if isinstance(model, str) and "training" in settings:
+            settings["training"] = {**settings["training"], **self.profile.models[model].training}
+        return settings
 
     def _source(self, value: Any) -> Any:
         """A model's short name as its source; lists part by part."""
         if isinstance(value, (list, tuple)):
             return [self._source(part) for part in value]
-        return self.profile.models.get(value, value) if isinstance(value, str) else value
+        model = self.profile.models.get(value) if isinstance(value, str) else None
+        return value if model is None else model.source
 
     def _described(self, value: Any) -> Any:
         """What a value is, as keys have it: weights of models, rows of tasks."""
         if isinstance(value, (list, tuple)):
             return [self._described(part) for part in value]
         if isinstance(value, str) and value in self.profile.models:
-            return load(self.profile.models[value]).spec()
-        if isinstance(value, str) and value in self.profile.tasks:
+            return load(self.profile.models[value].source).spec()
+        if isinstance(value, str):
             opened = open_task(value)
             return {**opened.spec(), "splits": {name: opened.split(name).spec() for name in opened.splits}}
         return value
 
 
-def _tried(claim: Claim, values: Mapping[str, Any]) -> Statistic:
-    return statistic(claim.statistic)(values, **claim.options)
+def sentence(claim: Claim, value: Statistic) -> str:
+    """What came out for a claim, in words."""
+    if value.reason:
+        return f"Claim: {claim.says} Not testable: {value.reason}."
+    bounds = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"
+    beside = f"; {value.note}" if value.note else ""
+    return f"Claim: {claim.says} {verdict(claim, value).capitalize()}: {value.value:.3g}{bounds}, {claim.threshold} is asked{beside}."
 
 
 def _references(value: Any) -> set[str]:
+    """The names that some arguments refer to."""
     if isinstance(value, str) and value.startswith(REFERENCE):
         return {value.removeprefix(REFERENCE).split(".")[0]}
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

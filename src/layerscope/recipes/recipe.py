@@ -1,8 +1,9 @@
 """Recipes: the experiments of a paper as lists of calls of public functions, read from YAML.
 
 A call names a function of `layerscope` and its arguments. An argument that begins with `$` stands for a value: one that
-the experiment runs over (`$model`, `$task`, `$seed`), a setting of the profile, or the result of an earlier call; what
-follows a dot is an attribute of it (`$tuned.model`). So everything that a recipe does, a user can write.
+the experiment runs over (`$model`, `$task`), a setting of the profile, all models (`$models`), or the result of an
+earlier call; what follows a dot is an attribute or an entry of it (`$first.model`, `$pair.0`). The arguments in a
+setting that `**` names are given too. So everything that a recipe does, a user can write.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from itertools import product
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from layerscope.errors import InputError, LayerscopeError, choose, unknown
 
-REFERENCE = "$"
+REFERENCE, SPREAD = "$", "**"
 
 
 class _Data(BaseModel):
@@ -35,7 +36,11 @@ class Call(_Data):
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with every reference replaced by what it stands for."""
-        return {name: resolved(value, values) for name, value in self.arguments.items()}
+        given = {name: resolved(value, values) for name, value in self.arguments.items() if name != SPREAD}
+        spread = resolved(self.arguments.get(SPREAD, []), values)
+        for more in spread if isinstance(spread, list) else [spread]:
+            given |= more
+        return given
 
 
 class Experiment(_Data):
@@ -54,14 +59,27 @@ class Experiment(_Data):
             yield dict(zip(lists, chosen, strict=True))
 
 
+class Source(_Data):
+    """A model, and what its trainings have of their own."""
+
+    source: str
+    training: dict[str, Any] = {}
+
+
 class Profile(_Data):
     """On what the experiments run: models by a short name, tasks, seeds, further lists, and settings of the calls."""
 
-    models: dict[str, str]
+    models: dict[str, Source]
     tasks: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     lists: dict[str, tuple[Any, ...]] = {}
     settings: dict[str, Any] = {}
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _named(cls, models: Any) -> Any:
+        """A model may be given by its source alone."""
+        return {name: {"source": m} if isinstance(m, str) else m for name, m in dict(models).items()}
 
     def values(self, given: Any, place: str) -> list[Any]:
         """A list as it stands, or the one that `$models`, `$tasks`, `$seeds` or a name of `lists` stands for."""
@@ -133,7 +151,10 @@ def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
     for name in attributes:
         if name.startswith("_"):
             raise InputError(f"A recipe asks for {asked}; only public attributes can be asked for.")
-        value = value[name] if isinstance(value, Mapping) else getattr(value, name)
+        if isinstance(value, Mapping):
+            value = value[name]
+        else:
+            value = value[int(name)] if name.isdecimal() else getattr(value, name)
     return value
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from layerscope.data.resampling import jackknifed
 from layerscope.errors import unknown
 from layerscope.recipes.claims import Statistic
+from layerscope.recipes.recipe import REFERENCE, resolved
 
 if TYPE_CHECKING:
     import pandas
@@ -34,6 +35,11 @@ def statistic(name: str) -> Callable[..., Statistic]:
     return STATISTICS[name]
 
 
+def _result(values: Values, name: str) -> Any:
+    """The result of a call; what follows a dot is a part of it, as `states.cka`."""
+    return resolved(f"{REFERENCE}{name}", values)
+
+
 def _register(function: Callable[..., Statistic]) -> Callable[..., Statistic]:
     STATISTICS[function.__name__] = function
     return function
@@ -45,7 +51,7 @@ def _register(function: Callable[..., Statistic]) -> Callable[..., Statistic]:
 @_register
 def block_strength(values: Values, of: str) -> Statistic:
     """How much more alike layers are within blocks than across them, with the p-value against gradual change."""
-    cut = values[of]
+    cut = _result(values, of)
     p = "no p-value" if math.isnan(cut.p_value) else f"p = {cut.p_value:.3g}"
     return Statistic(cut.strength, cut.low, cut.high, n=cut.similarity.n, note=p)
 
@@ -53,7 +59,7 @@ def block_strength(values: Values, of: str) -> Statistic:
 @_register
 def most_alike(values: Values, of: str, layers: Range = (1, 1)) -> Statistic:
     """The similarity of some rows of a matrix to the column that is most like each, on average."""
-    similarity = values[of]
+    similarity = _result(values, of)
     rows = _within(similarity.row_axis.layers, layers)
     return _of_matrices([similarity], lambda s: float(np.nanmean(np.nanmax(s[rows], axis=1))))
 
@@ -61,7 +67,7 @@ def most_alike(values: Values, of: str, layers: Range = (1, 1)) -> Statistic:
 @_register
 def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None) -> Statistic:
     """The mean similarity of layers of the same depth, in a range of depths; less that of another range."""
-    similarity = values[of]
+    similarity = _result(values, of)
     places = [_within(similarity.row_axis.layers, part) for part in (layers, minus) if part is not None]
 
     def value(matrix: np.ndarray) -> float:
@@ -75,7 +81,7 @@ def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None)
 @_register
 def neighbours_alike(values: Values, of: str) -> Statistic:
     """The mean similarity of each layer with the next, less that of layers half the depth apart."""
-    similarity = values[of]
+    similarity = _result(values, of)
     half = max(2, (len(similarity.row_axis) - 1) // 2)
 
     def value(matrix: np.ndarray) -> float:
@@ -89,7 +95,7 @@ def same_family(
     values: Values, of: str, families: Mapping[str, Sequence[str]], less: str | None = None
 ) -> Statistic:
     """Layers of the same depth: their similarity within a family less that across families; less the same of `less`."""
-    matrices = [values[name] for name in (of, less) if name is not None]
+    matrices = [_result(values, name) for name in (of, less) if name is not None]
     groups = {model: family for family, models in families.items() for model in models}
     axis = matrices[0].row_axis
     family = np.asarray([groups.get(model, model) for model in axis.models])
@@ -109,7 +115,7 @@ def same_family(
 @_register
 def across_models(values: Values, of: str, layers: Range, minus: Range | None = None) -> Statistic:
     """The mean similarity of different models' layers of the same depth in a range; less that in another range."""
-    similarity = values[of]
+    similarity = _result(values, of)
     axis = similarity.row_axis
     models, depth = np.asarray(axis.models), _depths(axis)
     aligned = np.equal.outer(depth, depth) & np.not_equal.outer(models, models)
@@ -130,7 +136,7 @@ def localization_trend(values: Values, neuron: str, svcca: str) -> Statistic:
     """Spearman's correlation of a layer's depth with how localised it is, averaged over models."""
     from scipy.stats import spearmanr
 
-    first, second = values[neuron], values[svcca]
+    first, second = _result(values, neuron), _result(values, svcca)
     axis = first.row_axis
     models, depth = np.asarray(axis.models), _depths(axis)
 
@@ -184,7 +190,7 @@ def _within(layers: Sequence[int], part: Range) -> np.ndarray:
 @_register
 def blocks_lost(values: Values, of: str, share: float) -> Statistic:
     """How many points are lost when the head reads the layer below the top share of the blocks, nothing trained."""
-    frame = values[of].frame
+    frame = _result(values, of).frame
     depth = int(frame["layer"].max())
     kept = depth - max(1, round(share * depth))
     return _points(_scored(frame, "layer", depth).minus(_scored(frame, "layer", kept)))
@@ -193,7 +199,7 @@ def blocks_lost(values: Values, of: str, share: float) -> Statistic:
 @_register
 def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
     """How many points one truncation curve lies above another, on average over a range of layers."""
-    first, second = values[of].frame, values[over].frame
+    first, second = _result(values, of).frame, _result(values, over).frame
     at = [int(layer) for layer in np.asarray(first["layer"])[_within(list(first["layer"]), layers)]]
     parts = [_scored(first, "layer", layer).minus(_scored(second, "layer", layer)) for layer in at]
     return _points(_mean(parts))
@@ -202,7 +208,7 @@ def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
 @_register
 def skipping(values: Values, of: str, first: Range, second: Range) -> Statistic:
     """How many points more it costs to leave out a block of one range of depths than one of another, on average."""
-    frame = values[of].frame
+    frame = _result(values, of).frame
     single = frame[frame["first"] == frame["last"]]
     blocks = np.asarray(single["first"])
     scores = [[_scored(single, "first", int(b)) for b in blocks[_within(list(blocks), part)]] for part in (first, second)]
@@ -212,13 +218,33 @@ def skipping(values: Values, of: str, first: Range, second: Range) -> Statistic:
 @_register
 def score_gap(values: Values, of: str, minus: str) -> Statistic:
     """How many points one score lies above another on the same texts."""
-    return _points(_of_score(values[of]).minus(_of_score(values[minus])))
+    return _points(_of_score(_result(values, of)).minus(_of_score(_result(values, minus))))
+
+
+@_register
+def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
+    """How many points one strategy scores above another, both averaged over seeds. The interval is over texts."""
+    study = _result(values, of)
+    frame = study.frame
+    places = {row.strategy: k for k, row in enumerate(frame.itertuples()) if row.method == method}
+    missing = [name for name in (better, worse) if name not in places]
+    if missing:
+        return Statistic.missing(f"the strategy {missing[0]} is none that this model can have")
+    return _points(_of_trainings(study.trainings[places[better]]).minus(_of_trainings(study.trainings[places[worse]])))
+
+
+def _of_trainings(trainings: Any) -> Statistic:
+    """The mean score over seeds; accuracies have an interval over texts."""
+    first = trainings.trainings[0]
+    score, n = float(trainings.mean), len(first.job.lesson.validation)
+    half = 1.96 * math.sqrt(score * (1 - score) / n) if first.metric == "accuracy" else math.nan
+    return Statistic(score, score - half, score + half, n=n)
 
 
 @_register
 def injected(values: Values, of: str, method: str) -> Statistic:
     """How many points the target loses when its top layer is replaced by the source's, mapped."""
-    frame = values[of].frame
+    frame = _result(values, of).frame
     rows = frame[(frame["layer"] == frame["layer"].max()) & (frame["method"] == method)]
     if not len(rows):
         return Statistic.missing(f"{method} cannot map these layers")
@@ -267,8 +293,8 @@ def error_gap(
     minus_method: str | None = None,
 ) -> Statistic:
     """The mean relative error on held-out rows, less that of another study, other layers or another method."""
-    first = _error(values[of].frame, layers, method)
-    second = _error(values[minus or of].frame, minus_layers or layers, minus_method or method)
+    first = _error(_result(values, of).frame, layers, method)
+    second = _error(_result(values, minus or of).frame, minus_layers or layers, minus_method or method)
     return first.minus(second)
 
 
@@ -285,7 +311,7 @@ def _error(frame: pandas.DataFrame, layers: Range, method: str) -> Statistic:
 @_register
 def recovers(values: Values, of: str, truth: str, method: str) -> Statistic:
     """The largest relative error, over repeats without noise, of a method that has to find a map of a known kind."""
-    frame = values[of].frame
+    frame = _result(values, of).frame
     rows = frame[(frame["truth"] == truth) & (frame["method"] == method) & (frame["noise"] == 0)]
     if "split" in rows:
         rows = rows[rows["split"] == "test"]
@@ -302,8 +328,8 @@ def recovers(values: Values, of: str, truth: str, method: str) -> Statistic:
 @_register
 def curves_agree(values: Values, of: str, over: str | None = None, which: str = "pearson") -> Statistic:
     """The size of the correlation of two curves over layers; less that of two others."""
-    first = _agreed(values[of], which)
-    return first if over is None else first.minus(_agreed(values[over], which))
+    first = _agreed(_result(values, of), which)
+    return first if over is None else first.minus(_agreed(_result(values, over), which))
 
 
 def _agreed(agreement: Mapping[str, Any], which: str) -> Statistic:
@@ -317,18 +343,16 @@ def _agreed(agreement: Mapping[str, Any], which: str) -> Statistic:
 
 
 @_register
-def still_agrees(values: Values, of: str, setting: str) -> Statistic:
-    """The correlation of nu with probes in a setting (a share of the smallest class, a number of rows), less that of all."""
-    frame = values[of].summary if hasattr(values[of], "summary") else values[of].frame
-    rho = frame.drop_duplicates("setting").set_index("setting")["rho"].abs()
-    if setting not in rho:
-        return Statistic.missing(f"there are too few rows for {setting}")
-    return Statistic(float(rho[setting] - rho.iloc[0]), n=int(frame["n"].iloc[0]))
+def still_agrees(values: Values, of: str) -> Statistic:
+    """The size of nu's correlation with probes in the hardest setting (the last), less that in the easiest."""
+    settings = _result(values, of).settings
+    rho = settings["rho"].abs()
+    return Statistic(float(rho.iloc[-1] - rho.iloc[0]), n=int(settings["n"].iloc[-1]), note=f"{settings['setting'].iloc[-1]}")
 
 
 @_register
 def cheaper(values: Values, of: str, strategy: str, than: str = "full", column: str = "backward") -> Statistic:
     """The share of multiply-adds that a strategy takes of another's: counted, not measured."""
-    frame = values[of].frame.set_index("strategy")
+    frame = _result(values, of).frame.set_index("strategy")
     share = float(frame.loc[strategy, column] / frame.loc[than, column])
     return Statistic(share, share, share)
