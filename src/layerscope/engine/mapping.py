@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from layerscope.engine.job import Engine, Job, Outcome
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, LayerscopeError, log
 from layerscope.progress import progress
 from layerscope.registry import Registry
 from layerscope.store.producers import NoKey
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENGINES: Registry[Engine] = Registry("layerscope.engine.engines", "engine")
+
+
+class NoWay(Exception):  # noqa: N818  (an outcome of one job)
+    """What a job is made of cannot be opened."""
 
 
 def check_engine(engine: str) -> Engine:
@@ -36,17 +40,25 @@ def map_jobs(jobs: Sequence[Job], engine: str = "local", *, title: str = "jobs")
         title: What the progress bar is called.
     """
     chosen = check_engine(engine)
-    keys = [_key(job, engine) for job in jobs]
+    keys: list[str] = []
     outcomes: dict[str, Outcome] = {}
     waiting: dict[str, Job] = {}
-    for key, job in zip(keys, jobs, strict=True):
-        folder = _kept(job)
+    for job in jobs:
+        try:
+            key = _key(job, engine)
+            folder = _kept(job) if key not in waiting else None
+        except NoWay as reason:  # what a job needs cannot be had; the others go on
+            key, folder = f"failed {id(job)}", None
+            outcomes[key] = Outcome(None, str(reason), 0.0)
+            log.warning("%s failed: %s", job.name, reason)
+        keys.append(key)
         if folder is not None:
             outcomes[key] = Outcome(folder, "", 0.0)
         elif key not in outcomes:
             waiting.setdefault(key, job)
-    if outcomes and waiting:
-        log.info("%d of %d results are in the store already.", len(outcomes), len(set(keys)))
+    kept = sum(outcome.folder is not None for outcome in outcomes.values())
+    if kept and waiting:
+        log.info("%d of %d results are in the store already.", kept, len(set(keys)))
     names, todo = list(waiting), list(waiting.values())
     with progress(title, len(todo), "jobs") as advance:
         for place, outcome in chosen.run(todo):
@@ -61,6 +73,8 @@ def _key(job: Job, engine: str) -> str:
     """The job's key; one that cannot be kept can only be done here."""
     try:
         return job.artifact.key
+    except LayerscopeError as error:
+        raise NoWay(str(error)) from error
     except NoKey as reason:
         if engine != "local":
             raise InputError(

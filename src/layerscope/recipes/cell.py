@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from layerscope.data.opening import task as open_task
 from layerscope.models.load import load
 from layerscope.recipes.claims import Claim, Statistic, verdict
-from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, function, resolved
+from layerscope.recipes.recipe import Experiment, Profile, function, references, resolved
 from layerscope.recipes.statistics import statistic
 from layerscope.results import Record, Result, write_record
 from layerscope.store import Artifact, Saved, read_json, write_json
@@ -19,6 +20,8 @@ from layerscope.version import __version__
 
 STATISTICS = "statistics.json"
 RECORDS = "records"
+UNTRAINED = "untrained"  # the value that stands for the untrained models of the list `twins`
+_TASKS = ("task", "corpus")
 
 
 class Said(Saved):
@@ -29,12 +32,13 @@ class Said(Saved):
 
 @dataclass(frozen=True)
 class Cell(Artifact):
-    """The calls of an experiment for one combination of models and tasks."""
+    """The calls of an experiment for one combination of models, tasks and seeds."""
 
     kind: ClassVar[str] = "reproduction"
+    version: ClassVar[int] = 1  # raise it when a statistic comes to mean something else
     paper: str
     experiment: Experiment
-    chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs
+    chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs, seeds
     profile: Profile
     claims: tuple[Claim, ...] = ()
 
@@ -46,25 +50,38 @@ class Cell(Artifact):
     @property
     def label(self) -> str:
         """The combination in words."""
-        return ", ".join(_said(value) for value in self.chosen.values())
+        return ", ".join(f"seed {v}" if name == "seed" else _said(v) for name, v in self.chosen.items())
+
+    @property
+    def subject(self) -> str:
+        """The model or models that it is about: those of the combination, or all of the profile."""
+        about = [_said(v) for name, v in self.chosen.items() if name not in (*_TASKS, "seed")]
+        return ", ".join(about) or "all models"
 
     def spec(self) -> dict[str, Any]:
         """The calls, everything they are called with, and the version of the package that answers them."""
-        asked = {part for call in self.experiment.calls for part in _references(call.arguments)}
-        asked |= {part for claim in self.claims for part in _references(claim.options)}
-        every = {"models": list(self.profile.models)} if "models" in asked else {}
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> dict[str, Any]:  # models are opened for it, and it is asked for several times
+        asked = self.experiment.asked | references([claim.options for claim in self.claims])
+        known = {"models": list(self.profile.models), **self.profile.lists}
+        if UNTRAINED in asked:
+            asked.add("twins")
+        lists = {name: list(values) for name, values in known.items() if name in asked}
         return {
             "layerscope": __version__,
+            "given": self.experiment.given,
             "calls": [call.model_dump() for call in self.experiment.calls],
             "claims": [claim.model_dump() for claim in self.claims],
-            "values": {name: self._described(value) for name, value in {**every, **self.chosen}.items()},
+            "values": {name: self._described(name, value) for name, value in {**lists, **self.chosen}.items()},
             "settings": {name: value for name, value in sorted(self._settings.items()) if name in asked},
             "seeds": list(self.profile.seeds) if "seeds" in asked else None,
         }
 
     def build(self, folder: Path) -> None:
         """Make the calls, write a record of each result that is shown, and the statistics of the claims."""
-        values = self._values()
+        values = self.values()
         for call in self.experiment.calls:
             values[call.name] = function(call.call)(**call.resolved(values))
         decided = [(claim, self._decided(claim, values)) for claim in self.claims]
@@ -80,6 +97,20 @@ class Cell(Artifact):
         said = read_json(folder / STATISTICS, Said).statistics
         return {name: Statistic(**{k: math.nan if v is None else v for k, v in s.items()}) for name, s in said.items()}
 
+    def records(self, folder: Path) -> list[Path]:
+        """The records of a finished cell, in the order of its calls."""
+        places = [folder / RECORDS / call.name for call in self.experiment.calls]
+        return [place for place in places if place.is_dir()]
+
+    def values(self) -> dict[str, Any]:
+        """What the calls can refer to before any is made."""
+        lists = {name: self._source(list(values)) for name, values in self.profile.lists.items()}
+        lists["models"] = [model.source for model in self.profile.models.values()]
+        lists[UNTRAINED] = [f"random:{source}" for source in lists.get("twins", ())]
+        chosen = {name: self._source(value) for name, value in self.chosen.items()}
+        values = {**self._settings, "seeds": list(self.profile.seeds), **lists, **chosen}
+        return {**values, **{name: resolved(given, values) for name, given in self.experiment.given.items()}}
+
     def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
         return statistic(claim.statistic)(values, **resolved(claim.options, values))
 
@@ -88,14 +119,10 @@ class Cell(Artifact):
         results = {key: result for key, result in results.items() if isinstance(result, Result)}
         if not results:
             return None
-        title = f"{self.experiment.where.capitalize()}. {self.experiment.title}: {self.label}".rstrip(": ")
+        where = self.experiment.where
+        title = f"{where[0].upper()}{where[1:]}. {self.experiment.title}: {self.label}; {name.replace('_', ' ')}"
         claims = [sentence(claim, value) for claim, value in decided if claim.about == name and not claim.over]
         return Record.of(kind, title, results, findings=claims)
-
-    def _values(self) -> dict[str, Any]:
-        models = [model.source for model in self.profile.models.values()]
-        chosen = {name: self._source(value) for name, value in self.chosen.items()}
-        return {**self._settings, "seeds": list(self.profile.seeds), "models": models, **chosen}
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -112,15 +139,15 @@ class Cell(Artifact):
         model = self.profile.models.get(value) if isinstance(value, str) else None
         return value if model is None else model.source
 
-    def _described(self, value: Any) -> Any:
+    def _described(self, name: str, value: Any) -> Any:
         """What a value is, as keys have it: weights of models, rows of tasks."""
         if isinstance(value, (list, tuple)):
-            return [self._described(part) for part in value]
+            return [self._described(name, part) for part in value]
         if isinstance(value, str) and value in self.profile.models:
             return load(self.profile.models[value].source).spec()
-        if isinstance(value, str):
+        if isinstance(value, str) and name in _TASKS:
             opened = open_task(value)
-            return {**opened.spec(), "splits": {name: opened.split(name).spec() for name in opened.splits}}
+            return {**opened.spec(), "splits": {part: opened.split(part).spec() for part in opened.splits}}
         return value
 
 
@@ -128,22 +155,14 @@ def sentence(claim: Claim, value: Statistic) -> str:
     """What came out for a claim, in words."""
     if value.reason:
         return f"Claim: {claim.says} Not testable: {value.reason}."
-    bounds = "" if math.isnan(value.low) else f" ({value.low:.3g} to {value.high:.3g})"
-    beside = f"; {value.note}" if value.note else ""
-    return f"Claim: {claim.says} {verdict(claim, value).capitalize()}: {value.value:.3g}{bounds}, {claim.threshold} is asked{beside}."
-
-
-def _references(value: Any) -> set[str]:
-    """The names that some arguments refer to."""
-    if isinstance(value, str) and value.startswith(REFERENCE):
-        return {value.removeprefix(REFERENCE).split(".")[0]}
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return {name for part in parts for name in _references(part)}
+    bounds = "no interval" if math.isnan(value.low) else f"{value.low:.3g} to {value.high:.3g}"
+    said = f"{verdict(claim, value).capitalize()}: {value.value:.3g} ({bounds}), {claim.threshold} is asked"
+    return f"Claim: {claim.says} {said}{f'; {value.note}' if value.note else ''}."
 
 
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """NaN as JSON has it."""
-    return {name: None if isinstance(v, float) and math.isnan(v) else v for name, v in entry.items()}
+    """What is no finite number as JSON has it: an interval without a bound is none."""
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in entry.items()}
 
 
 def _said(value: Any) -> str:

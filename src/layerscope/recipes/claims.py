@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -61,8 +61,15 @@ class Statistic:
     def missing(reason: str) -> Statistic:
         return Statistic(math.nan, reason=reason)
 
+    def noted(self, note: str) -> Statistic:
+        """The same with something beside the number."""
+        return replace(self, note=note)
+
     def minus(self, other: Statistic) -> Statistic:
-        """The difference of two statistics of different models; half-widths add as for independent errors."""
+        """The difference of two statistics; half-widths add as for independent errors.
+
+        Statistics of the same texts mostly err the same way, and then the interval is too wide, never too narrow.
+        """
         if self.reason or other.reason:
             return Statistic.missing(self.reason or other.reason)
         value = self.value - other.value

@@ -1,14 +1,15 @@
 """Recipes: the experiments of a paper as lists of calls of public functions, read from YAML.
 
 A call names a function of `layerscope` and its arguments. An argument that begins with `$` stands for a value: one that
-the experiment runs over (`$model`, `$task`), a setting of the profile, all models (`$models`), or the result of an
-earlier call; what follows a dot is an attribute or an entry of it (`$first.model`, `$pair.0`). The arguments in a
-setting that `**` names are given too. So everything that a recipe does, a user can write.
+the experiment runs over (`$model`, `$task`), a setting or list of the profile, all models (`$models`), or the result of
+an earlier call; what follows a dot is an attribute or an entry of it (`$first.model`, `$pair.0`). `*$twins` in a list
+stands for the entries of a list, and the arguments in a setting that `**` names are given too. So everything that a
+recipe does, a user can write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import product
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from layerscope.errors import InputError, LayerscopeError, choose, unknown
 
-REFERENCE, SPREAD = "$", "**"
+REFERENCE, SPREAD, SPLICE = "$", "**", "*$"
 
 
 class _Data(BaseModel):
@@ -49,8 +50,15 @@ class Experiment(_Data):
     name: str = ""
     title: str
     where: str  # in the paper
+    also: tuple[str, ...] = ()  # further figures and tables that it makes, by which it can be asked for
     over: dict[str, Any] = {}  # variable: a list, or a list of the profile by its name
+    given: dict[str, Any] = {}  # arguments that several calls share, by a name for `**`
     calls: tuple[Call, ...]
+
+    @property
+    def asked(self) -> set[str]:
+        """Everything that the calls refer to."""
+        return references([self.given, *(call.arguments for call in self.calls)])
 
     def combinations(self, profile: Profile) -> Iterator[dict[str, Any]]:
         """The values of the variables, one dictionary per combination."""
@@ -101,17 +109,24 @@ class Recipe(_Data):
     profiles: dict[str, Profile]
     experiments: dict[str, Experiment]
 
-    def chosen(self, only: str | list[str] | None) -> list[Experiment]:
+    def chosen(self, only: str | Sequence[str] | None) -> list[Experiment]:
         """The experiments of these names (all without any), or a sentence about a name that is not there."""
-        names = list(self.experiments) if only is None else only.split(",") if isinstance(only, str) else list(only)
-        for name in names:
-            if name not in self.experiments:
-                raise unknown(f"experiment of {self.paper}", name, self.experiments)
-        return [self.experiments[name].model_copy(update={"name": name}) for name in names]
+        owners = {name: own for own, e in self.experiments.items() for name in (own, *e.also)}
+        wanted = list(self.experiments) if only is None else listed(only)
+        for name in wanted:
+            if name not in owners:
+                raise unknown(f"experiment of {self.paper}", name, owners)
+        chosen = {owners[name] for name in wanted}
+        return [e.model_copy(update={"name": name}) for name, e in self.experiments.items() if name in chosen]
 
     def profile(self, name: str) -> Profile:
         """The profile of that name."""
         return self.profiles[choose("profile", name, self.profiles)]
+
+
+def listed(names: str | Sequence[str]) -> list[str]:
+    """Names that stand in a list, or in one text with commas between them."""
+    return [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
 
 
 def papers() -> tuple[str, ...]:
@@ -130,7 +145,8 @@ def read_recipe(paper: str) -> Recipe:
         return Recipe.model_validate({"paper": paper, **yaml.safe_load(text)})
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"The recipe {paper} is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"The recipe {paper} is wrong at {place}: {first['msg']}.") from error
 
 
 def resolved(value: Any, values: Mapping[str, Any]) -> Any:
@@ -141,20 +157,36 @@ def resolved(value: Any, values: Mapping[str, Any]) -> Any:
             raise InputError(f"A recipe asks for {value}, and there is no {name}; there are {', '.join(values)}.")
         return _attribute(values[name], attributes, value)
     if isinstance(value, list):
-        return [resolved(item, values) for item in value]
+        parts = [(resolved(item, values) if not _spliced(item) else resolved(item[1:], values), item) for item in value]
+        return [each for part, item in parts for each in (part if _spliced(item) else [part])]
     if isinstance(value, dict):
         return {name: resolved(item, values) for name, item in value.items()}
     return value
+
+
+def _spliced(item: Any) -> bool:
+    return isinstance(item, str) and item.startswith(SPLICE)
+
+
+def references(value: Any) -> set[str]:
+    """The names that some arguments refer to."""
+    if isinstance(value, str) and value.startswith((REFERENCE, SPLICE)):
+        return {value.lstrip("*").removeprefix(REFERENCE).split(".")[0]}
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {name for part in parts for name in references(part)}
 
 
 def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
     for name in attributes:
         if name.startswith("_"):
             raise InputError(f"A recipe asks for {asked}; only public attributes can be asked for.")
-        if isinstance(value, Mapping):
-            value = value[name]
-        else:
-            value = value[int(name)] if name.isdecimal() else getattr(value, name)
+        try:
+            if isinstance(value, Mapping):
+                value = value[name]
+            else:
+                value = value[int(name)] if name.isdecimal() else getattr(value, name)
+        except (AttributeError, IndexError, KeyError) as error:
+            raise InputError(f"A recipe asks for {asked}, which has no {name}.") from error
     return value
 
 

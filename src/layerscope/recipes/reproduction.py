@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.drawing.figures.table import TableFigure
+from layerscope.drawing.words import numbers
 from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import Claim, Statistic, verdict
 from layerscope.results import Result
@@ -19,14 +18,18 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 VERDICTS = ("holds", "does not hold", "undecided", "not testable")
+COLUMNS = [
+    *("claim", "paper", "experiment", "where", "on", "models", "value", "low", "high", "threshold", "verdict", "n"),
+    "note",
+]
 Done = Sequence[tuple[Cell, Mapping[str, Statistic]]]
 
 
 class Reproduction(Result):
     """The claims of a paper put to the test; `ls.reproduce` makes one.
 
-    `frame` (also `claims`) has one row per claim and combination: claim, experiment, where, on (the combination),
-    value, low, high, threshold, verdict, n, note.
+    `frame` (also `claims`) has one row per claim and combination: claim, paper, experiment, where, on (the combination),
+    models (those of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
 
     Attributes:
         missing: What could not be had or done, by name, with the reason.
@@ -51,27 +54,21 @@ class Reproduction(Result):
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """One row per claim: in how many combinations it held, of those in which it could be decided, and so on."""
-        import pandas
-
-        rows = []
-        for claim, part in self._frame.groupby("claim", sort=False):
-            counts = part["verdict"].value_counts()
-            rows.append({"claim": claim, "where": part["where"].iloc[0], **{v: int(counts.get(v, 0)) for v in VERDICTS}})
-        return pandas.DataFrame(rows, columns=["claim", "where", *VERDICTS])
+        """One row per claim: how many combinations have each verdict, and the models in which it held of those tested."""
+        return summarised(self._frame)
 
     def figures(self) -> list[Figure]:
         shows = "In how many combinations of models and tasks each claim held."
         reading = "Undecided: the interval over texts spans the threshold, or there is none."
         every = "Every claim and combination, with the statistic that decides it and its interval over texts."
         return [
-            TableFigure.of(self.summary.to_dict("records"), title="Claims", shows=shows, reading=reading, caveat=""),
-            TableFigure.of(self._frame.to_dict("records"), title="Verdicts", shows=every, reading=reading, caveat=""),
+            numbers("Claims", f"{shows} {reading}", self.summary),
+            numbers("Verdicts", f"{every} {reading}", self._frame.drop(columns=["paper", "models"])),
         ]
 
     def findings(self) -> list[str]:
         """Each claim in a sentence, and what is missing."""
-        said = [f"{row.claim}: {_counted(row)}." for row in self.summary.itertuples(index=False)]
+        said = [f"{row['claim']}: {_counted(row)}." for row in self.summary.to_dict("records")]
         return [*said, *(f"Left out: {name}: {reason}" for name, reason in self.missing.items())]
 
     def __repr__(self) -> str:
@@ -80,15 +77,38 @@ class Reproduction(Result):
         return f"Reproduction({said or 'no claim was decided'}; {len(self.missing)} left out)"
 
 
-def _counted(row: Any) -> str:
+def _counted(row: Mapping[str, Any]) -> str:
     """`holds in 3 of 4, undecided in 1`."""
-    counts = dict(zip(("claim", "where", *VERDICTS), row, strict=True))
-    decided = sum(counts[v] for v in VERDICTS[:3])
-    said = f"holds in {counts['holds']} of {decided}"
-    for name in VERDICTS[1:]:
-        if counts[name]:
-            said += f", {name} in {counts[name]}"
-    return said
+    tested = sum(row[v] for v in VERDICTS[:3])
+    said = [f"holds in {row['holds']} of {tested}", *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])]
+    return ", ".join(said)
+
+
+def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per claim of a table of verdicts. A model counts as tested where a verdict was reached on some task.
+
+    The claim held in it where it holds in every such task; in some of them is `in part`.
+    """
+    import pandas
+
+    rows = []
+    for (paper, claim), part in frame.groupby(["paper", "claim"], sort=False):
+        counts = part["verdict"].value_counts()
+        decided = part[part["verdict"].isin(VERDICTS[:2])]
+        holding = (decided["verdict"] == VERDICTS[0]).groupby(decided["models"], sort=False).mean()
+        rows.append(
+            {
+                "claim": claim,
+                "paper": paper,
+                "where": part["where"].iloc[0],
+                **{v: int(counts.get(v, 0)) for v in VERDICTS},
+                "held in": ", ".join(holding[holding == 1].index),
+                "held in part in": ", ".join(holding[(holding > 0) & (holding < 1)].index),
+                "models tested": len(holding),
+            }
+        )
+    columns = ["claim", "paper", "where", *VERDICTS, "held in", "held in part in", "models tested"]
+    return pandas.DataFrame(rows, columns=columns)
 
 
 def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
@@ -97,13 +117,15 @@ def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
 
     rows = []
     for claim in claims:
-        for label, value in _compared(claim, done) if claim.over else _alone(claim, done):
+        for label, subject, value in _compared(claim, done) if claim.over else _alone(claim, done):
             rows.append(
                 {
                     "claim": claim.name,
+                    "paper": claim.paper,
                     "experiment": claim.experiment,
                     "where": claim.where,
                     "on": label,
+                    "models": subject,
                     "value": value.value,
                     "low": value.low,
                     "high": value.high,
@@ -113,29 +135,27 @@ def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
                     "note": value.reason or value.note,
                 }
             )
-    columns = ["claim", "experiment", "where", "on", "value", "low", "high", "threshold", "verdict", "n", "note"]
-    return pandas.DataFrame(rows, columns=columns)
+    return pandas.DataFrame(rows, columns=COLUMNS)
 
 
-def _alone(claim: Claim, done: Done) -> Iterator[tuple[str, Statistic]]:
+def _alone(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
     for cell, said in done:
         if claim.name in said:
-            yield cell.label, said[claim.name]
+            yield cell.label, cell.subject, said[claim.name]
 
 
-def _compared(claim: Claim, done: Done) -> Iterator[tuple[str, Statistic]]:
+def _compared(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
     """The statistic of one model less that of another, for all else that is the same."""
     assert claim.over is not None
-    first, second = ([(c, s[claim.name]) for c, s in done if claim.name in s and c.chosen.get("model") == m] for m in claim.over)
+    subject = " less ".join(claim.over)
+    first, second = (
+        [(cell, said[claim.name]) for cell, said in done if claim.name in said and cell.chosen.get("model") == model]
+        for model in claim.over
+    )
     for (cell, value), (other, less) in product(first, second):
-        rest = [{k: v for k, v in c.chosen.items() if k != "model"} for c in (cell, other)]
+        rest = [{name: v for name, v in c.chosen.items() if name != "model"} for c in (cell, other)]
         if rest[0] == rest[1]:
-            label = ", ".join([" less ".join(claim.over), *map(str, rest[0].values())])
-            yield label, value.minus(less)
+            yield cell.label.replace(claim.over[0], subject, 1), subject, value.minus(less)
     if not first or not second:
         absent = claim.over[0] if not first else claim.over[1]
-        yield " less ".join(claim.over), Statistic.missing(f"{absent} is none of the models that were run")
-
-
-def is_known(value: float) -> bool:
-    return not math.isnan(value)
+        yield subject, subject, Statistic.missing(f"{absent} is none of the models that were run")
