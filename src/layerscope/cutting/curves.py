@@ -67,7 +67,7 @@ class Truncation(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: layer, score, majority, low and high (95 % over texts), parameters, macs, task, split, metric, n."""
+        """Columns: layer, score, majority, low, high (95 % over texts), parameters, macs, task, split, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:
@@ -84,7 +84,7 @@ class Truncation(Result):
             shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
             reading=f"{flat}, the blocks to its right can go at no cost.{dashed}",
             caveat=caveat(
-                "Bands are 95% intervals over texts. The best of many cuts is too good: layerscope advise scores it on others.",
+                "Bands are 95% intervals over texts; layerscope advise scores its choice on other rows.",
                 n,
             ),
             series=tuple(
@@ -126,7 +126,7 @@ class SkipMap(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: first, last, score, whole (of the whole model), low, high, parameters, macs, task, split, metric, n."""
+        """Columns: first, last, score, whole (the whole model's), low, high, parameters, macs, task, split, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:

@@ -1,7 +1,7 @@
 """Scores without each of some groups of texts: what intervals of differences on the same texts are made of.
 
-Every exam of the same texts deals them out to the same groups, so two scores that leave out the same group leave out the
-same texts, and whatever is made of several scores has its interval by the jackknife, text for text.
+Every exam of the same texts deals them out to the same groups, so two scores that leave out the same group leave out
+the same texts, and whatever is made of several scores has its interval by the jackknife, text for text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GROUPS = 20
 
 
 def groups_of(texts: np.ndarray, count: int = GROUPS) -> np.ndarray:
-    """The group (0, 1, ..) of every row: whole texts, as many in each group; fewer groups where there are fewer texts."""
+    """The group (0, 1, ..) of every row: whole texts, as many in each; as many groups as texts where there are few."""
     return folds(texts, min(count, len(np.unique(texts))), seed=0)
 
 

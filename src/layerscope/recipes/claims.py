@@ -65,6 +65,10 @@ class Statistic:
         """The same with something beside the number."""
         return replace(self, note=note)
 
+    def within(self, least: float, most: float) -> Statistic:
+        """The same with an interval that does not leave the values that there can be."""
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
+
     def minus(self, other: Statistic) -> Statistic:
         """The difference of two statistics; half-widths add as for independent errors.
 

@@ -1,7 +1,7 @@
 """How long cells will take on this machine, before anything runs: counted multiply-adds over a measured speed.
 
-Only as good as a first look needs: training costs three forward passes per text, and fits of networks (INN, MLP) go by a
-fixed number of multiply-adds. What the store has already takes no time, which is not looked up here.
+Only as good as a first look needs: training costs three forward passes per text, and fits of networks (INN, MLP) go by
+a fixed number of multiply-adds. What the store has already takes no time, which is not looked up here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from layerscope.recipes.claims import claims_of
 from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, Recipe, Source, listed
 
 Names = str | Sequence[str] | None
-_LISTS_OF_TASKS = ("tasks", "corpora")
+_LISTS_OF_TASKS = ("tasks", "corpora", "resampled")
 
 
 def changed(
@@ -32,6 +32,8 @@ def changed(
         changes["lists"] = {name: _replaced(name, values, list(named)) for name, values in profile.lists.items()}
     if tasks is not None:
         changes["tasks"] = tuple(listed(tasks))
+        lists = changes.get("lists", profile.lists)
+        changes["lists"] = {name: changes["tasks"] if name == "resampled" else v for name, v in lists.items()}
     if seeds is not None:
         changes["seeds"] = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
         if not changes["seeds"]:

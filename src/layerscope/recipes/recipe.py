@@ -191,7 +191,7 @@ def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
 
 
 def function(name: str) -> Any:
-    """The public function of that name, looked up when it is called: the recipes stand above all rooms and name none."""
+    """The public function of that name, looked up when it is called, so that imports still point down the house."""
     from importlib import import_module
 
     package = import_module("layerscope")

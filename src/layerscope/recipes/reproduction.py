@@ -28,8 +28,8 @@ Done = Sequence[tuple[Cell, Mapping[str, Statistic]]]
 class Reproduction(Result):
     """The claims of a paper put to the test; `ls.reproduce` makes one.
 
-    `frame` (also `claims`) has one row per claim and combination: claim, paper, experiment, where, on (the combination),
-    models (those of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
+    `frame` (also `claims`) has one row per claim and combination: claim, paper, experiment, where, on (which
+    combination), models (of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
 
     Attributes:
         missing: What could not be had or done, by name, with the reason.
@@ -54,7 +54,7 @@ class Reproduction(Result):
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """One row per claim: how many combinations have each verdict, and the models in which it held of those tested."""
+        """One row per claim: how many combinations have each verdict, and in which of the tested models it held."""
         return summarised(self._frame)
 
     def figures(self) -> list[Figure]:

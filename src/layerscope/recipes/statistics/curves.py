@@ -1,7 +1,7 @@
 """Statistics of curves over layers: nu and other measures against labels, beside the scores of probes.
 
-The layers are all that a model has, so an interval is over texts: those that probes are scored on, and for nu those that
-it is measured on. Probes are not trained anew.
+The layers are all that a model has, so an interval is over texts: those that probes are scored on, and for nu those
+that it is measured on. Probes are not trained anew.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def goes_with_probes(
     over: str | None = None,
     over_sign: int = 1,
 ) -> Statistic:
-    """How well a curve goes with probes over layers 1..L: their correlation times `sign`; less that of the curve `over`.
+    """How well a curve goes with probes over layers 1..L: their correlation times `sign`; less that of `over`.
 
     With `rows` (representations) the curve, or else `over`, is nu of those and is measured without each group of texts.
     """
@@ -52,7 +52,9 @@ def goes_with_probes(
     )
     learned = [] if rows is None else [_learned(result(values, rows), curves, known, _above(scores), value)]
     n = len(known[0])
-    return estimated(whole, scored, *learned, n=n, undefined="one of the curves does not vary", note=f"{n} layers")
+    bound = float(len(curves))  # a correlation lies between -1 and 1
+    said = estimated(whole, scored, *learned, n=n, undefined="one of the curves does not vary", note=f"{n} layers")
+    return said.within(-bound, bound)
 
 
 def _learned(
@@ -107,9 +109,11 @@ def still_agrees(values: Values, of: str, probes: str, setting: int) -> Statisti
     left_out = (
         None if scores.left_out is None else np.asarray([value(part[_places(scores)]) for part in scores.left_out])
     )
-    note = f"{names[setting]}: {-_correlation(hard, _above(scores)):.3g}, {names[0]}: {-_correlation(easy, _above(scores)):.3g}"
+    now = [-_correlation(nu, _above(scores)) for nu in (hard, easy)]
+    note = f"{names[setting]}: {now[0]:.3g}, {names[0]}: {now[1]:.3g}"
     n = int(frame[frame["setting"] == names[setting]]["n"].iloc[0])
-    return estimated(value(_above(scores)), left_out, n=n, note=note, undefined="one of the curves does not vary")
+    said = estimated(value(_above(scores)), left_out, n=n, note=note, undefined="one of the curves does not vary")
+    return said.within(-2, 2)
 
 
 def _nu(part: Any) -> np.ndarray:

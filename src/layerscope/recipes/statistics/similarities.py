@@ -49,7 +49,7 @@ def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None)
 
 @register
 def corners(values: Values, of: str, low: Range = (0.01, 0.25), high: Range = (0.75, 1)) -> Statistic:
-    """How much more alike the late layers of two models are than the early ones of one and the late ones of the other."""
+    """How much more alike late layers of two models are than early ones of one and late ones of the other."""
     similarity = result(values, of)
     axes = (similarity.row_axis, similarity.column_axis)
     (early, early_columns), (late, late_columns) = ([_rows(axis, part) for axis in axes] for part in (low, high))
@@ -89,7 +89,7 @@ def same_family(
 ) -> Statistic:
     """Layers of the same depth: how much more alike they are within a family than across; less the same of `less`.
 
-    A family is a class of networks (`Bert`, `GPT2`), or what `families` calls it. `only` are models whose name begins so.
+    A family is a class of networks (`Bert`, `GPT2`), or what `families` calls it. `only` is how names of models begin.
     """
     matrices = [result(values, name) for name in (of, less) if name is not None]
     pairs = _Pairs(matrices[0], families or {}, only)
@@ -108,7 +108,7 @@ def same_family(
 def across_families(
     values: Values, of: str, layers: Range, minus: Range, families: Mapping[str, str] | None = None
 ) -> Statistic:
-    """Layers of the same depth of different families: their mean similarity in a range of depth less that in another."""
+    """Layers of the same depth across families: their mean similarity in a range of depth less that in another."""
     similarity = result(values, of)
     pairs = _Pairs(similarity, families or {})
     across = pairs.aligned & ~pairs.alike
