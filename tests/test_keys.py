@@ -332,7 +332,10 @@ CALLS = {
             "metric": {"metric": "f1"},
             **HYPERPARAMETERS,
         },
-        {"cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0})},
+        {
+            "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0}),
+            "engine": {"engine": "local"},  # others are compared with it in tests/engine
+        },
         tuple(Hyperparameters.model_fields),
         ("cache_limit",),
     ),

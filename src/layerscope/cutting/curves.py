@@ -126,7 +126,7 @@ class SkipMap(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: first, last, score, whole (the whole model's), low, high, parameters, macs, task, split, metric, n."""
+        """Columns: first, last, score, whole (of the whole model), low, high, parameters, macs, task, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:

@@ -9,7 +9,7 @@ from layerscope.engine.job import Engine, Job, Outcome
 from layerscope.errors import InputError, LayerscopeError, log
 from layerscope.progress import progress
 from layerscope.registry import Registry
-from layerscope.store.producers import NoKey
+from layerscope.store.producers import NoKey, announce
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,7 @@ def map_jobs(jobs: Sequence[Job], engine: str = "local", *, title: str = "jobs")
         title: What the progress bar is called.
     """
     chosen = check_engine(engine)
+    announce([job.artifact for job in jobs])
     keys: list[str] = []
     outcomes: dict[str, Outcome] = {}
     waiting: dict[str, Job] = {}
