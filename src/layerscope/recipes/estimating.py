@@ -38,6 +38,8 @@ def seconds_of(cell: Cell) -> float:
 class _Result:
     """Stands for what a call will give: whatever is asked of it is again one."""
 
+    __iter__ = None
+
     def __getattr__(self, name: str) -> _Result:
         return self
 

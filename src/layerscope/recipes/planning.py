@@ -57,7 +57,7 @@ def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[An
         return values
     if isinstance(values[0], list):
         return tuple([a, b] for a, b in zip(models, models[1:] or models, strict=False))
-    return tuple(models[: len(values)] if name == "first" else models)
+    return tuple(models[: len(values)] if name == "alone" else models)
 
 
 def available(profile: Profile, chosen: Sequence[Experiment]) -> tuple[Profile, dict[str, str]]:
