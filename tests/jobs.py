@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,6 +35,8 @@ class Squared(Artifact):
             raise InputError(f"{self.number} cannot be squared.")
         if self.fault == "crash":
             raise RuntimeError("no square")
+        if self.fault == "slow":
+            time.sleep(1)
         if self.fault == "always killed" or (self.fault == "killed" and self.tries == 1):
             os.kill(os.getpid(), signal.SIGKILL)
         (folder / "square.txt").write_text(str(self.number**2))

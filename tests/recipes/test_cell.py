@@ -98,6 +98,8 @@ def test_what_calls_can_refer_to(folders):
     assert values["model"] == str(folders[0])
     assert values["models"] == [str(folders[0]), str(folders[1])]
     assert values["training"] == {"epochs": 1}  # the model's own
+    both = cell(folders, chosen={"pair": ["one", "two"], "task": "x"}).values()["trainings"]
+    assert both == [{"epochs": 1}, {"epochs": 3}]
     assert values["untrained"] == [f"random:{folders[0]}"]
     assert values["rows"] == {"task": str(folders[2]), "pool": "mean", "limit": 50}
 

@@ -6,7 +6,7 @@ import pytest
 
 import layerscope as ls
 from layerscope.errors import LayerscopeError
-from layerscope.recipes.cell import UNTRAINED, Cell
+from layerscope.recipes.cell import TRAININGS, UNTRAINED, Cell
 from layerscope.recipes.claims import claims
 from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
 
@@ -53,7 +53,7 @@ def test_profiles_say_everything_that_is_asked_for(paper):
     asked = {name for e in recipe.experiments.values() for name in e.asked - {c.name for c in e.calls} - set(e.given)}
     asked |= {name for claim in claims() if claim.paper == paper for name in references(claim.options)}
     for profile in recipe.profiles.values():
-        known = {"models", "seeds", "model", "task", "corpus", "pair", "couple", "seed", UNTRAINED}
+        known = {"models", "seeds", "model", "task", "corpus", "pair", "couple", "seed", TRAININGS, UNTRAINED}
         assert asked <= known | set(profile.settings) | set(profile.lists)
         models = {part for name, v in profile.lists.items() if name not in ("corpora", "resampled") for part in flat(v)}
         assert models <= set(profile.models)

@@ -20,6 +20,7 @@ from layerscope.version import __version__
 
 STATISTICS = "statistics.json"
 RECORDS = "records"
+TRAININGS = "trainings"  # the value that has the setting `training` for each model of a pair
 UNTRAINED = "untrained"  # the value that stands for the untrained models of the list `twins`
 _TASKS = ("task", "corpus")
 
@@ -127,9 +128,13 @@ class Cell(Artifact):
     @property
     def _settings(self) -> dict[str, Any]:
         """The profile's settings, those of trainings as the model of this cell has them."""
-        settings, model = dict(self.profile.settings), self.chosen.get("model")
-        if isinstance(model, str) and "training" in settings:
-            settings["training"] = {**settings["training"], **self.profile.models[model].training}
+        settings, models = dict(self.profile.settings), self.profile.models
+        usual = settings.get("training", {})
+        for value in self.chosen.values():
+            if isinstance(value, str) and value in models:
+                settings["training"] = {**usual, **models[value].training}
+            elif isinstance(value, (list, tuple)):
+                settings[TRAININGS] = [{**usual, **models[name].training} for name in value if name in models]
         return settings
 
     def _source(self, value: Any) -> Any:

@@ -13,12 +13,11 @@ from layerscope.recipes.claims import claims_of
 from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, Recipe, Source, listed
 
 Names = str | Sequence[str] | None
+Models = Mapping[str, Any] | Names
 _LISTS_OF_TASKS = ("tasks", "corpora", "resampled")
 
 
-def changed(
-    profile: Profile, models: Mapping[str, str] | Names, tasks: Names, seeds: int | Sequence[int] | None
-) -> Profile:
+def changed(profile: Profile, models: Models, tasks: Names, seeds: int | Sequence[int] | None) -> Profile:
     """The profile with what was asked for instead.
 
     Other models take the place of the profile's in all its lists; pairs are those of neighbours, or of one model with
@@ -28,7 +27,7 @@ def changed(
     if models is not None:
         named = _named(models)
         own = {model.source: model for model in profile.models.values()}
-        changes["models"] = {name: own.get(source, Source(source=source)) for name, source in named.items()}
+        changes["models"] = {name: own.get(model.source, model) for name, model in named.items()}
         changes["lists"] = {name: _replaced(name, values, list(named)) for name, values in profile.lists.items()}
     if tasks is not None:
         changes["tasks"] = tuple(listed(tasks))
@@ -41,15 +40,15 @@ def changed(
     return profile.model_copy(update=changes)
 
 
-def _named(models: Mapping[str, str] | str | Sequence[str]) -> dict[str, str]:
-    """Sources by short names: `name=source`, or the source itself."""
+def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]:
+    """Models by short names: `name=source`, or the source itself; in a mapping also with what they train with."""
     if isinstance(models, Mapping):
-        named = dict(models)
+        named = {name: {"source": str(m)} if not isinstance(m, Mapping) else m for name, m in models.items()}
     else:
-        named = dict(m.split("=", 1) if "=" in m else (m, m) for m in listed(models))
+        named = {name: {"source": s} for name, s in (m.split("=", 1) if "=" in m else (m, m) for m in listed(models))}
     if not named:
         raise InputError("models is empty; at least one is needed.")
-    return named
+    return {name: Source.model_validate(model) for name, model in named.items()}
 
 
 def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[Any, ...]:

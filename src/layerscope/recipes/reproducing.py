@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from layerscope.errors import log
 from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.estimating import seconds_of, spelled
-from layerscope.recipes.planning import Names, available, cells_of, changed
+from layerscope.recipes.planning import Models, Names, available, cells_of, changed
 from layerscope.recipes.recipe import Recipe, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.reporting.page import report
@@ -29,7 +29,7 @@ def reproduce(
     paper: str,
     *,
     only: Names = None,
-    models: Mapping[str, str] | Names = None,
+    models: Models = None,
     tasks: Names = None,
     seeds: int | Sequence[int] | None = None,
     profile: str = "offline",
@@ -46,7 +46,8 @@ def reproduce(
         paper: `phang2021`, `wu2020`, `ren2023` or `xie2022`.
         only: Some experiments by the paper's numbering (`fig3`, `table2`), as `layerscope reproduce --list` shows them;
             all if not given.
-        models: Other models than the profile's: sources, or sources by short names (`name=source`).
+        models: Other models than the profile's: sources, or sources by short names (`name=source`, or a mapping, where
+            `{"source": .., "training": {..}}` says how that model trains).
         tasks: Other tasks than the profile's.
         seeds: How many seeds, or which.
         profile: `paper` (the paper's models and hyperparameters), `offline` (small models that need no network) or
@@ -99,7 +100,7 @@ def listing(
     paper: str | None = None,
     *,
     only: Names = None,
-    models: Mapping[str, str] | Names = None,
+    models: Models = None,
     tasks: Names = None,
     seeds: int | Sequence[int] | None = None,
     profile: str = "offline",
