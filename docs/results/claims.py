@@ -92,7 +92,7 @@ def table(frame: pandas.DataFrame) -> list[str]:
 
 
 def _spelled(value: Any) -> str:
-    if value is None or value != value:  # NaN
+    if pandas.isna(value):
         return ""
     return (f"{value:.3g}" if isinstance(value, float) else str(value)).replace("|", "\\|")
 
@@ -112,12 +112,12 @@ def page(runs: dict[str, Any], steps_in_all: list[str]) -> str:
     lines = [
         "# Claims of the four papers, put to the test",
         "",
-        "Made by `python docs/results/claims.py`: `ls.reproduce` with the offline profile's settings (up to 8,000 training",
-        f"texts, 3 epochs, two seeds) on other models. {len(runs)} steps took {hours:.1f} h ({devices}).",
+        "Made by `python docs/results/claims.py`: `ls.reproduce` with the offline profile's settings (up to 8,000",
+        f"training texts, 3 epochs, two seeds) on other models. {len(runs)} steps took {hours:.1f} h ({devices}).",
         "",
-        "A claim holds where the whole 95 % interval over texts lies beyond its threshold, does not hold where none of it",
-        "does, and is undecided where the interval spans it; [how](../howto/reproduce.md#verdicts). These are small models:",
-        "what does not hold here may hold in the paper's own.",
+        "A claim holds where the whole 95 % interval over texts lies beyond its threshold, does not hold where none of",
+        "it does, and is undecided where the interval spans it; [how](../howto/reproduce.md#verdicts). These are small",
+        "models: what does not hold here may hold in the paper's own.",
         "",
         "## Summary",
         "",
@@ -136,7 +136,8 @@ def page(runs: dict[str, Any], steps_in_all: list[str]) -> str:
             "",
             f"## {str(name)[0].upper()}{str(name)[1:]}",
             "",
-            f"{claim.says} ({claim.paper}, {claim.where}.){number} Asked for: {claim.threshold}. Refuted by: {claim.refuted}",
+            f"{claim.says} ({claim.paper}, {claim.where}.){number} Asked for: {claim.threshold}. What would refute it: "
+            f"{claim.refuted}",
             "",
             *table(part[["on", "value", "low", "high", "verdict", "n", "note"]]),
         ]

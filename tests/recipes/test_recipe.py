@@ -88,7 +88,8 @@ def test_references():
 
 def test_only_public_functions_can_be_called():
     assert function("tune") is ls.tune
-    for name in ("os", "LayerscopeError.args", "__version__"):
+    assert function("Truncation.together") is ls.Truncation.together
+    for name in ("os", "Truncation.__init__", "Truncation.name", "__version__", "tune.none"):
         with pytest.raises(LayerscopeError, match="no public function"):
             function(name)
 

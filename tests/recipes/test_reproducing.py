@@ -33,7 +33,7 @@ def test_records_report_and_verdicts(given, tmp_path):
     assert per_model["low"].notna().all()
     names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
     assert [name.split("-")[1] for name in names if name[0].isdigit()] == ["fig3", "fig3", "fig4", "fig4"]
-    curves = ls.read_record(tmp_path / "out" / names[0] / "untuned")
+    curves = ls.read_record(tmp_path / "out" / names[0] / "curves")
     assert curves.findings[0].startswith("Claim: The topmost blocks can be cut off")
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert page.index("Claim: The topmost blocks can be cut off") < page.index("Claim: Most single blocks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -54,7 +55,7 @@ def reproduce(
     from layerscope.recipes.reproducing import listing
     from layerscope.recipes.reproducing import reproduce as run
 
-    given = {"only": only, "models": models, "tasks": tasks, "seeds": seeds, "profile": profile}
+    given: dict[str, Any] = {"only": only, "models": models, "tasks": tasks, "seeds": seeds, "profile": profile}
     if list_:
         show(listing(paper, **given).to_dict("records"), format, "Experiments; times are rough, for nothing done yet")
         return

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from layerscope.data.opening import task as open_task
 from layerscope.models.load import load
 from layerscope.recipes.claims import Claim, Statistic, verdict
-from layerscope.recipes.recipe import Experiment, Profile, function, references, resolved
+from layerscope.recipes.recipe import Call, Experiment, Profile, function, references, resolved
 from layerscope.recipes.statistics import statistic
 from layerscope.results import Record, Result, write_record
 from layerscope.store import Artifact, Saved, read_json, write_json
@@ -87,7 +87,7 @@ class Cell(Artifact):
             values[call.name] = function(call.call)(**call.resolved(values))
         decided = [(claim, self._decided(claim, values)) for claim in self.claims]
         for call in self.experiment.calls:
-            record = self._record(call.name, call.call, values[call.name], decided) if call.shown else None
+            record = self._record(call, values[call.name], decided) if call.shown else None
             if record is not None:
                 write_record(folder / RECORDS / call.name, record)
         said = {claim.name: _plain(asdict(value)) for claim, value in decided}
@@ -96,7 +96,7 @@ class Cell(Artifact):
     def statistics(self, folder: Path) -> dict[str, Statistic]:
         """The statistics that a finished cell holds."""
         said = read_json(folder / STATISTICS, Said).statistics
-        return {name: Statistic(**{k: math.nan if v is None else v for k, v in s.items()}) for name, s in said.items()}
+        return {name: _statistic(entry) for name, entry in said.items()}
 
     def records(self, folder: Path) -> list[Path]:
         """The records of a finished cell, in the order of its calls."""
@@ -115,15 +115,16 @@ class Cell(Artifact):
     def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
         return statistic(claim.statistic)(values, **resolved(claim.options, values))
 
-    def _record(self, name: str, kind: str, value: Any, decided: Sequence[tuple[Claim, Statistic]]) -> Record | None:
-        results = dict(value) if isinstance(value, Mapping) else {name: value}
+    def _record(self, call: Call, value: Any, decided: Sequence[tuple[Claim, Statistic]]) -> Record | None:
+        results = dict(value) if isinstance(value, Mapping) else {call.name: value}
         results = {key: result for key, result in results.items() if isinstance(result, Result)}
         if not results:
             return None
         where = self.experiment.where
-        title = f"{where[0].upper()}{where[1:]}. {self.experiment.title}: {self.label}; {name.replace('_', ' ')}"
-        claims = [sentence(claim, value) for claim, value in decided if claim.about == name and not claim.over]
-        return Record.of(kind, title, results, findings=claims)
+        what = call.title or call.name.replace("_", " ")
+        title = f"{where[0].upper()}{where[1:]}. {self.experiment.title}: {self.label}; {what}"
+        claims = [sentence(claim, value) for claim, value in decided if claim.about == call.name and not claim.over]
+        return Record.of(call.call, title, results, findings=claims)
 
     @property
     def _settings(self) -> dict[str, Any]:
@@ -168,6 +169,11 @@ def sentence(claim: Claim, value: Statistic) -> str:
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
     """What is no finite number as JSON has it: an interval without a bound is none."""
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in entry.items()}
+
+
+def _statistic(entry: Mapping[str, Any]) -> Statistic:
+    known: dict[str, Any] = {name: math.nan if value is None else value for name, value in entry.items()}
+    return Statistic(**known)
 
 
 def _said(value: Any) -> str:

@@ -33,6 +33,7 @@ class Call(_Data):
     name: str
     call: str
     arguments: dict[str, Any] = Field(alias="with", default_factory=dict)
+    title: str = ""  # what the result is called in the report, where not by its name
     shown: bool = True  # whether the result goes into the report
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,6 +196,10 @@ def function(name: str) -> Any:
     from importlib import import_module
 
     package = import_module("layerscope")
-    if name not in package.__all__ or not callable(getattr(package, name)):
+    first, *parts = name.split(".")
+    known = getattr(package, first, None) if first in package.__all__ else None
+    for part in parts:
+        known = getattr(known, part, None) if not part.startswith("_") else None
+    if not callable(known):
         raise LayerscopeError(f"A recipe calls {name}, which is no public function of layerscope.")
-    return getattr(package, name)
+    return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -77,7 +78,7 @@ class Reproduction(Result):
         return f"Reproduction({said or 'no claim was decided'}; {len(self.missing)} left out)"
 
 
-def _counted(row: Mapping[str, Any]) -> str:
+def _counted(row: Mapping[Any, Any]) -> str:
     """`holds in 3 of 4, undecided in 1`."""
     tested = sum(row[v] for v in VERDICTS[:3])
     said = [f"holds in {row['holds']} of {tested}", *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])]
@@ -132,10 +133,14 @@ def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
                     "threshold": claim.threshold,
                     "verdict": verdict(claim, value),
                     "n": value.n,
-                    "note": value.reason or value.note,
+                    "note": value.reason or "; ".join(filter(None, [value.note, _without_interval(value)])),
                 }
             )
     return pandas.DataFrame(rows, columns=COLUMNS)
+
+
+def _without_interval(value: Statistic) -> str:
+    return "no interval" if math.isnan(value.low) or math.isnan(value.high) else ""
 
 
 def _alone(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:

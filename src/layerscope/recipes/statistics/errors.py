@@ -44,9 +44,9 @@ def _errors(frame: pandas.DataFrame, layers: Range, method: str) -> tuple[Statis
     rows = known[within(known["layer"].to_numpy(), layers, _top(known))] if len(known) else known
     if not len(rows):
         return Statistic.missing(f"{method} has no error on these layers"), {}
-    by_pair = {
-        (str(s), str(t)): float(v) for (s, t), v in rows.groupby(["source", "target"])["relative"].mean().items()
-    }
+    pairs = list(zip(rows["source"].map(str), rows["target"].map(str), strict=True))
+    errors = rows["relative"].to_numpy(dtype=float)
+    by_pair = {pair: float(errors[[each == pair for each in pairs]].mean()) for pair in dict.fromkeys(pairs)}
     return mean(_each(rows)), by_pair
 
 
@@ -73,7 +73,8 @@ def recovers(values: Values, of: str, truth: str, method: str) -> Statistic:
 
 
 def _each(rows: pandas.DataFrame) -> list[Statistic]:
-    return [Statistic(*(float(row[name]) for name in _NAMES), n=int(row["n"])) for row in rows.to_dict("records")]
+    bounds = [[float(row[name]) for name in _NAMES] for row in rows.to_dict("records")]
+    return [Statistic(value, low, high, n=int(n)) for (value, low, high), n in zip(bounds, rows["n"], strict=True)]
 
 
 def _top(rows: pandas.DataFrame) -> int:

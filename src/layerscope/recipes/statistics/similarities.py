@@ -68,7 +68,7 @@ def neighbours_alike(values: Values, of: str) -> Statistic:
     models = np.asarray(similarity.row_axis.models)
     own = [np.flatnonzero(models == model) for model in dict.fromkeys(models)]
 
-    def value(matrix: np.ndarray) -> float:
+    def value(matrix: np.ndarray) -> Any:
         return np.mean([_neighbours(matrix[np.ix_(places, places)]) for places in own])
 
     return _of_matrices([similarity], value)
@@ -194,7 +194,7 @@ def _to_others(matrix: np.ndarray) -> np.ndarray:
 def _of_matrices(similarities: Sequence[Similarity], value: Callable[..., Any]) -> Statistic:
     """A function of matrices, with its interval from the same function of the matrices without each group of texts."""
     known = all(s.left_out is not None for s in similarities)
-    groups = zip(*(s.left_out for s in similarities), strict=True) if known else None  # type: ignore[arg-type]
+    groups = zip(*(s.left_out for s in similarities), strict=True) if known else None
     with np.errstate(invalid="ignore"):
         whole = float(value(*(s.values for s in similarities)))
         left_out = None if groups is None else np.asarray([float(value(*parts)) for parts in groups])
