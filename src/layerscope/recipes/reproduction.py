@@ -35,6 +35,13 @@ class Reproduction(Result):
     Attributes:
         missing: What could not be had or done, by name, with the reason.
         folder: Where records and the report are.
+
+    Example:
+        >>> import tempfile, layerscope as ls
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = ls.reproduce("ren2023", only="norms", models="garden:bert-s0", profile="smoke", out=folder)
+        >>> list(done.summary)[:4]
+        ['claim', 'paper', 'where', 'holds']
     """
 
     name = "reproduction"
