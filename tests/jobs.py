@@ -26,6 +26,8 @@ class Squared(Artifact):
     def spec(self) -> dict[str, Any]:
         if self.fault == "no key":
             raise NoKey("it has a hook")
+        if self.fault == "lost":
+            raise InputError(f"There is no {self.number}.")
         return {"number": self.number, "fault": self.fault}
 
     def build(self, folder: Path) -> None:

@@ -5,6 +5,7 @@ from jobs import answers, squares
 
 from layerscope.engine import map_jobs
 from layerscope.errors import LayerscopeError
+from layerscope.store import keys_of
 
 
 @pytest.fixture
@@ -57,3 +58,15 @@ def test_an_engine_that_does_not_exist_is_refused_before_anything_runs(log, engi
 
 def test_nothing_to_do_is_nothing():
     assert map_jobs([]) == map_jobs([], "processes:2") == []
+
+
+def test_a_job_whose_key_cannot_be_made_fails_alone(log):
+    outcomes = map_jobs([*squares(log, 1, fault="lost"), *squares(log, 2)])
+    assert [outcome.reason for outcome in outcomes] == ["There is no 1.", ""]
+    assert answers(outcomes[1:]) == [4]
+
+
+def test_keys_are_known_without_any_work(log):
+    jobs = squares(log, 1, 2)
+    assert keys_of(lambda: map_jobs(jobs)) == [job.artifact.key for job in jobs]
+    assert not log.exists()

@@ -2,9 +2,15 @@
 
 import pytest
 
+from layerscope.recipes import estimating
 from layerscope.recipes.estimating import macs_per_token, seconds_of, speed, spelled
 from layerscope.recipes.planning import cells_of, changed
 from layerscope.recipes.recipe import papers, read_recipe
+
+
+@pytest.fixture(autouse=True)
+def rows(monkeypatch):
+    monkeypatch.setattr(estimating, "_rows", lambda task, split: 5000)
 
 
 def seconds(paper, only, profile="smoke", **changes):

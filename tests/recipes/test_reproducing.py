@@ -51,6 +51,11 @@ def test_what_is_done_is_not_done_again(given, tmp_path, monkeypatch):
         "ENGINES",
         {"local": type("Local", (), {"__init__": lambda *_: None, "run": lambda s, j: refuse() if j else iter(())})},
     )
+    (tmp_path / "first" / "notes.txt").write_text("mine")
+    fewer = {**given, "models": {"b": given["models"]["b"]}}
+    ls.reproduce("ren2023", only="norms", **fewer, out=tmp_path / "first")
+    left = sorted(path.name.split("-")[0] for path in (tmp_path / "first").iterdir())
+    assert left == ["001", "claims", "notes.txt", "report.html"]  # what the earlier run wrote is gone, and no more
     again = ls.reproduce("ren2023", only="norms", **given, out=tmp_path / "second")
     assert again.missing == first.missing == {}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerscope.engine import Job, check_engine, map_jobs
-from layerscope.errors import log
+from layerscope.errors import InputError, log
 from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.estimating import seconds_of, spelled
@@ -17,12 +17,14 @@ from layerscope.recipes.planning import Models, Names, available, cells_of, chan
 from layerscope.recipes.recipe import Recipe, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.reporting.page import report
-from layerscope.results import Record, provenance_of, write_record
+from layerscope.results import Record, provenance_of, read_record, write_record
 from layerscope.results.record import CARD
 from layerscope.store import atomic_folder
 
 if TYPE_CHECKING:
     import pandas
+
+CLAIMS = "claims"  # the record of the verdicts
 
 
 def reproduce(
@@ -142,17 +144,29 @@ def needs(cells: Sequence[Cell]) -> str:
 
 
 def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[Cell, Path]], folder: Path) -> None:
-    """The records in the paper's order, the claims, and the report."""
+    """The records in the paper's order, the claims, and the report; what an earlier run left there goes."""
     folder.mkdir(parents=True, exist_ok=True)
     title = f"{recipe.citation}: {recipe.title}"
-    records = [write_record(folder / "claims", Record.of("reproduce", title, {"claims": result}))]
-    for number, (cell, kept) in enumerate(done, 1):
-        parent = folder / f"{number:03d}-{_slug(cell.experiment.name)}-{_slug(cell.label)}"
+    names = [f"{k:03d}-{_slug(cell.experiment.name)}-{_slug(cell.label)}" for k, (cell, _) in enumerate(done, 1)]
+    for name in _earlier(folder / CLAIMS):
+        if name not in names:
+            shutil.rmtree(folder / name, ignore_errors=True)
+    records = [write_record(folder / CLAIMS, Record.of("reproduce", title, {CLAIMS: result}, files=names))]
+    for name, (cell, kept) in zip(names, done, strict=True):
         for source in cell.records(kept):
-            with atomic_folder(parent / source.name, CARD) as staging:
+            with atomic_folder(folder / name / source.name, CARD) as staging:
                 shutil.copytree(source, staging, dirs_exist_ok=True)
-            records.append(parent / source.name)
+            records.append(folder / name / source.name)
     report(records, folder / "report.html", title=title)
+
+
+def _earlier(claims: Path) -> list[str]:
+    """The folders that an earlier run says it wrote beside its claims: plain names of ours only."""
+    try:
+        names = read_record(claims).files if claims.exists() else ()
+    except InputError:  # of another version, or damaged
+        return []
+    return [name for name in names if re.fullmatch(r"\d{3,}-[a-z0-9.-]+", name)]
 
 
 def _slug(text: str) -> str:
