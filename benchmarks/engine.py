@@ -1,6 +1,7 @@
 """What an engine costs per job, and how much faster two workers are than one on a sweep of small jobs.
 
-Run with: python benchmarks/engine.py [--jobs 40] [--work 0.5] [--empty 300]. Engines that are not installed are left out.
+Run with: python benchmarks/engine.py [--jobs 40] [--work 0.5] [--empty 300]. An engine that is not installed is left
+out.
 """
 
 from __future__ import annotations

@@ -33,6 +33,9 @@ def test_other_models_take_the_place_of_the_profiles_in_all_lists():
     assert new.lists["alone"] == ("x",)
     assert new.lists["tuned"] == ("x", "garden:gpt2-s0", "y")
     assert new.lists["corpora"] == ("pydocs",)
+    assert changed(PROFILE, {"x": {"source": "garden:bert-s0", "training": {"epochs": 2}}}, None, None).models[
+        "x"
+    ].training == {"epochs": 2}
     rate = {"source": "z", "training": {"learning_rate": 1e-3}}
     assert changed(PROFILE, {"x": rate}, None, None).models["x"].training == {"learning_rate": 1e-3}
     assert changed(PROFILE, {"x": "s"}, None, None).lists["pairs"] == (["x", "x"],)

@@ -27,7 +27,9 @@ def changed(profile: Profile, models: Models, tasks: Names, seeds: int | Sequenc
     if models is not None:
         named = _named(models)
         own = {model.source: model for model in profile.models.values()}
-        changes["models"] = {name: own.get(model.source, model) for name, model in named.items()}
+        changes["models"] = {
+            name: model if model.training else own.get(model.source, model) for name, model in named.items()
+        }
         changes["lists"] = {name: _replaced(name, values, list(named)) for name, values in profile.lists.items()}
     if tasks is not None:
         changes["tasks"] = tuple(listed(tasks))
