@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
+WITH_RAY := .venv/.ray
 
 .PHONY: demo test test-full campaign lint docs notebooks benchmarks calibration clean
 
@@ -12,7 +13,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED) lint docs
 	$(BIN)/pytest -n 2
 
-test-full: $(INSTALLED)
+test-full: $(INSTALLED) $(WITH_RAY)
 	$(BIN)/pytest -n 2 -m slow
 
 # Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. Twenty minutes and more.
@@ -39,6 +40,7 @@ benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py
 	$(BIN)/python benchmarks/similarity.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/engine.py
 
 # The simulations behind docs/calibration.md, written there; they take a while.
 calibration: $(INSTALLED)
@@ -55,6 +57,11 @@ $(INSTALLED): pyproject.toml garden/pyproject.toml constraints.txt
 $(DOCUMENTED): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[docs]'
 	touch $(DOCUMENTED)
+
+# For the tests of the engine `ray`; 260 MB, half a minute.
+$(WITH_RAY): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[ray]'
+	touch $(WITH_RAY)
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info garden/src/*.egg-info garden/build garden/cache

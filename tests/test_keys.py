@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -357,7 +358,11 @@ CALLS = {
             "metric": {"metric": "f1"},
             **HYPERPARAMETERS,
         },
-        {**HOW, "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0})},
+        {
+            **HOW,
+            "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0}),
+            "engine": {"engine": "local"},  # others are compared with it in tests/engine
+        },
         tuple(Hyperparameters.model_fields),
         ("cache_limit", "checkpointing"),
     ),
@@ -460,6 +465,36 @@ CALLS = {
     ),
 }
 
+
+def _words(seed):
+    """A folder with texts of two classes."""
+    folder = Path(tempfile.mkdtemp())
+    for split in ("train", "validation"):
+        rows(48, seed).to_csv(folder / f"{split}.csv", index=False)
+    return str(folder)
+
+
+def _saved(seed):
+    return str(zoo.save(Path(tempfile.mkdtemp()), "bert", seed=seed, **SMALL))
+
+
+CALLS["reproduce"] = Call(
+    {"paper": "ren2023", "only": "norms", "models": {"s0": _saved(0)}, "tasks": [_words(0)], "profile": "smoke"},
+    {
+        "paper": ({"paper": "phang2021", "only": "fig4"}, {"paper": "xie2022", "only": "table10"}),
+        "only": {"only": "table3"},
+        "models": {"models": {"s0": _saved(1)}},
+        "tasks": {"tasks": [_words(1)]},
+        "seeds": ({"paper": "phang2021", "only": "fig4"}, {"paper": "phang2021", "only": "fig4", "seeds": [1]}),
+        "profile": {"profile": "offline"},
+    },
+    {
+        "out": {"out": "elsewhere"},
+        "engine": {"engine": "local"},  # others are compared with it in tests/engine
+        "gpus": {"gpus": 0.5},
+    },
+)
+
 # Public names that keep nothing in the store, and why not.
 ROWS = "works on rows that are given"
 MODULES = "opens, cuts or saves a network; nothing is computed from texts"
@@ -478,7 +513,8 @@ WITHOUT = {
     **dict.fromkeys(["families", "measures", "tasks"], "lists what there is"),
     "task": "opens data; its one artifact, the built-in pydocs, is tested in data/test_pydocs.py",
     **dict.fromkeys(["Advice", "Aligner", "Attentions", "Blocks", "Choice", "Curve", "Healing", "Injection"], NOUN),
-    **dict.fromkeys(["LayerPlan", "Model", "Moments", "Record", "Replay", "Representations", "Result", "Score"], NOUN),
+    **dict.fromkeys(["LayerPlan", "Model", "Moments", "Record", "Replay", "Representations", "Reproduction"], NOUN),
+    **dict.fromkeys(["Result", "Score"], NOUN),
     **dict.fromkeys(["Similarity", "SkipMap", "Strategy", "Task", "Training", "Trainings", "Truncation"], NOUN),
     **dict.fromkeys(["LayerscopeError", "__version__"], "no computation"),
 }

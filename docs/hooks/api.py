@@ -34,6 +34,7 @@ GROUPS = {
         *("align", "Aligner", "load_aligner", "alignment_study", "synthetic_study", "inject", "Injection"),
         "injection_study",
     ],
+    "Reproduce": ["reproduce", "Reproduction"],
     "Results and records": ["Result", "Curve", "Record", "read_record", "write_record", "report", "figures"],
     "Errors and version": ["LayerscopeError", "__version__"],
 }

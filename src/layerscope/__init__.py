@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from layerscope.probing.probes import probe
     from layerscope.probing.robustness import imbalance, scarcity, specialty_study
     from layerscope.probing.variability import smoothness, specialty
+    from layerscope.recipes.reproducing import reproduce
+    from layerscope.recipes.reproduction import Reproduction
     from layerscope.reporting.page import report
     from layerscope.reporting.paper import figures
     from layerscope.results import Curve, Record, Result, read_record, write_record
@@ -73,6 +75,7 @@ _HOMES = {
     "Record": "results",
     "Replay": "models",
     "Representations": "extraction.representations",
+    "Reproduction": "recipes.reproduction",
     "Result": "results",
     "Score": "evaluation.score",
     "Similarity": "similarity.similarity",
@@ -116,6 +119,7 @@ _HOMES = {
     "push": "cutting.publishing",
     "read_record": "results",
     "report": "reporting.page",
+    "reproduce": "recipes.reproducing",
     "save": "cutting.saving",
     "scarcity": "probing.robustness",
     "skip": "cutting.cutting",
@@ -153,6 +157,7 @@ __all__ = [
     "Record",
     "Replay",
     "Representations",
+    "Reproduction",
     "Result",
     "Score",
     "Similarity",
@@ -197,6 +202,7 @@ __all__ = [
     "push",
     "read_record",
     "report",
+    "reproduce",
     "save",
     "scarcity",
     "skip",

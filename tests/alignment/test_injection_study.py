@@ -27,6 +27,12 @@ def test_injection_of_another_seed_beats_the_floors(seeds, data, tmp_path):
     assert (frame["score"] <= frame["high"]).all()
     assert (frame["high"] - frame["low"])[frame["score"].between(0.2, 0.8)].between(0.05, 0.3).all()  # of 120 texts
     assert frame["target_low"].iloc[0] <= frame["target_score"].iloc[0] <= frame["target_high"].iloc[0]
+    mapped = frame[frame["method"] != RANDOM_LABEL]
+    np.testing.assert_allclose(mapped["lost"], mapped["target_score"] - mapped["score"])
+    assert (mapped["lost_low"] <= mapped["lost"]).all()
+    wide = mapped["target_high"] - mapped["target_low"] + mapped["high"] - mapped["low"]
+    assert (mapped["lost_high"] - mapped["lost_low"] < wide + 0.05).all()  # text for text: narrower than apart
+    assert frame[frame["method"] == RANDOM_LABEL]["lost"].isna().all()
     assert study.figures()[0].series[0].low == tuple(frame[frame["method"] == "identity"]["low"])
     assert frame["source_score"].iloc[0] == pytest.approx(ls.evaluate(seeds[0], data))
     assert frame[frame["method"] == RANDOM_LABEL]["score"].between(0.35, 0.65).all()

@@ -32,6 +32,7 @@ COMMANDS = {
     "tune --method lora": f"tune {{model}} --task {{task}} --method lora {_QUICK} -o {{out}}",
     "tune --study": f"tune {{model}} --task {{task}} --study --best 1 {_QUICK} -o {{out}}",
     "strategies": "strategies {model} --task {task} --best 1 -o {out}",
+    "reproduce": "reproduce ren2023 --only norms --models {model} --tasks {task} --profile smoke -o {out}",
     "report": "report {record} -o {out}/page.html",
     "figures": "figures {record} --format png -o {out}",
     "cache rm": "cache rm --all",

@@ -90,3 +90,16 @@ def test_a_damaged_window_of_an_earlier_try_is_made_again(tmp_path):
     shard.write_bytes(whole[:-4] + b"1234")
     sweep.build(tmp_path)
     assert shard.read_bytes() == whole
+
+
+def test_scores_have_intervals_and_what_they_are_without_groups_of_texts():
+    opened = model("bert")
+    for result in (ls.truncation_curve(opened, table()), ls.skip_map(opened, table(), max_span=2)):
+        frame = result.frame
+        assert (frame["low"] <= frame["score"]).all()
+        assert (frame["score"] <= frame["high"]).all()
+        assert (frame["high"] > frame["low"]).any()
+        assert result.left_out.shape == (20, len(frame))
+        np.testing.assert_allclose(result.left_out.mean(axis=0), frame["score"])  # accuracy: groups are of one size
+    drawn = ls.truncation_curve(opened, table()).figures()[0].series[0]
+    assert drawn.low is not None

@@ -17,7 +17,11 @@ def test_trained_truncation_curves(mode, task):
     base = model()
     tuned = ls.load(ls.tune(base, task, epochs=3, batch=8, learning_rate=3e-3).model)
     extra = {"base": base} if mode == "tunedorig" else {}
-    frame = ls.truncation_curve(tuned, task, mode=mode, epochs=4, learning_rate=1e-2, **extra).frame
+    curve = ls.truncation_curve(tuned, task, mode=mode, epochs=4, learning_rate=1e-2, **extra)
+    frame = curve.frame
+    assert ((frame["low"] <= frame["score"]) & (frame["score"] <= frame["high"])).all()
+    assert curve.left_out.shape == (20, 5)
+    assert abs(curve.left_out.mean(axis=0) - frame["score"]).max() < 0.02  # 24 texts in groups of one or two
     assert list(frame["layer"]) == [0, 1, 2, 3, 4]
     if mode == "tuned":
         untuned = ls.truncation_curve(tuned, task).frame

@@ -260,3 +260,12 @@ def _raising(error):
         raise error
 
     return build
+
+
+def test_what_is_there_and_whole_is_kept(tmp_path):
+    store = Store(tmp_path)
+    assert store.kept("thing", SPEC) is None
+    folder = store.produce("thing", SPEC, builder())
+    assert store.kept("thing", SPEC) == folder
+    (folder / "data.txt").write_text("damaged")
+    assert store.kept("thing", SPEC) is None

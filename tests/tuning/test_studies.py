@@ -82,3 +82,18 @@ def test_methods_without_a_place_in_a_strategy_are_left_out(task):
     ]
     assert (study.frame["inference_seconds"] > 0).all()
     assert study.frame["error"].isna().all()
+
+
+@pytest.mark.slow
+def test_a_study_on_other_processes_gives_the_same(task):
+    given = {"strategies": ["full", "head-only"], "seeds": [0], **QUICK}
+    spread = ls.strategy_study(model(), task, engine="processes:2", **given)
+    kept = {entry.key for entry in Store().entries() if entry.kind == "training"}
+    here = ls.strategy_study(model(), task, **given)
+    assert {entry.key for entry in Store().entries() if entry.kind == "training"} == kept
+    assert here.frame["score"].tolist() == spread.frame["score"].tolist()
+
+
+def test_an_engine_that_does_not_exist_is_refused(task):
+    with pytest.raises(ls.LayerscopeError, match="engine 'slurm'"):
+        ls.strategy_study(model(), task, ["full"], engine="slurm", **QUICK)

@@ -21,7 +21,8 @@ class InjectionStudy(Study):
     """The target's score with a layer replaced by the source's, mapped; `ls.injection_study` makes one.
 
     `frame` has one row per layer and method or floor: layer, source_layer, method, score with its interval over texts
-    (low, high; 95 %), and the same in every row: source_score and target_score with theirs, majority, metric, n.
+    (low, high; 95 %), how much less it is than the target's own on the same texts (lost, lost_low, lost_high; not for
+    labels drawn at random), and the same in every row: source_score and target_score with theirs, majority, metric, n.
     """
 
     name = "injection"

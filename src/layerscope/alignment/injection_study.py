@@ -18,9 +18,11 @@ from layerscope.alignment.methods import Options, check_methods, usable
 from layerscope.alignment.sides import MOST_ROWS, Correspondence, States
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
+from layerscope.data.resampling import jackknifed
 from layerscope.errors import InputError, ModelError, check_seed
 from layerscope.evaluation.exam import LONGEST, Exam, note_order
 from layerscope.evaluation.layer_heads import LayerHeads
+from layerscope.evaluation.leaving_out import without_groups
 from layerscope.evaluation.sitting import Read
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
@@ -131,14 +133,18 @@ def injection_study(
     answers = exam.logits(act, title=f"{giving.name} into {taking.name} on {examples.task} ({examples.split})")
     source_exam = Exam(giving, data, examples, exam.reading.max_length)
     alone = {"source": _scored(source_exam, source_exam.logits(note=False))}
-    alone["target"] = _scored(exam, exam.logits(note=False))
+    own_answers = exam.logits(note=False)
+    alone["target"] = _scored(exam, own_answers)
     about = {
         **{f"{side}_{name}": value for side, own in alone.items() for name, value in own.items()},
         "majority": exam.majority,
         "metric": data.metric,
         "n": len(examples),
     }
-    scores = [(place, name, _scored(exam, answer)) for (place, name, _), answer in zip(variants, answers, strict=True)]
+    scores = [
+        (place, name, {**_scored(exam, answer), **_lost(exam, own_answers, answer)})
+        for (place, name, _), answer in zip(variants, answers, strict=True)
+    ]
     guessed = random_labels(exam.labels, data.metric, seed, answers.shape[-1])
     scores += [(place, RANDOM_LABEL, guessed) for place in places]
     rows = [{"layer": at, "source_layer": own, "method": name, **score, **about} for (own, at), name, score in scores]
@@ -159,6 +165,14 @@ def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
     """The score of some logits, with its interval by the bootstrap over texts."""
     low, high = metrics.bootstrap(exam.task.metric, exam.labels, exam.predictions(answers))
     return {"score": exam.value(answers), "low": low, "high": high}
+
+
+def _lost(exam: Exam, own: np.ndarray, answers: np.ndarray) -> dict[str, float]:
+    """How much less some logits score than the target's own on the same texts, with its interval by the jackknife."""
+    lost = exam.value(own) - exam.value(answers)
+    without = without_groups(exam, [own, answers])
+    half = float(jackknifed(without[:, 0] - without[:, 1]))
+    return {"lost": lost, "lost_low": lost - half, "lost_high": lost + half}
 
 
 def _same_inputs(source: Model, target: Model, examples: Examples) -> None:

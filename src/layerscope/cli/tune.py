@@ -62,6 +62,9 @@ def tune(
     train_limit: int | None = typer.Option(None, help="Only the first so many training examples."),
     validation_limit: int | None = typer.Option(None, help="Only the first so many validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
+    engine: str = typer.Option(
+        "local", "--engine", help="Where the trainings of a study run: local, processes:N, ray or ray:ADDRESS."
+    ),
     device: str | None = Given.device,
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
@@ -83,6 +86,8 @@ def tune(
             "--push-to-hub puts one training on the hub, and several were asked for; push one with ls.push."
         )
     check_publishing(push_to_hub, public, out, "-o")
+    if engine != "local" and not study:
+        raise InputError(f"--engine {engine} spreads the trainings of a study; give --study too, or leave it out.")
     options: dict[str, Any] = {
         "learning_rate": None if learning_rate is None else [_number(part) for part in learning_rate.split(",")],
         "epochs": epochs,
@@ -102,7 +107,18 @@ def tune(
     opened = ls.load(model, device=device, dtype=dtype)
     chosen = list(range(seeds)) if seeds is not None else [seed]
     if study:
-        _study(opened, data, names(method, "method"), out, format, preset=preset, seeds=chosen, best=best, **given)
+        _study(
+            opened,
+            data,
+            names(method, "method"),
+            out,
+            format,
+            preset=preset,
+            seeds=chosen,
+            best=best,
+            engine=engine,
+            **given,
+        )
         return
     folders = [] if out is None else folders_for(out, chosen if len(chosen) > 1 else None)  # before the work
     about: dict[str, Any] = {"strategy": strategy or "full", "method": method, "preset": preset}

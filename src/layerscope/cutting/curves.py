@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.words import MAJORITY, UNDEFINED, caveat, numbers
 from layerscope.errors import InputError, choose
 from layerscope.evaluation.exam import Exam, exam
+from layerscope.evaluation.leaving_out import without_groups
 from layerscope.evaluation.sitting import Sitting
 from layerscope.models import load
 from layerscope.results import Result
@@ -33,6 +34,9 @@ MODES = ("untuned", "tuned", "tunedorig")
 class Truncation(Result):
     """The score with the head on every layer. Several curves, told apart by the column `curve`, are drawn as one.
 
+    Attributes:
+        left_out: (groups, layers) the scores without each of some groups of texts, for intervals of differences.
+
     Example:
         >>> import layerscope as ls
         >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
@@ -44,8 +48,10 @@ class Truncation(Result):
 
     name = "truncation"
 
-    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
-        self._frame, self.provenance = frame, provenance
+    def __init__(
+        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
+    ) -> None:
+        self._frame, self.provenance, self.left_out = frame, provenance, left_out
 
     @staticmethod
     def together(curves: Mapping[str, Truncation]) -> Truncation:
@@ -61,7 +67,7 @@ class Truncation(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: layer, score, majority, parameters, macs, task, split, metric, n."""
+        """Columns: layer, score, majority, low, high (95 % over texts), parameters, macs, task, split, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:
@@ -77,9 +83,12 @@ class Truncation(Result):
             title="Truncation curve",
             shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
             reading=f"{flat}, the blocks to its right can go at no cost.{dashed}",
-            caveat=caveat("One split, no interval: layerscope advise chooses on one half and scores on the other.", n),
+            caveat=caveat(
+                "Bands are 95% intervals over texts; layerscope advise scores its choice on other rows.",
+                n,
+            ),
             series=tuple(
-                Series(str(name), tuple(map(float, part["layer"])), tuple(map(float, part["score"])))
+                Series(str(name), *(tuple(map(float, part[column])) for column in ("layer", "score", "low", "high")))
                 for name, part in parts
             ),
             x_name="layer that the head reads",
@@ -97,6 +106,9 @@ class Truncation(Result):
 class SkipMap(Result):
     """The score without each contiguous span of blocks.
 
+    Attributes:
+        left_out: (groups, spans) the scores without each of some groups of texts, for intervals of differences.
+
     Example:
         >>> import layerscope as ls
         >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
@@ -107,12 +119,14 @@ class SkipMap(Result):
 
     name = "skip-map"
 
-    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
-        self._frame, self.provenance = frame, provenance
+    def __init__(
+        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
+    ) -> None:
+        self._frame, self.provenance, self.left_out = frame, provenance, left_out
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: first, last, score, whole (of the whole model), parameters, macs, task, split, metric, n."""
+        """Columns: first, last, score, whole (of the whole model), low, high, parameters, macs, task, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:
@@ -183,8 +197,9 @@ def truncation_curve(
         **training: Where heads are trained: `learning_rate`, `epochs`, `batch`, `seed`.
 
     Returns:
-        A `Truncation`, whose `frame` has the columns layer, score, majority (always the most frequent class),
-        parameters and macs (multiply-adds of a text of 128 tokens) of the model cut there.
+        A `Truncation`, whose `frame` has the columns layer, score, majority (always the most frequent class), low and
+        high (95 % by the bootstrap over texts), parameters and macs (multiply-adds of a text of 128 tokens) of the
+        model cut there.
 
     Example:
         >>> import layerscope as ls
@@ -204,7 +219,8 @@ def truncation_curve(
     plans = truncations(sitting.model.depth)
     if mode == "untuned":
         logits = sweep(sitting, plans, f"truncation of {sitting.model.name}")
-        scores = [sitting.value(part) for part in logits]
+        scores, bounds = [sitting.value(part) for part in logits], _bounds(sitting, logits)
+        left_out = without_groups(sitting, logits)
     else:
         if not isinstance(sitting, Exam):
             raise InputError(
@@ -222,11 +238,11 @@ def truncation_curve(
             train_limit=train_limit,
             training=HeadTraining.read(training),
         )
-        scores = heads.scores().tolist()
-    frame = _frame(sitting, plans, scores)
+        scores, bounds, left_out = heads.scores().tolist(), heads.bounds(), heads.left_out()
+    frame = _frame(sitting, plans, scores, bounds)
     frame.insert(0, "layer", range(sitting.model.depth + 1))
     frame.insert(2, "majority", sitting.majority)
-    return Truncation(frame, sitting.provenance(mode=mode, **given))
+    return Truncation(frame, sitting.provenance(mode=mode, **given), left_out)
 
 
 def skip_map(
@@ -253,8 +269,8 @@ def skip_map(
         all_rows: Score also the rows that the model learned from.
 
     Returns:
-        A `SkipMap`, whose `frame` has the columns first, last, score, whole (the score of the whole model), parameters
-        and macs.
+        A `SkipMap`, whose `frame` has the columns first, last, score, whole (the score of the whole model), low and
+        high (95 % by the bootstrap over texts), parameters and macs.
 
     Example:
         >>> import layerscope as ls
@@ -269,11 +285,11 @@ def skip_map(
     plans = [LayerPlan.skipped(depth, first, last) for first, last in spans]
     logits = sweep(sitting, [*plans, LayerPlan.truncated(depth, depth)], f"skip map of {sitting.model.name}")
     *scores, whole = (sitting.value(part) for part in logits)
-    frame = _frame(sitting, plans, scores)
+    frame = _frame(sitting, plans, scores, _bounds(sitting, logits[:-1]))
     frame.insert(0, "first", [first for first, _ in spans])
     frame.insert(1, "last", [last for _, last in spans])
     frame.insert(3, "whole", whole)
-    return SkipMap(frame, sitting.provenance(max_span=max_span))
+    return SkipMap(frame, sitting.provenance(max_span=max_span), without_groups(sitting, logits[:-1]))
 
 
 def truncations(depth: int) -> list[LayerPlan]:
@@ -289,12 +305,20 @@ def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]
     return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]
 
 
-def _frame(sitting: Sitting, plans: list[LayerPlan], scores: list[float]) -> pandas.DataFrame:
+def _bounds(sitting: Sitting, logits: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    """(plans, 2) an interval over texts for every score; NaN where the score is undefined."""
+    known = [not np.isnan(sitting.value(part)) for part in logits]
+    return np.asarray([sitting.interval(p) if k else (np.nan, np.nan) for p, k in zip(logits, known, strict=True)])
+
+
+def _frame(sitting: Sitting, plans: list[LayerPlan], scores: list[float], bounds: np.ndarray) -> pandas.DataFrame:
     import pandas
 
     costs = Costs(sitting.model)
     columns = {
         "score": scores,
+        "low": bounds[:, 0],
+        "high": bounds[:, 1],
         "parameters": [costs.parameters(plan) for plan in plans],
         "macs": [costs.macs(plan) for plan in plans],
     }

@@ -15,6 +15,7 @@ from layerscope.errors import InputError
 from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.layer_heads import LayerHeads, held_out
+from layerscope.evaluation.leaving_out import without_groups
 from layerscope.extraction.extracting import examples_of, extract
 from layerscope.models import Model
 from layerscope.store import Artifact, write_json
@@ -49,7 +50,7 @@ class TrainedHeads(Artifact):
     """
 
     kind = "heads"
-    version = 3
+    version = 4
 
     def __init__(
         self,
@@ -99,14 +100,34 @@ class TrainedHeads(Artifact):
             **asdict(self.training),
         )
         exam = Exam(tuned, self.task, self.validation)
-        scores = heads.scores(self._states(self.validation), exam.value, _choices(self.validation))
+        answers = heads.outputs(self._states(self.validation), _choices(self.validation))
+        scores = [exam.value(part) for part in answers]
+        parts = {
+            "scores": scores,
+            "bounds": [
+                (np.nan,) * 2 if np.isnan(v) else exam.interval(a) for a, v in zip(answers, scores, strict=True)
+            ],
+            "left_out": without_groups(exam, answers).tolist(),
+            "history": history.tolist(),
+        }
         if Team.current().is_main:
-            write_json(folder / "heads.json", {"scores": scores.tolist(), "history": history.tolist()})
+            write_json(folder / "heads.json", parts)
 
     def scores(self) -> np.ndarray:
         """(layers,) the score of every layer's head."""
+        return self._read("scores")
+
+    def bounds(self) -> np.ndarray:
+        """(layers, 2) an interval over texts for each."""
+        return self._read("bounds")
+
+    def left_out(self) -> np.ndarray:
+        """(groups, layers) the scores without each group of texts."""
+        return self._read("left_out")
+
+    def _read(self, part: str) -> np.ndarray:
         path = self.produce(Team.current()) / "heads.json"
-        return np.asarray(json.loads(path.read_text(encoding="utf-8"))["scores"], dtype=float)
+        return np.asarray(json.loads(path.read_text(encoding="utf-8"))[part], dtype=float)
 
     def _states(self, part: Examples) -> torch.Tensor:
         """(layers, rows, width) of the summary token, on the model's device."""

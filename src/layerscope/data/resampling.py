@@ -97,3 +97,12 @@ def _of_like_size(sizes: np.ndarray) -> list[np.ndarray]:
     if len(starts) > 1 and len(order) - starts[-1] < _FEWEST:
         starts.pop()
     return np.split(order, starts[1:])
+
+
+def jackknifed(left_out: np.ndarray, ci: float = 0.95) -> np.ndarray:
+    """The half-widths of intervals, from (groups, ..) values with one group of texts left out at a time."""
+    from scipy.stats import t
+
+    count = len(left_out)
+    squares = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
+    return np.asarray(float(t.ppf((1 + ci) / 2, count - 1)) * np.sqrt((count - 1) / count * squares))

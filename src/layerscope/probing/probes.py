@@ -17,6 +17,7 @@ from layerscope.data.resampling import folds, resampled
 from layerscope.errors import InputError, check_level, check_seed, choose
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.layer_heads import LayerHeads, held_out
+from layerscope.evaluation.leaving_out import groups_of
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
 from layerscope.models.load import load_whole
@@ -118,6 +119,11 @@ def probe(
     curve = curve_of(chosen, lambda *_: _scores(chosen, labels, guesses), train, validation, least=False, **about)
     if ci is not None:
         _add_intervals(curve, guesses, labels, validation.rows.row, ci, seed)
+    group = groups_of(validation.rows.row)
+    without = [
+        _scores(chosen, labels[at], _of_rows(guesses, at)) for at in (group != g for g in range(group.max() + 1))
+    ]
+    curve.left_out = np.stack(without)
     return curve
 
 
@@ -138,6 +144,11 @@ def _scores(metric: str, labels: np.ndarray, guesses: Sequence[np.ndarray | None
     return np.asarray([math.nan if each is None else metrics.score(metric, labels, each) for each in guesses])
 
 
+def _of_rows(guesses: Sequence[np.ndarray | None], rows: np.ndarray) -> list[np.ndarray | None]:
+    """Every layer's answers on some rows."""
+    return [None if each is None else each[rows] for each in guesses]
+
+
 def _add_intervals(
     curve: Curve, guesses: Sequence[np.ndarray | None], labels: np.ndarray, texts: np.ndarray, ci: float, seed: int
 ) -> None:
@@ -146,7 +157,7 @@ def _add_intervals(
     draws = np.empty((_RESAMPLES, len(guesses)))
     for k, each in enumerate(seeds):
         rows = resampled(texts, seed=each)
-        draws[k] = _scores(curve.name, labels[rows], [None if g is None else g[rows] for g in guesses])
+        draws[k] = _scores(curve.name, labels[rows], _of_rows(guesses, rows))
     defined = ~np.isnan(draws).all(axis=0)
     bounds = np.full((2, len(guesses)), math.nan)
     bounds[:, defined] = np.nanquantile(draws[:, defined], [(1 - ci) / 2, (1 + ci) / 2], axis=0)

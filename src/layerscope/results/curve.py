@@ -40,6 +40,7 @@ class Curve(Result):
         p: The share of labellings, the true one among them, with a value as good in that layer.
         p_best: The same for the best layer, after allowing for the choice among layers.
         permuted: (permutations, layers) the values with permuted labels.
+        left_out: (groups, layers) the values without each of some groups of scored texts, of probes.
         words: Title, shows, reading and caveat of its figure; `x_name` where its layers are called something else.
 
     Example:
@@ -63,6 +64,7 @@ class Curve(Result):
     p: np.ndarray | None = None
     p_best: float = math.nan
     permuted: np.ndarray | None = None
+    left_out: np.ndarray | None = None
     words: Mapping[str, str] = field(default_factory=dict)  # title, shows, reading and caveat of its figure
 
     @property

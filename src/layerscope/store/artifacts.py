@@ -138,6 +138,12 @@ class Store:
                 team.wait()
         return done.path
 
+    def kept(self, kind: str, spec: Mapping[str, Any]) -> Path | None:
+        """The folder of an artifact that is there and whole, else None."""
+        key = key_of(kind, spec)
+        done = Entry(kind, key, self.root / "done" / kind / key, "done")
+        return done.path if done.path.is_dir() and done.fault() is None else None
+
     def entries(self) -> list[Entry]:
         """Everything in the store, by kind and key; what a killed removal left is cleared first."""
         clear(self.root)

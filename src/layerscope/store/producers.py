@@ -52,6 +52,10 @@ class Artifact(ABC):
         """The artifact's key, without computing anything."""
         return key_of(self.kind, self._whole())
 
+    def kept(self) -> Path | None:
+        """The folder with the result's files if the store has them; nothing is computed."""
+        return Store().kept(self.kind, self._whole())
+
     def produce(self, team: Team | None = None) -> Path:
         """The folder with the result's files, from the store if it is there."""
         return produce_all([self], team)[0]
@@ -87,11 +91,16 @@ def _lasting() -> Path:
 
 def produce_all(artifacts: Sequence[Artifact], team: Team | None = None) -> list[Path]:
     """The folders of several artifacts, in their order."""
+    announce(artifacts)
+    return [artifact._made(team) for artifact in artifacts]
+
+
+def announce(artifacts: Sequence[Artifact]) -> None:
+    """Where only keys are asked for (`keys_of`), note those of some artifacts and go no further."""
     planned = _PLANNED.get()
     if planned is not None and all(artifact.planned for artifact in artifacts):
         planned += [artifact.key for artifact in artifacts]
         raise _Planned
-    return [artifact._made(team) for artifact in artifacts]
 
 
 def keys_of(call: Callable[[], Any]) -> list[str]:

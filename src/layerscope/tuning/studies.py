@@ -11,6 +11,7 @@ import numpy as np
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.drawing.words import caveat, listed, numbers
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, log
 from layerscope.evaluation.exam import Exam
 from layerscope.models.load import load_whole
@@ -194,6 +195,7 @@ def strategy_study(
     best: int | None = None,
     preset: str | None = None,
     metric: str | None = None,
+    engine: str = "local",
     **options: Any,
 ) -> StrategyStudy:
     """Train every strategy with every method and seed. Every training is kept, so an interrupted study goes on.
@@ -208,6 +210,7 @@ def strategy_study(
         best: l*, where a strategy needs it; not given, it is the layer of the least nu (`ls.specialty`).
         preset: phang2021, wu2020 or xie2022: the papers' hyperparameters.
         metric: The metric, where it is not the task's own.
+        engine: Where the trainings run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
         **options: Hyperparameters, as `ls.tune` takes them.
 
     Returns:
@@ -224,8 +227,9 @@ def strategy_study(
         [0, 1]
     """
     chosen = check_seeds(seeds)
+    check_engine(engine)
     plans = plan_study(model, task, strategies, methods, best=best, preset=preset, metric=metric, **options)
-    produced = produce_plans(plans, chosen)
+    produced = produce_plans(plans, chosen, engine)
     if len(chosen) == 1:
         log.warning(
             "One seed gives no standard error and no interval: the columns error, low and high are NaN. Give more of "

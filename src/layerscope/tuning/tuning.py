@@ -10,7 +10,8 @@ from typing import Any, overload
 import numpy as np
 
 from layerscope.data import task as open_task
-from layerscope.errors import InputError, check_seed, log
+from layerscope.engine import Job, map_jobs
+from layerscope.errors import InputError, LayerscopeError, check_seed, log
 from layerscope.models.load import load_whole
 from layerscope.store import check_free, produce_all
 from layerscope.team import Team
@@ -65,15 +66,15 @@ class TuningPlan:
         return produce_plans([self], seeds)[0]
 
 
-def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int]) -> list[Trainings]:
-    """The trainings of several plans, every one kept as soon as it is done.
+def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int], engine: str = "local") -> list[Trainings]:
+    """The trainings of several plans, every one kept as soon as it is done; `engine` says where they run.
 
     Of several learning rates the one with the best mean over seeds is taken, for all seeds: were each seed to keep its
     own best, mean and error would be of no rate that anyone can use.
     """
     chosen = check_seeds(seeds)
     jobs = [plan.jobs(chosen) for plan in plans]
-    paths = iter(produce_all([job for own in jobs for job in own], Team.current()))
+    paths = iter(_folders([job for own in jobs for job in own], engine))
     produced = []
     for plan, own in zip(plans, jobs, strict=True):
         tried = len(plan.hyperparameters.rates)
@@ -81,6 +82,25 @@ def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int]) -> list[Tra
         _note_cut(trainings[0])
         produced.append(_best([Trainings(trainings[k::tried]) for k in range(tried)]))
     return produced
+
+
+def _folders(jobs: Sequence[TrainingJob], engine: str) -> list[Path]:
+    """Where the trainings are kept. Here a failure stops everything; elsewhere the others go on, and all are named."""
+    if engine == "local":  # the processes of a team train together
+        return produce_all(jobs, Team.current())
+    gpus = float(str(jobs[0].lesson.model.device).startswith("cuda"))
+    outcomes = map_jobs([Job(job, _name(job), gpus=gpus) for job in jobs], engine, title="trainings")
+    failed = [f"{_name(job)}: {o.reason}" for job, o in zip(jobs, outcomes, strict=True) if o.folder is None]
+    if failed:
+        raise LayerscopeError(
+            f"{len(failed)} of {len(jobs)} trainings failed; the others are kept. {'; '.join(failed)}"
+        )
+    return [outcome.folder for outcome in outcomes if outcome.folder is not None]
+
+
+def _name(job: TrainingJob) -> str:
+    rate = job.hyperparameters.rates[0]
+    return f"{job.strategy} with {job.method.name}, seed {job.seed}, learning rate {rate:g}"
 
 
 def _note_cut(training: Training) -> None:

@@ -1,0 +1,71 @@
+"""Several processes on this machine, each with its share of cores and a GPU of its own where there are several."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any
+
+from layerscope.engine.job import Engine, Job, Outcome, surroundings, work
+from layerscope.errors import InputError, log
+
+_TRIES = 3  # of a job whose worker was lost, by a kill or for want of memory
+
+
+class Processes(Engine):
+    """Jobs in N processes."""
+
+    name = "processes"
+
+    def check(self) -> None:
+        if not self.where.isdecimal() or not int(self.where):
+            asked = f"{self.name}:{self.where}" if self.where else self.name
+            raise InputError(f"The engine {asked} was asked for; say how many processes: processes:2, for example.")
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+        todo, tries = list(range(len(jobs)))[::-1], Counter[int]()
+        while todo:
+            pool = self._pool(len(todo))
+            running: dict[Future[Outcome], int] = {}
+            try:
+                while todo or running:
+                    while todo and len(running) < int(self.where):  # no more, so that only these share a lost worker
+                        running[pool.submit(work, jobs[todo[-1]])] = todo[-1]
+                        todo.pop()
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        yield running[future], future.result()
+                        del running[future]
+            except BrokenProcessPool:
+                lost = list(running.values())
+                tries.update(lost)
+                log.warning("A process was lost (killed, or out of memory); what it worked on is begun again.")
+                for place in [place for place in lost if tries[place] >= _TRIES]:
+                    yield place, Outcome(None, f"its process was lost {_TRIES} times (killed, or out of memory)", 0.0)
+                todo += [place for place in lost if tries[place] < _TRIES]
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _pool(self, jobs: int) -> ProcessPoolExecutor:
+        count = min(int(self.where), jobs)
+        context = get_context("spawn")  # a fork of a process that has used torch's threads or a GPU may hang
+        devices = context.SimpleQueue()
+        for number in range(count):
+            devices.put(number)
+        cores = (os.cpu_count() or 1) / count
+        return ProcessPoolExecutor(count, context, initializer=_settle, initargs=(surroundings(cores), devices))
+
+
+def _settle(environment: dict[str, str], numbers: Any) -> None:
+    """Make this worker like the process that started it, with a GPU of its own where there is one for it."""
+    os.environ.update(environment)
+    import torch
+
+    torch.set_num_threads(int(environment["OMP_NUM_THREADS"]))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    devices = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
+    if len(devices) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[numbers.get() % len(devices)]

@@ -1,0 +1,1 @@
+"""The four papers: what each experiment runs, as data, and what it claims."""

@@ -1,0 +1,180 @@
+"""Cells: one combination of an experiment, as an artifact that holds its records and what they say of the claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from layerscope.data.opening import task as open_task
+from layerscope.models.load import load
+from layerscope.recipes.claims import Claim, Statistic, verdict
+from layerscope.recipes.recipe import Call, Experiment, Profile, function, references, resolved
+from layerscope.recipes.statistics import statistic
+from layerscope.results import Record, Result, write_record
+from layerscope.store import Artifact, Saved, read_json, write_json
+from layerscope.version import __version__
+
+STATISTICS = "statistics.json"
+RECORDS = "records"
+TRAININGS = "trainings"  # the value that has the setting `training` for each model of a pair
+UNTRAINED = "untrained"  # the value that stands for the untrained models of the list `twins`
+_TASKS = ("task", "corpus")
+
+
+class Said(Saved):
+    """The statistics of a cell, by the names of their claims."""
+
+    statistics: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell(Artifact):
+    """The calls of an experiment for one combination of models, tasks and seeds."""
+
+    kind: ClassVar[str] = "reproduction"
+    version: ClassVar[int] = 1  # raise it when a statistic comes to mean something else
+    paper: str
+    experiment: Experiment
+    chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs, seeds
+    profile: Profile
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the job is called in messages."""
+        return f"{self.paper} {self.experiment.name}" + (f" ({self.label})" if self.label else "")
+
+    @property
+    def label(self) -> str:
+        """The combination in words."""
+        return ", ".join(f"seed {v}" if name == "seed" else _said(v) for name, v in self.chosen.items())
+
+    @property
+    def subject(self) -> str:
+        """The model or models that it is about: those of the combination, or all of the profile."""
+        about = [_said(v) for name, v in self.chosen.items() if name not in (*_TASKS, "seed")]
+        return ", ".join(about) or "all models"
+
+    def spec(self) -> dict[str, Any]:
+        """The calls, everything they are called with, and the version of the package that answers them."""
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> dict[str, Any]:  # models are opened for it, and it is asked for several times
+        asked = self.experiment.asked | references([claim.options for claim in self.claims])
+        known = {"models": list(self.profile.models), **self.profile.lists}
+        if UNTRAINED in asked:
+            asked.add("twins")
+        lists = {name: list(values) for name, values in known.items() if name in asked}
+        return {
+            "layerscope": __version__,
+            "given": self.experiment.given,
+            "calls": [call.model_dump() for call in self.experiment.calls],
+            "claims": [claim.model_dump() for claim in self.claims],
+            "values": {name: self._described(name, value) for name, value in {**lists, **self.chosen}.items()},
+            "settings": {name: value for name, value in sorted(self._settings.items()) if name in asked},
+            "seeds": list(self.profile.seeds) if "seeds" in asked else None,
+        }
+
+    def build(self, folder: Path) -> None:
+        """Make the calls, write a record of each result that is shown, and the statistics of the claims."""
+        values = self.values()
+        for call in self.experiment.calls:
+            values[call.name] = function(call.call)(**call.resolved(values))
+        decided = [(claim, self._decided(claim, values)) for claim in self.claims]
+        for call in self.experiment.calls:
+            record = self._record(call, values[call.name], decided) if call.shown else None
+            if record is not None:
+                write_record(folder / RECORDS / call.name, record)
+        said = {claim.name: _plain(asdict(value)) for claim, value in decided}
+        write_json(folder / STATISTICS, {"statistics": said})
+
+    def statistics(self, folder: Path) -> dict[str, Statistic]:
+        """The statistics that a finished cell holds."""
+        said = read_json(folder / STATISTICS, Said).statistics
+        return {name: _statistic(entry) for name, entry in said.items()}
+
+    def records(self, folder: Path) -> list[Path]:
+        """The records of a finished cell, in the order of its calls."""
+        places = [folder / RECORDS / call.name for call in self.experiment.calls]
+        return [place for place in places if place.is_dir()]
+
+    def values(self) -> dict[str, Any]:
+        """What the calls can refer to before any is made."""
+        lists = {name: self._source(list(values)) for name, values in self.profile.lists.items()}
+        lists["models"] = [model.source for model in self.profile.models.values()]
+        lists[UNTRAINED] = [f"random:{source}" for source in lists.get("twins", ())]
+        chosen = {name: self._source(value) for name, value in self.chosen.items()}
+        values = {**self._settings, "seeds": list(self.profile.seeds), **lists, **chosen}
+        return {**values, **{name: resolved(given, values) for name, given in self.experiment.given.items()}}
+
+    def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
+        return statistic(claim.statistic)(values, **resolved(claim.options, values))
+
+    def _record(self, call: Call, value: Any, decided: Sequence[tuple[Claim, Statistic]]) -> Record | None:
+        results = dict(value) if isinstance(value, Mapping) else {call.name: value}
+        results = {key: result for key, result in results.items() if isinstance(result, Result)}
+        if not results:
+            return None
+        where = self.experiment.where
+        what = call.title or call.name.replace("_", " ")
+        title = f"{where[0].upper()}{where[1:]}. {self.experiment.title}: {self.label}; {what}"
+        claims = [sentence(claim, value) for claim, value in decided if claim.about == call.name and not claim.over]
+        return Record.of(call.call, title, results, findings=claims)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The profile's settings, those of trainings as the model of this cell has them."""
+        settings, models = dict(self.profile.settings), self.profile.models
+        usual = settings.get("training", {})
+        for value in self.chosen.values():
+            if isinstance(value, str) and value in models:
+                settings["training"] = {**usual, **models[value].training}
+            elif isinstance(value, (list, tuple)):
+                settings[TRAININGS] = [{**usual, **models[name].training} for name in value if name in models]
+        return settings
+
+    def _source(self, value: Any) -> Any:
+        """A model's short name as its source; lists part by part."""
+        if isinstance(value, (list, tuple)):
+            return [self._source(part) for part in value]
+        model = self.profile.models.get(value) if isinstance(value, str) else None
+        return value if model is None else model.source
+
+    def _described(self, name: str, value: Any) -> Any:
+        """What a value is, as keys have it: weights of models, rows of tasks."""
+        if isinstance(value, (list, tuple)):
+            return [self._described(name, part) for part in value]
+        if isinstance(value, str) and value in self.profile.models:
+            return load(self.profile.models[value].source).spec()
+        if isinstance(value, str) and name in _TASKS:
+            opened = open_task(value)
+            return {**opened.spec(), "splits": {part: opened.split(part).spec() for part in opened.splits}}
+        return value
+
+
+def sentence(claim: Claim, value: Statistic) -> str:
+    """What came out for a claim, in words."""
+    if value.reason:
+        return f"Claim: {claim.says} Not testable: {value.reason}."
+    bounds = "no interval" if math.isnan(value.low) else f"{value.low:.3g} to {value.high:.3g}"
+    said = f"{verdict(claim, value).capitalize()}: {value.value:.3g} ({bounds}), {claim.threshold} is asked"
+    return f"Claim: {claim.says} {said}{f'; {value.note}' if value.note else ''}."
+
+
+def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What is no finite number as JSON has it: an interval without a bound is none."""
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in entry.items()}
+
+
+def _statistic(entry: Mapping[str, Any]) -> Statistic:
+    known: dict[str, Any] = {name: math.nan if value is None else value for name, value in entry.items()}
+    return Statistic(**known)
+
+
+def _said(value: Any) -> str:
+    return " and ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,0 +1,113 @@
+"""What a reproduction will run: the profile as it was asked for, without what cannot be had, and its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from layerscope.data.opening import task as open_task
+from layerscope.errors import InputError, LayerscopeError
+from layerscope.models.load import load
+from layerscope.recipes.cell import UNTRAINED, Cell
+from layerscope.recipes.claims import claims_of
+from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, Recipe, Source, listed
+
+Names = str | Sequence[str] | None
+Models = Mapping[str, Any] | Names
+_LISTS_OF_TASKS = ("tasks", "corpora", "resampled")
+
+
+def changed(profile: Profile, models: Models, tasks: Names, seeds: int | Sequence[int] | None) -> Profile:
+    """The profile with what was asked for instead.
+
+    Other models take the place of the profile's in all its lists; pairs are those of neighbours, or of one model with
+    itself.
+    """
+    changes: dict[str, Any] = {}
+    if models is not None:
+        named = _named(models)
+        own = {model.source: model for model in profile.models.values()}
+        changes["models"] = {
+            name: model if model.training else own.get(model.source, model) for name, model in named.items()
+        }
+        changes["lists"] = {name: _replaced(name, values, list(named)) for name, values in profile.lists.items()}
+    if tasks is not None:
+        changes["tasks"] = tuple(listed(tasks))
+        lists = changes.get("lists", profile.lists)
+        changes["lists"] = {name: changes["tasks"] if name == "resampled" else v for name, v in lists.items()}
+    if seeds is not None:
+        changes["seeds"] = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        if not changes["seeds"]:
+            raise InputError(f"seeds is {seeds}; at least one is needed.")
+    return profile.model_copy(update=changes)
+
+
+def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]:
+    """Models by short names: `name=source`, or the source itself; in a mapping also with what they train with."""
+    if isinstance(models, Mapping):
+        named = {name: {"source": str(m)} if not isinstance(m, Mapping) else m for name, m in models.items()}
+    else:
+        named = {name: {"source": s} for name, s in (m.split("=", 1) if "=" in m else (m, m) for m in listed(models))}
+    if not named:
+        raise InputError("models is empty; at least one is needed.")
+    return {name: Source.model_validate(model) for name, model in named.items()}
+
+
+def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[Any, ...]:
+    if name in _LISTS_OF_TASKS or not values:
+        return values
+    if isinstance(values[0], list):
+        return tuple([a, b] for a, b in zip(models, models[1:] or models, strict=False))
+    return tuple(models[: len(values)] if name == "alone" else models)
+
+
+def available(profile: Profile, chosen: Sequence[Experiment]) -> tuple[Profile, dict[str, str]]:
+    """The profile without the models and tasks of some experiments that cannot be opened here, and why for each."""
+    asked = {str(value).removeprefix(REFERENCE) for e in chosen for value in e.over.values()}
+    asked |= {name for e in chosen for name in e.asked}
+    if UNTRAINED in asked:
+        asked.add("twins")
+    missing: dict[str, str] = {}
+    for task in _tasks(profile, asked):
+        missing |= _tried(task, task, lambda source: open_task(source).splits)
+    for name in _models(profile, asked):
+        missing |= _tried(name, profile.models[name].source, load)
+    models = {name: model for name, model in profile.models.items() if name not in missing}
+    tasks = tuple(task for task in profile.tasks if task not in missing)
+    lists = {name: tuple(v for v in values if not missing.keys() & _parts(v)) for name, values in profile.lists.items()}
+    for what, left in (("models", models), ("tasks", tasks)):
+        if what in asked and not left:
+            raise InputError(f"None of the {what} can be opened here: {next(iter(missing.values()), 'there are none')}")
+    return profile.model_copy(update={"models": models, "tasks": tasks, "lists": lists}), missing
+
+
+def _tasks(profile: Profile, asked: set[str]) -> list[str]:
+    lists = {"tasks": profile.tasks, **profile.lists}
+    return list(dict.fromkeys(task for name in _LISTS_OF_TASKS if name in asked for task in lists.get(name, ())))
+
+
+def _models(profile: Profile, asked: set[str]) -> list[str]:
+    """The models that some lists name, in the profile's order."""
+    lists = {"models": tuple(profile.models), **profile.lists}
+    wanted = {part for name, values in lists.items() if name in asked for value in values for part in _parts(value)}
+    return [name for name in profile.models if name in wanted]
+
+
+def _parts(value: Any) -> set[Any]:
+    return set(value) if isinstance(value, (list, tuple)) else {value}
+
+
+def _tried(name: str, source: str, opening: Callable[[str], Any]) -> dict[str, str]:
+    try:
+        opening(source)
+    except LayerscopeError as error:
+        return {name: str(error)}
+    return {}
+
+
+def cells_of(recipe: Recipe, chosen: Sequence[Experiment], profile: Profile) -> Iterator[Cell]:
+    """Every combination of some experiments, in the paper's order."""
+    for experiment in chosen:
+        claims = tuple(claims_of(recipe.paper, [experiment.name]))
+        for values in experiment.combinations(profile):
+            yield Cell(recipe.paper, experiment, values, profile, claims)

@@ -1,0 +1,173 @@
+"""What a reproduction gives: a verdict for every claim, model and task, and what was left out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerscope.drawing.words import numbers
+from layerscope.recipes.cell import Cell
+from layerscope.recipes.claims import Claim, Statistic, verdict
+from layerscope.results import Result
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
+
+VERDICTS = ("holds", "does not hold", "undecided", "not testable")
+COLUMNS = [
+    *("claim", "paper", "experiment", "where", "on", "models", "value", "low", "high", "threshold", "verdict", "n"),
+    "note",
+]
+Done = Sequence[tuple[Cell, Mapping[str, Statistic]]]
+
+
+class Reproduction(Result):
+    """The claims of a paper put to the test; `ls.reproduce` makes one.
+
+    `frame` (also `claims`) has one row per claim and combination: claim, paper, experiment, where, on (which
+    combination), models (of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
+
+    Attributes:
+        missing: What could not be had or done, by name, with the reason.
+        folder: Where records and the report are.
+
+    Example:
+        >>> import tempfile, layerscope as ls
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     done = ls.reproduce("ren2023", only="norms", models="garden:bert-s0", profile="smoke", out=folder)
+        >>> list(done.summary)[:4]
+        ['claim', 'paper', 'where', 'holds']
+    """
+
+    name = "reproduction"
+
+    def __init__(
+        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], missing: Mapping[str, str], folder: Path
+    ) -> None:
+        self._frame, self.provenance, self.missing, self.folder = frame, provenance, dict(missing), folder
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        return self._frame
+
+    @property
+    def claims(self) -> pandas.DataFrame:
+        """The same."""
+        return self._frame
+
+    @property
+    def summary(self) -> pandas.DataFrame:
+        """One row per claim: how many combinations have each verdict, and in which of the tested models it held."""
+        return summarised(self._frame)
+
+    def figures(self) -> list[Figure]:
+        shows = "In how many combinations of models and tasks each claim held."
+        reading = "Undecided: the interval over texts spans the threshold, or there is none."
+        every = "Every claim and combination, with the statistic that decides it and its interval over texts."
+        return [
+            numbers("Claims", f"{shows} {reading}", self.summary),
+            numbers("Verdicts", f"{every} {reading}", self._frame.drop(columns=["paper", "models"])),
+        ]
+
+    def findings(self) -> list[str]:
+        """Each claim in a sentence, and what is missing."""
+        said = [f"{row['claim']}: {_counted(row)}." for row in self.summary.to_dict("records")]
+        return [*said, *(f"Left out: {name}: {reason}" for name, reason in self.missing.items())]
+
+    def __repr__(self) -> str:
+        counts = self._frame["verdict"].value_counts()
+        said = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
+        return f"Reproduction({said or 'no claim was decided'}; {len(self.missing)} left out)"
+
+
+def _counted(row: Mapping[Any, Any]) -> str:
+    """`holds in 3 of 4, undecided in 1`."""
+    tested = sum(row[v] for v in VERDICTS[:3])
+    said = [f"holds in {row['holds']} of {tested}", *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])]
+    return ", ".join(said)
+
+
+def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """One row per claim of a table of verdicts. A model counts as tested where a verdict was reached on some task.
+
+    The claim held in it where it holds in every such task; in some of them is `in part`.
+    """
+    import pandas
+
+    rows = []
+    for (paper, claim), part in frame.groupby(["paper", "claim"], sort=False):
+        counts = part["verdict"].value_counts()
+        decided = part[part["verdict"].isin(VERDICTS[:2])]
+        holding = (decided["verdict"] == VERDICTS[0]).groupby(decided["models"], sort=False).mean()
+        rows.append(
+            {
+                "claim": claim,
+                "paper": paper,
+                "where": part["where"].iloc[0],
+                **{v: int(counts.get(v, 0)) for v in VERDICTS},
+                "held in": ", ".join(holding[holding == 1].index),
+                "held in part in": ", ".join(holding[(holding > 0) & (holding < 1)].index),
+                "models tested": len(holding),
+            }
+        )
+    columns = ["claim", "paper", "where", *VERDICTS, "held in", "held in part in", "models tested"]
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
+    """One row per claim and combination, in the order of the claims."""
+    import pandas
+
+    rows = []
+    for claim in claims:
+        for label, subject, value in _compared(claim, done) if claim.over else _alone(claim, done):
+            rows.append(
+                {
+                    "claim": claim.name,
+                    "paper": claim.paper,
+                    "experiment": claim.experiment,
+                    "where": claim.where,
+                    "on": label,
+                    "models": subject,
+                    "value": value.value,
+                    "low": value.low,
+                    "high": value.high,
+                    "threshold": claim.threshold,
+                    "verdict": verdict(claim, value),
+                    "n": value.n,
+                    "note": value.reason or "; ".join(filter(None, [value.note, _without_interval(value)])),
+                }
+            )
+    return pandas.DataFrame(rows, columns=COLUMNS)
+
+
+def _without_interval(value: Statistic) -> str:
+    return "no interval" if math.isnan(value.low) or math.isnan(value.high) else ""
+
+
+def _alone(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
+    for cell, said in done:
+        if claim.name in said:
+            yield cell.label, cell.subject, said[claim.name]
+
+
+def _compared(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
+    """The statistic of one model less that of another, for all else that is the same."""
+    assert claim.over is not None
+    subject = " less ".join(claim.over)
+    first, second = (
+        [(cell, said[claim.name]) for cell, said in done if claim.name in said and cell.chosen.get("model") == model]
+        for model in claim.over
+    )
+    for (cell, value), (other, less) in product(first, second):
+        rest = [{name: v for name, v in c.chosen.items() if name != "model"} for c in (cell, other)]
+        if rest[0] == rest[1]:
+            yield cell.label.replace(claim.over[0], subject, 1), subject, value.minus(less)
+    if not first or not second:
+        absent = claim.over[0] if not first else claim.over[1]
+        yield subject, subject, Statistic.missing(f"{absent} is none of the models that were run")

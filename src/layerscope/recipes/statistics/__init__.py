@@ -1,0 +1,12 @@
+"""The statistics that decide claims: functions of the results of an experiment's calls, with intervals over texts.
+
+Each takes the results by the names of their calls. What is made of several similarities or scores of the same texts has
+its interval by the jackknife over groups of texts, which goes through the whole function; so differences are text for
+text. Errors of aligners bring intervals of their own, and their differences are taken as if they were independent,
+which makes intervals too wide where they rest on the same texts.
+"""
+
+from layerscope.recipes.statistics import curves, errors, scores, similarities
+from layerscope.recipes.statistics.registry import STATISTICS, statistic
+
+__all__ = ["STATISTICS", "curves", "errors", "scores", "similarities", "statistic"]

@@ -1,0 +1,158 @@
+"""Statistics of scores, in points: a hundredth of the metric. Higher is better in all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerscope.data import metrics
+from layerscope.evaluation.exam import Exam
+from layerscope.evaluation.leaving_out import without_groups
+from layerscope.recipes.claims import Statistic
+from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
+from layerscope.tuning.papers import middle_layer
+
+if TYPE_CHECKING:
+    import pandas
+
+_LEAST_TEXTS = 3  # where no text of n is answered otherwise, up to 3 in n may be (the rule of three, at 95 %)
+
+
+@register
+def blocks_lost(values: Values, of: str, share: float) -> Statistic:
+    """How many points are lost when the head reads the layer below the top share of the blocks, nothing trained."""
+    curve = result(values, of)
+    top = int(curve.frame["layer"].max())
+    places = {int(layer): k for k, layer in enumerate(curve.frame["layer"])}
+    kept = top - max(1, round(share * top))
+    note = f"layer {kept} of {top}"
+    return _points([curve], lambda scores: scores[places[top]] - scores[places[kept]], note)
+
+
+@register
+def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
+    """How many points one truncation curve lies above another, on average over a range of layers."""
+    curves = [result(values, name) for name in (of, over)]
+    if not np.array_equal(curves[0].frame["layer"], curves[1].frame["layer"]):
+        return Statistic.missing("the two curves are not of the same layers")
+    layer = np.asarray(curves[0].frame["layer"])
+    at = within(layer, layers, int(layer.max()))
+    return _points(curves, lambda first, second: np.mean(first[at] - second[at]))
+
+
+@register
+def skipping(values: Values, of: str, first: Range | int, second: Range) -> Statistic:
+    """How many points more it costs to leave out a block of one range of depth than one of another, on average.
+
+    A number instead of the first range is a block; the second then goes without it.
+    """
+    skips = result(values, of)
+    frame, top = skips.frame, int(skips.frame["last"].max())
+    single = np.asarray(frame["first"] == frame["last"])
+    blocks = np.asarray(frame["first"])
+    costly = blocks == first if isinstance(first, int) else within(blocks, first, top)
+    cheap = within(blocks, second, top) & ~costly
+    return _points([skips], lambda scores: np.mean(scores[single & cheap]) - np.mean(scores[single & costly]))
+
+
+def _points(curves: Sequence[Any], value: Callable[..., Any], note: str = "") -> Statistic:
+    """A function of scores of the same texts, text for text."""
+    frames = [curve.frame for curve in curves]
+    refused = _no_points(str(frames[0]["metric"].iloc[0]))
+    if refused is not None:
+        return refused
+    n = {int(frame["n"].iloc[0]) for frame in frames}
+    if len(n) > 1:
+        return Statistic.missing("the scores are not of the same texts")
+    whole = 100 * float(value(*(frame["score"].to_numpy(dtype=float) for frame in frames)))
+    groups = None
+    if all(curve.left_out is not None for curve in curves):
+        groups = np.asarray([100 * float(value(*parts)) for parts in zip(*(c.left_out for c in curves), strict=True)])
+    least = 100 * _LEAST_TEXTS / min(n)
+    return estimated(whole, groups, n=min(n), least=least, note=note, undefined="a score that it needs is undefined")
+
+
+def _no_points(metric: str) -> Statistic | None:
+    """Why a metric has no points."""
+    if metrics.higher_is_better(metric):
+        return None
+    return Statistic.missing(f"points are of scores such as accuracy, and {metric} is none")
+
+
+@register
+def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
+    """How many points one strategy scores above another, both averaged over seeds, text for text; seeds in the note.
+
+    `middle` is the strategy of three blocks around the middle layer with the head on top (Xie et al., table 8).
+    """
+    study = result(values, of)
+    frame = study.frame
+    depth = study.trainings[0].trainings[0].job.lesson.model.depth
+    names = [_middle(depth) if name == "middle" else name for name in (better, worse)]
+    places = {row.strategy: k for k, row in enumerate(frame.itertuples()) if row.method == method}
+    for name in names:
+        if name not in places:
+            return Statistic.missing(f"the strategy {name} is none of those that were trained with {method}")
+    sides = [study.trainings[places[name]].trainings for name in names]
+    resolved = [str(side[0].job.strategy) for side in sides]
+    if resolved[0] == resolved[1]:
+        return Statistic.missing(f"{names[0]} and {names[1]} are the same strategy here, {resolved[0]}")
+    refused = _no_points(str(sides[0][0].metric))
+    if refused is not None:
+        return refused
+    by_seed = [100 * (a.score - b.score) for a, b in zip(*sides, strict=True)]
+    note = "; ".join([" against ".join(resolved), "seed by seed " + ", ".join(f"{gap:.2f}" for gap in by_seed)])
+    groups = [np.mean([_without_groups(training) for training in side], axis=0) for side in sides]
+    n = len(sides[0][0].job.lesson.validation)
+    least = 100 * _LEAST_TEXTS / n
+    return estimated(float(np.mean(by_seed)), 100 * (groups[0] - groups[1]), n=n, least=least, note=note)
+
+
+def _middle(depth: int) -> str:
+    middle = middle_layer(depth)
+    return f"({max(middle - 2, 1)}, {middle}, {depth})"
+
+
+def _without_groups(training: Any) -> np.ndarray:
+    """The score of a tuned model on its validation rows, without each group of texts."""
+    job = training.job
+    exam = Exam(job.reopened(training.path), job.lesson.task, job.lesson.validation, job.hyperparameters.max_length)
+    return without_groups(exam, [exam.logits(note=False)])[:, 0]
+
+
+@register
+def injected(values: Values, of: str, method: str, less: str | None = None) -> Statistic:
+    """How many points the target loses when its top layer is replaced by the source's, mapped; less those of `less`.
+
+    The loss is text for text; of two methods the losses are taken as independent, so that interval is too wide.
+    """
+    frame = result(values, of).frame
+    refused = _no_points(str(frame["metric"].iloc[0]))
+    if refused is not None:
+        return refused
+    first = _lost(frame, method)
+    return first if less is None else first.minus(_lost(frame, less))
+
+
+def _lost(frame: pandas.DataFrame, method: str) -> Statistic:
+    rows = frame[(frame["layer"] == frame["layer"].max()) & (frame["method"] == method)]
+    if not len(rows):
+        return Statistic.missing(f"{method} was not among the methods, or cannot map these layers")
+    row = rows.iloc[0]
+    value, low, high = (100 * float(row[name]) for name in ("lost", "lost_low", "lost_high"))
+    half = max((high - low) / 2, 100 * _LEAST_TEXTS / int(row["n"])) if not math.isnan(high) else math.nan
+    return Statistic(value, value - half, value + half, n=int(row["n"]))
+
+
+@register
+def cheaper(values: Values, of: str, strategy: str, than: str = "full", column: str = "backward") -> Statistic:
+    """The share of multiply-adds that a strategy takes of another's: counted, so without an interval's doubt."""
+    frame = result(values, of).frame.set_index("strategy")
+    for name in (strategy, than):
+        if name not in frame.index:
+            return Statistic.missing(f"the strategy {name} is none that this model can have")
+    share = float(frame.loc[strategy, column] / frame.loc[than, column])
+    return Statistic(share, share, share, note="counted")

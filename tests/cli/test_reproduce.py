@@ -1,0 +1,41 @@
+"""`layerscope reproduce`"""
+
+import json
+
+import pytest
+
+import layerscope as ls
+
+pytestmark = pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+
+
+def test_a_paper_on_another_model(model, words, invoke, tmp_path):
+    given = ["reproduce", "ren2023", "--only", "norms", "--models", f"tiny={model}", "--profile", "smoke"]
+    done = invoke(*given, "--tasks", words, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "report.html").is_file()
+    record = ls.read_record(next((tmp_path / "out").glob("001-norms-*/norms")))
+    assert record.title.startswith("Appendix B.2. How large a space each layer fills: tiny, ")
+
+
+def test_what_is_missing_is_named_and_the_exit_code_says_so(model, words, invoke, tmp_path):
+    given = ["reproduce", "ren2023", "--only", "norms", "--models", model, "--profile", "smoke", "--format", "json"]
+    done = invoke(*given, "--tasks", f"{words},no-such-task", "-o", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "missing: no-such-task: " in done.output
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_the_list(invoke):
+    done = invoke("reproduce", "ren2023", "--list", "--profile", "smoke", "--format", "json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert [row["experiment"] for row in rows][:2] == ["table3", "table5"]
+    assert all(row["jobs"] == 1 or row["experiment"] == "norms" for row in rows)
+
+
+def test_a_paper_must_be_named(invoke):
+    with pytest.raises(ls.LayerscopeError, match=r"Which paper\? There are phang2021, ren2023, wu2020, xie2022"):
+        invoke("reproduce")
+    with pytest.raises(ls.LayerscopeError, match="paper 'phang'"):
+        invoke("reproduce", "phang")

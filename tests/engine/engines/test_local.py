@@ -1,0 +1,13 @@
+"""The local engine works in this process."""
+
+import os
+
+from jobs import answers, processes, squares
+
+from layerscope.engine import map_jobs
+
+
+def test_jobs_run_in_this_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERSCOPE_HOME", str(tmp_path / "home"))
+    assert answers(map_jobs(squares(tmp_path / "log", 2, 3), "local")) == [4, 9]
+    assert processes(tmp_path / "log") == {str(os.getpid())}

@@ -1,0 +1,30 @@
+"""Several processes do what one does; a lost one loses nothing."""
+
+import os
+
+import pytest
+from jobs import answers, processes, squares
+
+from layerscope.engine import map_jobs
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYERSCOPE_HOME", str(tmp_path / "home"))
+    return tmp_path / "log"
+
+
+def test_other_processes_give_the_same_and_their_failures_come_back(log):
+    jobs = [*squares(log, 1, 2, 3), *squares(log, 4, fault="input")]
+    outcomes = map_jobs(jobs, "processes:2")
+    assert answers(outcomes[:3]) == [1, 4, 9]
+    assert outcomes[3].reason == "4 cannot be squared."
+    assert str(os.getpid()) not in processes(log)
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_nothing_and_one_that_always_dies_is_given_up(log):
+    jobs = [*squares(log, 1), *squares(log, 2, fault="killed"), *squares(log, 3, fault="always killed")]
+    outcomes = map_jobs([*jobs, *squares(log, 4, 5)], "processes:1")
+    assert answers([*outcomes[:2], *outcomes[3:]]) == [1, 4, 16, 25]
+    assert "its process was lost 3 times" in outcomes[2].reason

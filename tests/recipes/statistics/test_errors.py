@@ -1,0 +1,68 @@
+"""Statistics of aligners' errors."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+
+from layerscope.recipes.statistics import statistic
+
+
+@pytest.fixture
+def study():
+    """Two pairs of models, layers 1..4 of both, two methods; the error grows with the layer and the distance."""
+    table = [
+        {
+            "source": source,
+            "target": "t",
+            "layer": a,
+            "target_layer": b,
+            "method": method,
+            "split": split,
+            "relative": (value := 0.1 * a + 0.05 * abs(a - b) + (0.2 if method == "mean" else 0.0) + 0.01 * k),
+            "relative_low": value - 0.01,
+            "relative_high": value + 0.03,
+            "n": 50,
+        }
+        for k, source in enumerate(("s", "r"))
+        for a in range(1, 5)
+        for b in range(1, 5)
+        for method in ("linear", "mean")
+        for split in ("train", "test")
+    ]
+    return {"e": SimpleNamespace(frame=pandas.DataFrame(table))}
+
+
+def test_layers_of_the_same_number_above_less_below(study):
+    said = statistic("error_gap")(study, "e", layers=[0.51, 1], minus_layers=[0.01, 0.5])
+    np.testing.assert_allclose(said.value, 0.35 - 0.15)
+    np.testing.assert_allclose([said.value - said.low, said.high - said.value], math.hypot(0.01, 0.03))
+    assert said.note == "pair by pair 0.2, 0.2"
+
+
+def test_one_method_less_another(study):
+    said = statistic("error_gap")(study, "e", method="mean", minus_method="linear")
+    np.testing.assert_allclose(said.value, 0.2)
+    assert "inn has no error" in statistic("error_gap")(study, "e", method="inn").reason
+
+
+def test_distant_layers_less_neighbours(study):
+    frame = study["e"].frame
+    rows = frame[(frame["split"] == "test") & (frame["method"] == "linear")]
+    far = np.mean([r.relative for r in rows.itertuples() if abs(r.layer - r.target_layer) >= 2])
+    near = np.mean([r.relative for r in rows.itertuples() if abs(r.layer - r.target_layer) == 1])
+    np.testing.assert_allclose(statistic("distance_gap")(study, "e").value, far - near)
+    assert statistic("distance_gap")(study, "e", method="inn").reason
+
+
+def test_the_worst_repeat_without_noise_counts():
+    row = {"truth": "inn", "noise": 0.0, "method": "inn", "n": 9, "relative_low": 0.0, "relative_high": 1.0}
+    errors = [(0.0, 0.02), (0.0, 0.05), (0.1, 0.9)]
+    frame = pandas.DataFrame([{**row, "noise": noise, "relative": value} for noise, value in errors])
+    said = statistic("recovers")({"s": SimpleNamespace(frame=frame)}, "s", truth="inn", method="inn")
+    assert said.value == 0.05
+    assert (
+        "not tried" in statistic("recovers")({"s": SimpleNamespace(frame=frame)}, "s", truth="inn", method="cca").reason
+    )

@@ -1,0 +1,131 @@
+"""Statistics of scores: points, text for text."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+import pytest
+from quick import model, rows
+
+import layerscope as ls
+from layerscope.data.resampling import jackknifed
+from layerscope.evaluation.exam import Exam
+from layerscope.evaluation.leaving_out import groups_of
+from layerscope.recipes.statistics import statistic
+
+
+def scored(frame, seed=0, metric="accuracy", n=1000):
+    """A table of scores, with what they are without each group."""
+    generator = np.random.default_rng(seed)
+    scores = generator.uniform(size=len(frame))
+    left_out = scores + 0.01 * generator.normal(size=(20, len(frame)))
+    return SimpleNamespace(frame=frame.assign(score=scores, metric=metric, n=n), left_out=left_out)
+
+
+def curve(depth=12, **options):
+    return scored(pandas.DataFrame({"layer": range(depth + 1)}), **options)
+
+
+def check(said, value, *parts):
+    np.testing.assert_allclose(said.value, 100 * value(*(p.frame["score"].to_numpy() for p in parts)))
+    groups = np.asarray([100 * value(*each) for each in zip(*(p.left_out for p in parts), strict=True)])
+    np.testing.assert_allclose(said.high - said.value, max(jackknifed(groups), 100 * 3 / 1000))
+
+
+def test_a_cut_is_compared_with_the_whole_on_the_same_texts():
+    untuned = curve()
+    said = statistic("blocks_lost")({"c": untuned}, "c", share=0.1667)
+    check(said, lambda s: s[12] - s[10], untuned)
+    assert said.note == "layer 10 of 12"
+    few = curve(depth=2)
+    check(statistic("blocks_lost")({"c": few}, "c", share=0.1667), lambda s: s[2] - s[1], few)
+
+
+def test_no_interval_is_narrower_than_three_texts():
+    same = curve(n=48)
+    same.left_out[:] = same.frame["score"].to_numpy()
+    said = statistic("blocks_lost")({"c": same}, "c", share=0.5)
+    np.testing.assert_allclose(said.high - said.low, 2 * 100 * 3 / 48)
+
+
+def test_one_curve_over_another():
+    tuned, untuned = curve(4), curve(4, seed=1)
+    said = statistic("recovered")({"t": tuned, "u": untuned}, "t", "u", layers=[0.25, 0.75])
+    check(said, lambda t, u: np.mean(t[1:4] - u[1:4]), tuned, untuned)
+    assert "same layers" in statistic("recovered")({"t": tuned, "u": curve(5)}, "t", "u", layers=[0, 1]).reason
+    other = curve(4, n=7)
+    assert "same texts" in statistic("recovered")({"t": tuned, "u": other}, "t", "u", layers=[0, 1]).reason
+
+
+def test_single_blocks_early_and_late():
+    spans = [(i, j) for i in range(1, 7) for j in range(i, 7)]
+    skips = scored(pandas.DataFrame(spans, columns=["first", "last"]))
+    single = [spans.index((k, k)) for k in range(1, 7)]
+    said = statistic("skipping")({"s": skips}, "s", first=[0, 0.34], second=[0.67, 1])
+    check(said, lambda s: np.mean([s[single[4]], s[single[5]]]) - np.mean([s[single[0]], s[single[1]]]), skips)
+    said = statistic("skipping")({"s": skips}, "s", first=1, second=[0, 1])
+    check(said, lambda s: np.mean([s[k] for k in single[1:]]) - s[single[0]], skips)
+
+
+def test_perplexity_has_no_points():
+    said = statistic("blocks_lost")({"c": curve(metric="perplexity")}, "c", share=0.5)
+    assert "perplexity is none" in said.reason
+
+
+@pytest.fixture(scope="module")
+def study():
+    task = ls.task({"train": rows(40, 0), "validation": rows(60, 1)})
+    few = {"epochs": 1, "batch": 8, "learning_rate": 3e-3}
+    return ls.strategy_study(model(), task, ["full", "head-only", "(1, 4, 4)"], seeds=[0, 1], **few)
+
+
+def test_strategies_are_compared_text_for_text_and_seed_by_seed(study):
+    said = statistic("strategy_gap")({"s": study}, "s", better="full", worse="head-only")
+    right = []
+    for trainings in study.trainings[:2]:
+        for training in trainings.trainings:
+            lesson = training.job.lesson
+            exam = Exam(training.job.reopened(training.path), lesson.task, lesson.validation)
+            right.append(exam.predictions(exam.logits(note=False)) == exam.labels)
+    gap = (right[0] * 1.0 + right[1] - right[2] - right[3]) / 2
+    np.testing.assert_allclose(said.value, 100 * gap.mean(), atol=1e-6)
+    group = groups_of(np.arange(60))
+    groups = np.asarray([100 * gap[group != g].mean() for g in range(20)])
+    np.testing.assert_allclose(said.high - said.value, max(jackknifed(groups), 5.0), rtol=1e-6)
+    assert "seed by seed" in said.note
+    assert said.n == 60
+
+
+def test_strategies_that_are_not_there_or_are_the_same(study):
+    gap = statistic("strategy_gap")
+    assert "none of those" in gap({"s": study}, "s", better="full", worse="(l*+1, L, L)").reason
+    assert "same strategy" in gap({"s": study}, "s", better="full", worse="(1, 4, 4)").reason
+    assert "(1, 3, 4) is none" in gap({"s": study}, "s", better="full", worse="middle").reason
+
+
+def test_injection_loses_points():
+    row = {
+        "layer": 4,
+        "method": "linear",
+        "metric": "accuracy",
+        "n": 100,
+        "lost": 0.1,
+        "lost_low": 0.06,
+        "lost_high": 0.14,
+    }
+    frame = pandas.DataFrame([row, {**row, "method": "inn", "lost": 0.02, "lost_low": 0.02, "lost_high": 0.02}])
+    values = {"i": SimpleNamespace(frame=frame)}
+    said = statistic("injected")(values, "i", "linear")
+    np.testing.assert_allclose([said.value, said.low, said.high], [10, 6, 14])
+    less = statistic("injected")(values, "i", "linear", less="inn")
+    np.testing.assert_allclose([less.value, less.high - less.value], [8, math.hypot(4, 3)])  # 3 of 100 texts at least
+    assert "was not among" in statistic("injected")(values, "i", "mlp").reason
+
+
+def test_counted_costs_have_no_doubt():
+    costs = ls.strategies(model(), ls.task(rows(40, 0)), best=2)
+    said = statistic("cheaper")({"c": costs}, "c", strategy="(L, L, L)")
+    frame = costs.frame.set_index("strategy")
+    assert said.low == said.high == frame.loc["(L, L, L)", "backward"] / frame.loc["full", "backward"]
+    assert statistic("cheaper")({"c": costs}, "c", strategy="freeze-bottom-9").reason

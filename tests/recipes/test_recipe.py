@@ -1,0 +1,102 @@
+"""Recipes: every call is one that a user could make, and everything that the papers did is there."""
+
+import inspect
+
+import pytest
+
+import layerscope as ls
+from layerscope.errors import LayerscopeError
+from layerscope.recipes.cell import TRAININGS, UNTRAINED, Cell
+from layerscope.recipes.claims import claims
+from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
+
+PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "offline", "smoke")]
+# Every figure and table with results of an experiment (schemes, hyperparameters and statistics of data are none).
+EXPERIMENTS = {
+    "phang2021": ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7"],
+    "wu2020": [*(f"fig{k}" for k in range(1, 11)), "table1"],
+    "ren2023": ["fig2", "fig3", "fig4", "fig5", "fig6", "table3", "table4", "table5", "norms"],
+    "xie2022": [*(f"fig{k}" for k in range(3, 18)), "table1", "table2", *(f"table{k}" for k in range(6, 13))],
+}
+
+
+def test_all_four_papers_with_every_figure_and_table():
+    assert papers() == tuple(sorted(EXPERIMENTS))
+    for paper, names in EXPERIMENTS.items():
+        recipe = read_recipe(paper)
+        assert sorted({n for own, e in recipe.experiments.items() for n in (own, *e.also)}) == sorted(names)
+        assert {e.name for e in recipe.chosen(names)} == set(recipe.experiments)
+
+
+@pytest.mark.parametrize(("paper", "profile"), PROFILES)
+def test_calls_are_public_functions_with_arguments_that_they_take(paper, profile):
+    recipe = read_recipe(paper)
+    for experiment in recipe.chosen(None):
+        chosen = next(experiment.combinations(recipe.profile(profile)))
+        cell = Cell(paper, experiment, chosen, recipe.profile(profile))
+        values = cell.values()
+        assert not {call.name for call in experiment.calls} & set(values), "a call hides a setting"
+        for call in experiment.calls:
+            given = call.resolved(values)
+            inspect.signature(function(call.call)).bind(**given)
+            values[call.name] = Anything()
+
+
+class Anything:
+    def __getattr__(self, name):
+        return self
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_profiles_say_everything_that_is_asked_for(paper):
+    recipe = read_recipe(paper)
+    asked = {name for e in recipe.experiments.values() for name in e.asked - {c.name for c in e.calls} - set(e.given)}
+    asked |= {name for claim in claims() if claim.paper == paper for name in references(claim.options)}
+    for profile in recipe.profiles.values():
+        known = {"models", "seeds", "model", "task", "corpus", "pair", "couple", "seed", TRAININGS, UNTRAINED}
+        assert asked <= known | set(profile.settings) | set(profile.lists)
+        models = {part for name, v in profile.lists.items() if name not in ("corpora", "resampled") for part in flat(v)}
+        assert models <= set(profile.models)
+
+
+def flat(values):
+    return [part for value in values for part in (value if isinstance(value, list) else [value])]
+
+
+def test_experiments_are_chosen_in_the_papers_order_by_any_of_their_names():
+    recipe = read_recipe("phang2021")
+    assert [e.name for e in recipe.chosen("fig4, fig6")] == ["fig1", "fig4"]
+    with pytest.raises(LayerscopeError, match="experiment of phang2021 'fig9'"):
+        recipe.chosen(["fig9"])
+    with pytest.raises(LayerscopeError, match=r"paper 'phang2020'.*phang2021"):
+        read_recipe("phang2020")
+    with pytest.raises(LayerscopeError, match="profile"):
+        recipe.profile("laptop")
+
+
+def test_references():
+    values = {"a": [1, 2], "b": {"x": 3}, "c": "text"}
+    assert resolved(["$a", "*$a", "$b.x", "$a.1", "plain"], values) == [[1, 2], 1, 2, 3, 2, "plain"]
+    assert resolved({"k": "$c"}, values) == {"k": "text"}
+    assert references([{"k": "$b.x"}, "*$a", "d"]) == {"a", "b"}
+    call = Call.model_validate({"name": "n", "call": "tune", "with": {"y": 1, "**": ["$b", {"x": 4}]}})
+    assert call.resolved(values) == {"y": 1, "x": 4}
+    for wrong in ("$d", "$b.y", "$c._x", "$a.7"):
+        with pytest.raises(LayerscopeError, match="A recipe asks for"):
+            resolved(wrong, values)
+
+
+def test_only_public_functions_can_be_called():
+    assert function("tune") is ls.tune
+    assert function("Truncation.together") is ls.Truncation.together
+    for name in ("os", "Truncation.__init__", "Truncation.name", "__version__", "tune.none"):
+        with pytest.raises(LayerscopeError, match="no public function"):
+            function(name)
+
+
+def test_a_model_may_be_given_by_its_source_alone():
+    profile = Profile.model_validate({"models": {"a": "x", "b": {"source": "y", "training": {"epochs": 1}}}})
+    assert [m.source for m in profile.models.values()] == ["x", "y"]
+    with pytest.raises(LayerscopeError, match="which the profile does not have"):
+        profile.values("$pairs", "fig1: pair")
+    assert listed("a, b") == listed(["a", "b"]) == ["a", "b"]

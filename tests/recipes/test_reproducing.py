@@ -1,0 +1,109 @@
+"""`ls.reproduce`: records and a report in the paper's order, verdicts, and what is missing by name."""
+
+import json
+
+import pytest
+import zoo
+
+import layerscope as ls
+from layerscope.engine import mapping
+from layerscope.recipes import reproducing
+from layerscope.recipes.recipe import papers, read_recipe
+from layerscope.recipes.reproducing import listing
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """Two tiny models and some texts of two classes."""
+    data = tmp_path_factory.mktemp("words")
+    for split, count in (("train", 64), ("validation", 60)):
+        rows = [f"the {'file' if i % 2 else 'list'} is {i},{'file' if i % 2 else 'list'}" for i in range(count)]
+        (data / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    models = {name: str(zoo.save(tmp_path_factory.mktemp(name), "bert", seed=k)) for k, name in enumerate("ab")}
+    return {"models": models, "tasks": [str(data)], "profile": "smoke"}
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_records_report_and_verdicts(given, tmp_path):
+    done = ls.reproduce("phang2021", only="fig4,fig3", **given, out=tmp_path / "out")
+    assert done.missing == {}
+    assert set(done.claims["verdict"]) <= {"holds", "does not hold", "undecided", "not testable"}
+    per_model = done.claims[done.claims["claim"] == "the top sixth of the blocks can go"]
+    assert [on.split(",")[0] for on in per_model["on"]] == ["a", "b"]
+    assert per_model["low"].notna().all()
+    names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert [name.split("-")[1] for name in names if name[0].isdigit()] == ["fig3", "fig3", "fig4", "fig4"]
+    curves = ls.read_record(tmp_path / "out" / names[0] / "curves")
+    assert curves.findings[0].startswith("Claim: The topmost blocks can be cut off")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.index("Claim: The topmost blocks can be cut off") < page.index("Claim: Most single blocks")
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_what_is_done_is_not_done_again(given, tmp_path, monkeypatch):
+    first = ls.reproduce("ren2023", only="norms", **given, out=tmp_path / "first")
+
+    def refuse(*_):
+        raise AssertionError("a job was run")
+
+    monkeypatch.setattr(
+        mapping,
+        "ENGINES",
+        {"local": type("Local", (), {"__init__": lambda *_: None, "run": lambda s, j: refuse() if j else iter(())})},
+    )
+    (tmp_path / "first" / "notes.txt").write_text("mine")
+    fewer = {**given, "models": {"b": given["models"]["b"]}}
+    ls.reproduce("ren2023", only="norms", **fewer, out=tmp_path / "first")
+    left = sorted(path.name.split("-")[0] for path in (tmp_path / "first").iterdir())
+    assert left == ["001", "claims", "notes.txt", "report.html"]  # what the earlier run wrote is gone, and no more
+    again = ls.reproduce("ren2023", only="norms", **given, out=tmp_path / "second")
+    assert again.missing == first.missing == {}
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_a_failed_job_is_named_and_the_others_go_on(given, tmp_path, monkeypatch):
+    norms = ls.nuclear_norm
+
+    def failing(reps):
+        if "random" not in reps.info["model"]:
+            return norms(reps)
+        raise ls.LayerscopeError("This one is broken.")
+
+    monkeypatch.setattr(ls, "nuclear_norm", failing)
+    models = {**given["models"], "c": f"random:{given['models']['a']}"}
+    done = ls.reproduce(
+        "ren2023", only="norms", **{**given, "models": models, "tasks": [*given["tasks"], "none"]}, out=tmp_path
+    )
+    assert set(done.missing) == {"none", f"ren2023 norms (c, {given['tasks'][0]})"}
+    assert list(done.missing.values())[1] == "This one is broken."
+    assert len([path for path in tmp_path.iterdir() if path.name[0].isdigit()]) == 2
+
+
+def test_mistakes_are_answered_before_anything_runs(tmp_path):
+    for wrong in ({"engine": "slurm"}, {"only": "fig99"}, {"profile": "huge"}):
+        with pytest.raises(ls.LayerscopeError):
+            ls.reproduce("phang2021", **wrong, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_has_every_experiment(monkeypatch):
+    monkeypatch.setattr(reproducing, "available", lambda profile, chosen: (profile, {"x": "not here"}))
+    frame = listing(profile="smoke")
+    assert frame["paper"].nunique() == len(papers())
+    assert len(frame) == sum(len(read_recipe(paper).experiments) for paper in papers())
+    first = frame[frame["paper"] == "phang2021"].iloc[0]
+    assert first["experiment"] == "fig1, fig2, fig5, fig6"
+    assert first["needs"] == "model: bert; task: pydocs"
+    assert (first["jobs"], first["claims"], first["not here"]) == (1, 5, "x")
+    assert json.dumps(frame.to_dict("records"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", papers())
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_every_paper_runs_in_seconds(paper, tmp_path):
+    done = ls.reproduce(paper, profile="smoke", out=tmp_path / "out")
+    assert done.missing == {}
+    assert set(done.claims["experiment"]) <= set(read_recipe(paper).experiments)
+    assert len(done.claims)
+    assert (tmp_path / "out" / "report.html").is_file()
