@@ -117,3 +117,11 @@ def test_sentences():
     assert said == "Claim: A layer is like itself. Does not hold: 0.5 (0.4 to 0.6), above 0.99 is asked; n."
     assert "Undecided: 0.5 (no interval)" in sentence(CLAIM, Statistic(0.5))
     assert math.isnan(Statistic(0.5).low)
+
+
+def test_a_split_that_no_recipe_uses_need_not_be_there(folders, tmp_path):
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.csv").write_bytes((folders[2] / f"{name}.csv").read_bytes())
+    (tmp_path / "test.csv").write_text("text,label\nthe file,file\n")
+    own = cell(folders, chosen={"model": "one", "task": str(tmp_path)})
+    assert set(own.spec()["values"]["task"]["splits"]) == {"train", "validation"}

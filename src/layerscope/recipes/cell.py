@@ -23,6 +23,7 @@ RECORDS = "records"
 TRAININGS = "trainings"  # the value that has the setting `training` for each model of a pair
 UNTRAINED = "untrained"  # the value that stands for the untrained models of the list `twins`
 _TASKS = ("task", "corpus")
+_SPLITS = ("train", "validation")  # what recipes learn from and score; a test split need not be there
 
 
 class Said(Saved):
@@ -153,7 +154,8 @@ class Cell(Artifact):
             return load(self.profile.models[value].source).spec()
         if isinstance(value, str) and name in _TASKS:
             opened = open_task(value)
-            return {**opened.spec(), "splits": {part: opened.split(part).spec() for part in opened.splits}}
+            used = [part for part in _SPLITS if part in opened.splits] or list(opened.splits)
+            return {**opened.spec(), "splits": {part: opened.split(part).spec() for part in used}}
         return value
 
 

@@ -69,7 +69,7 @@ def available(profile: Profile, chosen: Sequence[Experiment]) -> tuple[Profile, 
         asked.add("twins")
     missing: dict[str, str] = {}
     for task in _tasks(profile, asked):
-        missing |= _tried(task, task, lambda source: open_task(source).splits)
+        missing |= _tried(task, task, lambda source: open_task(source).split())
     for name in _models(profile, asked):
         missing |= _tried(name, profile.models[name].source, load)
     models = {name: model for name, model in profile.models.items() if name not in missing}
