@@ -26,6 +26,7 @@ no more than for independent layers sees nothing of what is shared. Means over t
 - **independent**: nothing is shared. **few rows**: the same with 64 rows.
 """
 ROUNDS = 20
+SLOW = True
 _ROWS, _WIDTH = 1000, 32
 _OPTIONS = {"cka_minibatch": {"batch": 250}}
 

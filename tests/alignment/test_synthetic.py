@@ -14,6 +14,7 @@ def arrays(seed=0, n=200):
     return ls.Representations.from_arrays([generator.normal(size=(n, 8)) @ generator.normal(size=(8, 8))] * 2)
 
 
+@pytest.mark.slow
 def test_synthetic_truths_are_told_apart(tmp_path):
     generator = np.random.default_rng(0)
     reps = ls.Representations.from_arrays([generator.normal(size=(2000, 8)) @ generator.normal(size=(8, 8))])

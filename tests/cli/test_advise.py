@@ -11,6 +11,7 @@ from quick import QUICK, rows
 import layerscope as ls
 
 
+@pytest.mark.slow
 def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     options = ["--limit", "60", "--rules", "last,random", "--remove", "1-2", "--tolerance", "0.2"]
     done = run_here(

@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from command import run_here
 
 
+@pytest.mark.slow
 def test_cutting_on_the_command_line(tuned_minilm, tmp_path):
     data = ["--task", "pydocs", "--limit", "60"]
     done = run_here("truncate", tuned_minilm, *data, "--curve", "-o", tmp_path / "out", "--format", "json")

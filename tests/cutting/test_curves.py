@@ -55,6 +55,7 @@ def test_figures(ending, tmp_path):
     assert all((tmp_path / f"{name}.{ending}").stat().st_size > 1000 for name in ("curve", "map"))
 
 
+@pytest.mark.slow
 def test_a_real_tuned_model(tuned_minilm):
     """MiniLM tuned on pydocs: the curve and the map agree with brute force, and the top block can go."""
     opened = ls.load(tuned_minilm)

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pandas
+import pytest
 import zoo
 from cuts import model, table
 
@@ -42,6 +43,7 @@ print(ls.truncation_curve(sys.argv[1], sys.argv[2]).frame["score"].tolist())
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path):
     folder, data = zoo.save(tmp_path / "model", "bert"), tmp_path / "data.csv"
     table().to_csv(data, index=False)

@@ -14,7 +14,8 @@ def test_the_page_has_a_section_for_each_module_in_order():
     found = calibration.sections(PAGE)
     assert list(found) == list(MODULES) == sorted(MODULES)
     for name, module in MODULES.items():
-        assert found[name].startswith(f"## {module.TITLE}\n\n{module.TEXT.strip()}\n\n| ")
+        begin = f"## {module.TITLE}\n\n{module.TEXT.strip()}\n\n"
+        assert found[name].startswith((f"{begin}| ", f"{begin}<!-- --8<-- [start:{name}] -->\n| "))
         assert f"benchmarks/calibration.py --only {name} --rounds " in found[name]
     assert calibration.page(found) == PAGE  # nothing stands outside
 

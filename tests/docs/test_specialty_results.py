@@ -18,6 +18,7 @@ def check(row):
     assert math.isnan(value) or -1 <= value <= 1  # undefined where all probes score the same
 
 
+@pytest.mark.slow
 def test_pydocs():
     row = results.measured(ls.load("demo:minilm"), "pydocs", 300, "mean")
     check(row)

@@ -74,6 +74,7 @@ ls.extract(sys.argv[1], sys.argv[2], pool="mean")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_killed_in_the_middle_it_goes_on_where_it_was(how, checkpoint, data, home):
     def start(pause):

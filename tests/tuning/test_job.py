@@ -71,6 +71,7 @@ print(training.epochs)
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_ends_with_the_same_metrics(tmp_path):
     folder = zoo.save(tmp_path / "model", "bert", "encoder")
     for name, seed in (("train", 0), ("validation", 1)):

@@ -15,6 +15,7 @@ from layerscope.extraction.encode import encode, texts_of
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.anatomy import block_modules
+from layerscope.models.own import OwnModel
 from layerscope.similarity.arriving import Arrival, Streamed
 from layerscope.similarity.keeping import own_type
 from layerscope.similarity.moments import float64_is_free
@@ -81,8 +82,9 @@ def _counted(arrival: Streamed, reading: Reading) -> tuple[int, int]:
 
 
 def _block_parameters(model: Model) -> int:
-    """Parameters that a token passes: those of blocks, as often as they run."""
-    blocks = block_modules(model.network.base_model, model.anatomy)
+    """Parameters that a token passes: those of blocks, as often as they run; all, where it is not known which."""
+    known = not isinstance(model, OwnModel)
+    blocks = block_modules(model.network.base_model, model.anatomy) if known else [model.network]
     return sum(parameter.numel() for block in blocks for parameter in block.parameters())
 
 

@@ -57,9 +57,10 @@ def divergence(student: Tensor, teacher: Tensor | Likeliest) -> tuple[Tensor, Te
         logs = teacher.float().log_softmax(dim=-1)
         wanted = logs.exp()
         return (wanted * (logs - student)).sum(dim=-1), wanted
-    rest, own = teacher.rest, student.gather(-1, teacher.outputs)
+    own = student.gather(-1, teacher.outputs)
     others = student.scatter(-1, teacher.outputs, -torch.inf)
     own_rest = others.logsumexp(dim=-1)
+    rest = torch.where(own_rest.isfinite(), teacher.rest, 0.0)  # where no output is left over, a rest is rounding
     known = teacher.logs.exp()
     left = torch.where(rest > 0, rest * (rest.clamp(min=1e-30).log() - own_rest), torch.zeros_like(rest))
     share = torch.where(rest > 0, rest.clamp(min=1e-30).log() - own_rest, torch.full_like(rest, -torch.inf))

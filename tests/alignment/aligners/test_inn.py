@@ -12,6 +12,7 @@ import layerscope as ls
 from layerscope.errors import InputError
 
 
+@pytest.mark.slow
 def test_the_invertible_network_finds_its_like():
     errors = {m: relative("inn", m)[0] for m in ("procrustes", "linear", "cca", "svcca", "mlp", "inn")}
     inn = errors.pop("inn")

@@ -157,6 +157,7 @@ def test_saved_loaded_and_drawn(corpus, tmp_path):
         found.plot_heads(0, 1)
 
 
+@pytest.mark.slow
 def test_two_processes_add_up_to_one(corpus, tmp_path):
     folder = zoo.save(tmp_path / "model", "bert")
     names = ["attention_js", "attention_norm", "attention_svcca"]
