@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     length.add_argument("--minutes", type=float, help="train so long, from the end of the first step on")
     command.add_argument("--out", type=Path, required=True)
     command.add_argument("--device", default=None, help="default: the first GPU, else the CPU")
-    command.add_argument("--batch", type=int, default=None, help="sequences a step, instead of the recipe's")
+    command.add_argument("--batch", type=int, default=None, help="sequences per step, instead of the recipe's")
     command.add_argument("--compile", action=argparse.BooleanOptionalAction, default=None)
     command.add_argument("--every", type=float, default=60.0, help="seconds between held-out losses and checkpoints")
     command.set_defaults(run=make_model)

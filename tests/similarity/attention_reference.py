@@ -23,7 +23,7 @@ def rows_of(sentence_a, sentence_b, causal):
 
 
 def pairs(a, b, causal):
-    """Per head pair the list of (A, B, rows that count), one a sentence."""
+    """Per head pair the list of (A, B, rows that count), one per sentence."""
     for i in range(len(a[0])):
         for j in range(len(b[0])):
             yield (

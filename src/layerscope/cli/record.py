@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def writable(out: Path | None) -> Path | None:
-    """The folder, if it can be written: found out before the work, not after it."""
+    """The folder, if it can be written: checked before the work, not after it."""
     if out is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What evaluating the plans of some rules takes, told before it is done."""
+"""What evaluating the plans of some rules takes, estimated before it is done."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Rule(ABC):
     def plans(self, search: Search) -> list[LayerPlan]:
         """The plans that it proposes, each once."""
 
-    # What it takes, told before it is done.
+    # What it takes, estimated beforehand.
 
     def stand_ins(self, search: Search) -> list[LayerPlan]:
         """Plans that take about as long as those that it will propose; the same ones, where it looks at nothing."""

@@ -33,7 +33,7 @@ class Anatomy:
     family: str  # config.model_type
     blocks: str  # the ModuleList of blocks
     depth_field: str = "num_hidden_layers"  # the config field that says how many blocks run
-    layer_lists: tuple[str, ...] = ()  # config fields with one entry a block
+    layer_lists: tuple[str, ...] = ()  # config fields with one entry per block
     base_head: tuple[str, ...] = ()  # modules of the base model that only the head uses
     head: tuple[str, ...] = ("classifier",)  # modules of the classifier beside the base model
     final_norm: str | None = None  # a norm between the last block and the head

@@ -98,7 +98,7 @@ class Moments:
             if tuple(view.shape) != (rows, width):
                 raise InputError(f"View {i} has shape {tuple(view.shape)} where ({rows}, {width}) is needed.")
         if weights is not None and (len(weights) != rows or bool((weights < 0).any())):
-            raise InputError(f"{rows} weights, none below 0, are needed, one a row.")
+            raise InputError(f"{rows} weights, none below 0, are needed, one per row.")
         start = 0
         while start < rows:
             start += self._take([view[start:] for view in views], None if weights is None else weights[start:])

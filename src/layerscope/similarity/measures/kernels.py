@@ -21,7 +21,7 @@ def distances(x: Tensor) -> Tensor:
 
 
 def upper(matrix: Tensor) -> Tensor:
-    """The entries above the diagonal, one a pair of rows."""
+    """The entries above the diagonal, one per pair of rows."""
     rows, columns = torch.triu_indices(len(matrix), len(matrix), offset=1, device=matrix.device)
     return matrix[rows, columns]
 

@@ -1,0 +1,42 @@
+"""Known oddities of our English stay out of everything that people read."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PLACES = ("src", "docs", "benchmarks", "examples", "garden", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+KINDS = (".py", ".md", ".yaml", ".html", ".js")
+UNITS = "batch|block|class|epoch|fold|head|layer|line|pair|plan|row|second|sentence|side|step|text|token|window|word"
+COUNTED = "one|entry|number|row|file|tokens|texts|rows|steps|sentences|numbers|sequences"
+ODDITIES = {
+    rf"\b({COUNTED}) an? ({UNITS})\b(?! (at|of|sees))": "say 'one row per sentence', not 'one row a sentence'",
+    r"\bMind( that|:| the)\b": "say 'Note', not 'Mind'",
+    r"\btold before\b": "say 'chosen before' or 'estimated beforehand', not 'told before'",
+    r"\bfound out before\b": "say 'checked before', not 'found out before'",
+}
+ALLOWED = ("which tokens a token sees", "how many numbers a block of it has", "rank 38 with", "of texts a window")
+
+
+def files() -> list[Path]:
+    there = [ROOT / place for place in PLACES]
+    inside = [path for place in there for path in ([place] if place.is_file() else place.rglob("*"))]
+    apart = ("site", "cache", "build")
+    return sorted(p for p in inside if p.suffix in KINDS and p.is_file() and not {*p.parts} & {*apart})
+
+
+@pytest.mark.parametrize("pattern", ODDITIES)
+def test_an_oddity_stays_out(pattern):
+    odd = []
+    for path in files():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if re.search(pattern, line) and not any(allowed in line for allowed in ALLOWED):
+                odd.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert not odd, f"{ODDITIES[pattern]}: {odd[:10]}"
+
+
+def test_the_patterns_find_what_they_are_for():
+    odd = ("one row a sentence", "Mind that rows are texts", "costs are told before the work", "tokens a second")
+    assert all(any(re.search(pattern, text) for pattern in ODDITIES) for text in odd)
+    assert not any(re.search(pattern, "one row per sentence, a batch at a time") for pattern in ODDITIES)
