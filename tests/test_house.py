@@ -27,6 +27,7 @@ UNTESTED = {
 }
 OF_SEVERAL_FILES = {
     "test_docstrings.py": "the examples in all docstrings",
+    "test_english.py": "the words of everything",
     "test_house.py": "this file",
     "test_keys.py": "keys of all public functions at once",
     "test_readme.py": "the README",
