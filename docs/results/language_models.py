@@ -283,7 +283,8 @@ def comparison(one: dict[str, Any]) -> str:
             f"{len(lines) - 2 - len(far)} of {len(lines) - 2} are within {NEAR:.0%}. Which articles were read then is "
             f"not recorded, and on these the whole model, with nothing cut, already has {shift:.3f} times the "
             "perplexity. What a cut costs, its perplexity over the whole model's, depends less on the text: "
-            f"{near} of {len(costs)} are within {NEAR:.0%}, and the middle one is {statistics.median(costs):.1%} off."
+            f"{near} of {len(costs)} are within {NEAR:.0%}, and the middle one is "
+            f"{statistics.median(costs) if costs else math.nan:.1%} off."
         )
     said = "The same blocks, measured by hand before there were rules:"
     return "\n".join([said, "", *lines, "", textwrap.fill(verdict, 118)])

@@ -23,6 +23,7 @@ from .traps import Trap, die
 PART = "kills"
 MODES = ("fresh", "over")
 _TIMED = 0.25  # of the kills come at a random time, the others at a call
+OVERWRITING = ("report", "figures", "reproduce")  # commands that write over what they left before without being told
 # Not the same each time: clocks, what follows from them (sentences of findings too), whether --overwrite was needed.
 _CLOCKS = {"created", "seconds", "seconds_per_epoch", "latency_1", "latency_32", "size", "checksum", "findings"}
 _CLOCKS |= {"command"}
@@ -132,7 +133,7 @@ class Kills:
         self.world.enter()
         trap = Trap(call, die)
         words = words_of(self.world, name, earlier)
-        replaces = mode == "over" and "-o" in words and name not in ("report", "figures")
+        replaces = mode == "over" and "-o" in words and name not in OVERWRITING
         code = command(*words, *(["--overwrite"] if replaces else []))
         if say is not None:
             say(trap.count)
@@ -142,7 +143,7 @@ class Kills:
         """In a child: the same command, then `cache verify`."""
         self.world.enter()
         words = words_of(self.world, name)
-        replaces = "-o" in words and name not in ("report", "figures")
+        replaces = "-o" in words and name not in OVERWRITING
         done = any((self.world.work / "out").glob("*-record/record.json"))  # killed when all was written
         code = command(*words, *(["--overwrite"] if replaces and (done or mode == "over") else []))
         return code or command("cache", "verify")
