@@ -59,7 +59,8 @@ def test_two_processes_share_the_rows_and_give_the_same_result(pool, checkpoint,
 
 
 KILLED = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore Ctrl-C
 import layerscope.extraction.extracting
 import layerscope as ls
 module = sys.modules["layerscope.extraction.extracting"]
