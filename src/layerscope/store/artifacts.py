@@ -226,7 +226,8 @@ class Store:
 
 _NO_MORE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL = "the disk is full; free some space (layerscope cache rm) or set LAYERSCOPE_HOME"
-_HALF_WRITTEN = ("PytorchStreamWriter failed writing", "unexpected pos ")  # what torch says of an archive
+# What torch says of an archive that it could not write to its end.
+_HALF_WRITTEN = ("PytorchStreamWriter failed writing", "unexpected pos ", "basic_ios::clear: iostream error")
 _WAYS_OUT = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
