@@ -22,7 +22,7 @@ from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.values import Cells, Prepared, from_moments, from_sums, matrices_of
 
 GROUPS = 20
-_ROUNDING = 1e-5  # a bias below this is none worth a word
+_ROUNDING = 1e-9  # a bias below this is none
 
 Matrices = dict[str, Similarity]
 
