@@ -16,7 +16,7 @@ from layerscope.models.replay import Uncached
 from layerscope.models.taps import Taps
 from layerscope.store import NoKey, digest
 
-_WORKS = "extract, stream, compare, specialty, probe, align and localization"
+_WORKS = "extract, stream, compare, localization, block_influence, specialty, probe and align"
 
 
 class OwnNetwork(nn.Module, Uncached):
