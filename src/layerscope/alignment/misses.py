@@ -54,14 +54,9 @@ def _without_each(misses: Tensor, centred: Tensor, texts: np.ndarray) -> tuple[n
 
 def _interval(value: float, others: np.ndarray, ci: float) -> tuple[float, float]:
     """The interval of a value, from what it is without each text; NaN of one text, or where it is undefined."""
-    from scipy.stats import t
-
-    count = len(others)
-    if count < 2 or math.isnan(value) or not np.isfinite(others).all():
+    if len(others) < 2 or math.isnan(value) or not np.isfinite(others).all():
         return math.nan, math.nan
     if value <= 0 or others.min() <= 0:  # at most one text is missed at all
         return 0.0, math.inf if others.max() > 0 else 0.0
-    logs = np.log(others)
-    deviation = math.sqrt((count - 1) / count * float(np.square(logs - logs.mean()).sum()))
-    side = float(t.ppf((1 + ci) / 2, count - 1)) * deviation
+    side = float(resampling.jackknifed(np.log(others), ci))
     return value * math.exp(-side), value * math.exp(min(side, 700.0))

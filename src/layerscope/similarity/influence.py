@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.data.resampling import jackknifed
 from layerscope.errors import LayerscopeWarning, check_level, check_seed
 from layerscope.extraction.extracting import examples_of
 from layerscope.extraction.loop import note_cut
@@ -19,7 +20,7 @@ from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.models import Model, load
 from layerscope.results import Curve, provenance_of
 from layerscope.similarity.row_sums import unit_rows
-from layerscope.similarity.uncertainty import Grouping, half_width
+from layerscope.similarity.uncertainty import Grouping
 from layerscope.team import Team
 
 _MOST = 2.0  # of 1 - cosine
@@ -99,7 +100,7 @@ def block_influence(
     blocks = list(range(1, opened.depth + 1))
     curve = Curve("influence", [name] * len(blocks), blocks, values, provenance, words=_WORDS)
     if ci is not None:
-        half = half_width(turns.left_out(), ci)
+        half = jackknifed(turns.left_out(), ci)
         curve.low, curve.high = np.maximum(values - half, 0.0), np.minimum(values + half, _MOST)
     return curve
 
