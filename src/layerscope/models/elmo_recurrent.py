@@ -62,9 +62,12 @@ class ProjectedLSTM(nn.Module):
         return [gates(entering), gates(self.state.weight), bias, torch.zeros_like(bias), self.project.weight]
 
 
-@torch.compiler.disable  # it is one kernel already, which a compiler would take apart into steps
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def run_fused(x: Tensor, directions: Sequence[list[Tensor]]) -> Tensor:
-    """torch's own LSTM from a state of zeros, in one direction or in both: (batch, time, width in) to outputs."""
+    """torch's own LSTM from a state of zeros, in one direction or in both: (batch, time, width in) to outputs.
+
+    It is one kernel already, which a compiler would take apart into steps.
+    """
     project = directions[0][-1]
     with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "RNN module weights|LSTM with projections")  # only slower
