@@ -28,10 +28,7 @@ from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
-FIRST, LARGEST = (
-    1024,
-    32768,
-)  # the same on a GPU, whose batches are large: nothing can run before the first is tokenised
+GROWING, LARGEST = (1024, 8192), 32768  # the same on a GPU: nothing can run before the first is tokenised
 _CHARACTERS = 1 << 23  # of a window
 _WAITING = 2  # windows that are tokenised and not yet run
 _BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on a CPU small batches stay in its caches
@@ -139,7 +136,7 @@ class Loop:
         if all(model.device.type == "cpu" for model in self.models):
             return repeat(WINDOW)
         most = LARGEST if self.largest is None else self.largest
-        return chain((size for size in (FIRST, 4 * FIRST, 16 * FIRST) if size < most), repeat(most))
+        return chain((size for size in GROWING if size < most), repeat(most))
 
     def windows(self, parts: Iterable[Examples]) -> Iterator[Window]:
         """The parts as windows; while one goes through the models, further ones are tokenised in another thread."""

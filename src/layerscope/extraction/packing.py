@@ -35,6 +35,26 @@ class Packed:
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
 
 
+class Coming:
+    """Values on their way to the host: the copy is queued behind what makes them, and only `numpy` waits for it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            with torch.cuda.device(values.device):
+                self._values.copy_(values, non_blocking=True)
+                self._arrived = torch.cuda.Event()
+                self._arrived.record()
+        else:
+            self._values = values
+
+    def numpy(self) -> np.ndarray:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._values.cpu().numpy()
+
+
 def _host_memory(size: int, device: torch.device) -> Tensor:
     if device.type != "cuda":
         return torch.empty(size, dtype=torch.int64)
