@@ -36,9 +36,9 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
-from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 
@@ -149,7 +149,7 @@ def bare(model: Model, texts: Sequence[str]) -> Callable[[], None]:
     """The forward alone, over batches that lie on the device."""
     runner = Runner(model, None, Reading())
     items = encode(model, task_of(texts).split(), Reading())
-    order, budget = np.argsort(-items.lengths, kind="stable"), default_tokens(model.device)
+    order, budget = np.argsort(-items.lengths, kind="stable"), default_tokens(model)
     batches, start = [], 0
     while start < len(order):
         some = order[start : start + max(1, budget // int(items.lengths[order[start]]))]

@@ -110,10 +110,11 @@ class Nobody:
     def update(self, batch): ...
 
 
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
 @pytest.mark.parametrize("pool", POOLS)
-def test_no_value_is_read_from_the_device_while_batches_run(pool, task, monkeypatch):
+def test_no_value_is_read_from_the_device_while_batches_run(family, pool, task, monkeypatch):
     """One reading for each window, when the batches of the next one have been started, and none before."""
-    model = model_of("gpt2")
+    model = model_of(family)
     monkeypatch.setattr(loop, "WINDOW", 4)
     seen = []
     check = Streamer._check_finite
@@ -128,9 +129,6 @@ def test_no_value_is_read_from_the_device_while_batches_run(pool, task, monkeypa
             seen.append("batch")
 
     monkeypatch.setattr(Streamer, "_check_finite", read)
-    monkeypatch.setattr(
-        "transformers.masking_utils._ignore_causal_mask_sdpa", lambda *_, **__: False
-    )  # it reads the mask
     with NoWaiting():
         tally = ls.stream(model, task.split(), Notes(), pool=pool, batch_tokens=48)
     assert tally.rows >= 7

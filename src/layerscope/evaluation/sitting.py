@@ -258,7 +258,7 @@ class Sitting(ABC):
 
     def _answers(self, question: Question, act: Act) -> Tensor:
         """(.., texts, numbers) of one batch."""
-        with self._runner.ready():
+        with self._runner.ready(), question.packed.known_padding():
             inputs = question.packed.on_device()
             more = {name: inputs.pop(name) for name in question.more}
             shaped = self._shaped(inputs, question.texts, question.count)
@@ -268,7 +268,7 @@ class Sitting(ABC):
         """What `measure(items, inputs)` makes of each batch of the texts, as the subject reads them."""
 
         def run(question: Question) -> T:
-            with self._runner.ready():
+            with self._runner.ready(), question.packed.known_padding():
                 inputs = question.packed.on_device()
                 own = {name: value for name, value in inputs.items() if name not in question.more}
                 return measure(question.items, self._shaped(own, question.texts, question.count))

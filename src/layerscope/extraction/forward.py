@@ -75,7 +75,8 @@ class Runner:
             inputs = packed.on_device()
             pooling = Pooling(inputs, inputs["input_ids"].shape[1])
             inputs |= summary_marks(self.model, inputs["input_ids"])
-            return self._pooled(inputs, pooling)
+            with packed.known_padding():
+                return self._pooled(inputs, pooling)
 
     def _pooled(self, inputs: dict[str, Tensor], pooling: Pooling) -> dict[int, Tensor]:
         pooled: dict[int, Tensor] = {}

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
-import torch
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, log
 from layerscope.extraction.batches import Batches, ahead
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import choices_of, encode, texts_of
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.reading import Reading
@@ -31,7 +31,6 @@ WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
 GROWING, LARGEST = (1024, 8192), 32768  # the same on a GPU: nothing can run before the first is tokenised
 _CHARACTERS = 1 << 23  # of a window
 _WAITING = 2  # windows that are tokenised and not yet run
-_BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on a CPU small batches stay in its caches
 
 T = TypeVar("T")
 Advance = Callable[[float], None]
@@ -101,7 +100,7 @@ class Loop:
         encoder: Encoder = encode,
     ) -> Loop:
         """A loop whose batches have at most so many tokens (what suits the devices if not given)."""
-        usual = min(default_tokens(model.device) for model in models)
+        usual = min(default_tokens(model) for model in models)
         return Loop(models, reading, Batches(usual if tokens is None else tokens, most, "tokens"), encoder)
 
     def over(
@@ -210,10 +209,11 @@ def parts_of(examples: Examples) -> Iterator[Examples]:
 
 
 def in_parts(examples: Examples, sizes: Iterator[int]) -> Iterator[Examples]:
-    """The examples in parts of these sizes, or of fewer where the texts are long."""
+    """The examples in parts of these sizes, or of fewer where the texts are long; a short rest goes with the last."""
     start = 0
     while start < len(examples):
-        part = examples.take(slice(start, start + next(sizes)))
+        size, rest = next(sizes), len(examples) - start
+        part = examples.take(slice(start, start + (rest if rest <= 1.5 * size else size)))
         if (count := _within(part.texts)) < len(part):
             part = part.take(slice(count))
         yield part
@@ -271,8 +271,3 @@ def note_cut(count: int, texts: int, task: str, limit: int) -> None:
     """Say how many of the texts that are used are cut off, where any is."""
     if count:
         log.warning("%d of %d texts of %s are cut off at %d tokens.", count, texts, task, limit)
-
-
-def default_tokens(device: torch.device) -> int:
-    """Tokens of an ordinary batch on a device."""
-    return _BUDGET.get(device.type, 16384)

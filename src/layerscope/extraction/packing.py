@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.extraction.items import Item, Items
+from layerscope.models.masks import padding_known
 
 _PLACES, _OFFSETS = "pooled_places", "pooled_offsets"
 
@@ -20,6 +22,8 @@ class Packed:
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], device: torch.device) -> None:
+        mask = arrays.get("attention_mask")
+        self._padding = None if mask is None else (mask.shape, not mask.all())
         self._shapes = {name: array.shape for name, array in arrays.items()}
         sizes = [array.size for array in arrays.values()]
         self._flat = _host_memory(sum(sizes), device)
@@ -27,6 +31,10 @@ class Packed:
         for array, end, size in zip(arrays.values(), np.cumsum(sizes), sizes, strict=True):
             target[end - size : end] = array.reshape(-1)
         self._device = device
+
+    def known_padding(self) -> AbstractContextManager[None]:
+        """For the forward of this batch: whether it has padding need not be read back from the device."""
+        return nullcontext() if self._padding is None else padding_known(self._padding[0], padded=self._padding[1])
 
     def on_device(self) -> dict[str, Tensor]:
         """The arrays as int64 tensors on the device."""
