@@ -4,10 +4,11 @@ Run with: python benchmarks/scale.py [--device cuda] [--sentences 100000] [--tex
 
 Every row is a ratio within one run: after a warm-up of both sides over a tenth of the texts, they are timed in turn for
 `--rounds` rounds, and the least seconds of each count. A bare forward has the same texts, tokenised beforehand, in
-batches that are sorted by length over all of them, and neither hooks nor hidden states. Without a GPU the models are
-small ones, unless `--device cuda` asks for the sizes in the names. `--texts` is a file with one text per line; without
-one, the texts are sentences put together from `pydocs`. Rows print as they end, `--output` keeps them as JSON, and none
-begins after `--most` seconds. `--profile ROW ..` shows where the time of rows goes instead, stage by stage.
+batches that are sorted by length over all of them, and neither hooks nor hidden states; the faster of two counts, one
+with batches as large as layerscope's and one with large ones. Without a GPU the models are small ones, unless
+`--device cuda` asks for the sizes in the names. `--texts` is a file with one text per line; without one, the texts are
+sentences put together from `pydocs`. Rows print as they end, `--output` keeps them as JSON, and none begins after
+`--most` seconds. `--profile ROW ..` shows where the time of rows goes instead, stage by stage.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ SHAPES = {  # blocks, width, attention heads; and what stands for it where there
     "minilm": ((6, 384, 12), (2, 32, 4)),
 }
 SHORT = 90  # characters of a short sentence
+LARGE = 16384  # tokens of a large batch
 
 
 class Setting:
@@ -59,9 +61,11 @@ class Setting:
         self.device = torch.device(options.device)
         self.small = options.device == "cpu"
         self.rounds: int = options.rounds
+        self.counts: list[int] | None = options.counts
         self.file: str | None = options.texts
         self.sentences: int = options.sentences or (400 if self.small else 100_000)
         self.texts = list(itertools.islice(sentences(options.texts), self.sentences))
+        self.source: str | None = options.tokenizer
         self.tokenizer = ls.load(options.tokenizer or usual_tokenizer(), device="cpu").tokenizer
 
     def model(self, kind: str, dtype: torch.dtype = torch.float32) -> Model:
@@ -141,15 +145,17 @@ class Work:
     actions: dict[str, Callable[[Sequence[str]], Callable[[], Any]]]  # of some texts: the action
 
     def with_bare(self, texts: Sequence[str]) -> dict[str, Callable[[], Any]]:
-        """The actions over some texts, the bare forward before them."""
-        return {"bare": bare(self.model, texts)} | {name: make(texts) for name, make in self.actions.items()}
+        """The actions over some texts, bare forwards before them: batches of layerscope's tokens, and large ones."""
+        budgets = {default_tokens(self.model)} | ({LARGE} if self.model.device.type == "cuda" else set())
+        forwards = {f"bare, {budget} tokens": bare(self.model, texts, budget) for budget in sorted(budgets)}
+        return forwards | {name: make(texts) for name, make in self.actions.items()}
 
 
-def bare(model: Model, texts: Sequence[str]) -> Callable[[], None]:
+def bare(model: Model, texts: Sequence[str], budget: int) -> Callable[[], None]:
     """The forward alone, over batches that lie on the device."""
     runner = Runner(model, None, Reading())
     items = encode(model, task_of(texts).split(), Reading())
-    order, budget = np.argsort(-items.lengths, kind="stable"), default_tokens(model)
+    order = np.argsort(-items.lengths, kind="stable")
     batches, start = [], 0
     while start < len(order):
         some = order[start : start + max(1, budget // int(items.lengths[order[start]]))]
@@ -169,8 +175,9 @@ def over_bare(setting: Setting, work: Work) -> Values:
     for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))]).values():
         action()
     taken = setting.in_turn(work.with_bare(work.texts))
-    ratios = {f"{name} / bare forward": taken[name] / taken["bare"] for name in work.actions}
-    return {"bare forward, s": taken["bare"], **ratios}
+    forwards = {f"{name}, s": seconds for name, seconds in taken.items() if name not in work.actions}
+    best = min(forwards.values())
+    return {**forwards, **{f"{name} / bare forward": taken[name] / best for name in work.actions}}
 
 
 def compared(model: Model, pool: str, texts: Sequence[str]) -> Callable[[], Any]:
@@ -210,10 +217,12 @@ def ratios(make: Callable[[Setting], Work], setting: Setting) -> Iterator[tuple[
 def shares(make: Callable[[Setting], Work], setting: Setting) -> Iterator[tuple[str, Values]]:
     """The same the other way round: the speed as a share of the bare forward's."""
     for name, values in ratios(make, setting):
-        bare_seconds = {"bare forward, s": values.pop("bare forward, s")}
         yield (
             name,
-            bare_seconds | {key.replace(" / bare forward", ": share of its speed"): 1 / values[key] for key in values},
+            {
+                key.replace(" / bare forward", ": share of its speed"): 1 / value if "/" in key else value
+                for key, value in values.items()
+            },
         )
 
 
@@ -238,7 +247,7 @@ def minibatch(setting: Setting) -> Iterator[tuple[str, Values]]:
     def ours(reps: ls.Representations) -> Any:
         return ls.compare(reps, measure="cka_minibatch", batch=batch)
 
-    for n in (1000,) if setting.small else (1000, 10_000, 100_000):
+    for n in setting.counts or ((1000,) if setting.small else (1000, 10_000, 100_000)):
         states = similarity.layers(n)
         actions = {
             "ours": partial(ours, ls.Representations.from_arrays(states)),
@@ -257,11 +266,12 @@ def minibatch(setting: Setting) -> Iterator[tuple[str, Values]]:
 
 def against_n(setting: Setting) -> Iterator[tuple[str, Values]]:
     """Seconds and peak memory, each n in a process of its own, texts from a generator."""
-    counts = (500, 2000) if setting.small else (10_000, 100_000, 1_000_000)
+    counts = setting.counts or ((500, 2000) if setting.small else (10_000, 100_000, 1_000_000))
     found: dict[int, Values] = {}
     for n in counts:
         command = [sys.executable, __file__, "--stream", str(n), "--device", setting.device.type]
         command += [] if setting.file is None else ["--texts", setting.file]
+        command += [] if setting.source is None else ["--tokenizer", setting.source]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
@@ -315,6 +325,7 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=480.0, help="seconds after which no further row begins")
     parser.add_argument("--output", type=Path, help="a JSON file that holds every row as soon as it ends")
     parser.add_argument("--profile", nargs="+", choices=tuple(WORKS), help="print where the time of these rows goes")
+    parser.add_argument("--counts", type=int, nargs="+", help="of rows and texts, for minibatch and n")
     parser.add_argument("--stream", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stream:

@@ -7,7 +7,7 @@ import torch
 from quick import model
 
 from layerscope.extraction import costs
-from layerscope.extraction.costs import block_parameters, default_tokens
+from layerscope.extraction.costs import block_parameters, default_tokens, growing_windows
 
 
 def test_parameters_are_those_of_blocks():
@@ -21,9 +21,10 @@ def test_parameters_are_those_of_blocks():
 @pytest.mark.parametrize(
     ("parameters", "dtype", "device", "tokens"),
     [
-        (85_000_000, torch.float32, "cuda", 16384),  # BERT-base
+        (85_000_000, torch.float32, "cuda", 8192),  # BERT-base
+        (85_000_000, torch.bfloat16, "cuda", 16384),
         (303_000_000, torch.float32, "cuda", 4096),  # BERT-large
-        (150_000_000, torch.float32, "cuda", 8192),
+        (40_000_000, torch.float32, "cuda", 16384),
         (303_000_000, torch.bfloat16, "cuda", 16384),
         (6_500_000_000, torch.bfloat16, "cuda", 4096),  # Llama, 32 blocks of 4,096
         (0, torch.float32, "cuda", 16384),
@@ -36,3 +37,13 @@ def test_batches_are_as_large_as_they_need_to_be(parameters, dtype, device, toke
     monkeypatch.setattr(costs, "block_parameters", lambda _: parameters)
     one = SimpleNamespace(device=torch.device(device), network=SimpleNamespace(dtype=dtype))
     assert default_tokens(one) == tokens
+
+
+def test_windows_grow_faster_where_a_token_costs_more(monkeypatch):
+    one = SimpleNamespace(device=torch.device("cuda"), network=SimpleNamespace(dtype=torch.float32))
+    for parameters, sizes in ((10**6, [512, 2048, 8192, 32768, 32768]), (10**9, [1024, 16384, 32768, 32768, 32768])):
+        monkeypatch.setattr(costs, "block_parameters", lambda _, count=parameters: count)
+        windows = growing_windows([one, one])
+        assert [next(windows) for _ in range(5)] == sizes
+        few = growing_windows([one], 600)
+        assert [next(few) for _ in range(3)] == [min(600, sizes[0]), 600, 600]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ import numpy as np
 from layerscope.data import Examples
 from layerscope.errors import InputError, log
 from layerscope.extraction.batches import Batches, ahead
-from layerscope.extraction.costs import default_tokens
+from layerscope.extraction.costs import default_tokens, growing_windows
 from layerscope.extraction.encode import choices_of, encode, texts_of
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.reading import Reading
@@ -28,7 +28,6 @@ from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
-GROWING, LARGEST = (1024, 8192), 32768  # the same on a GPU: nothing can run before the first is tokenised
 _CHARACTERS = 1 << 23  # of a window
 _WAITING = 2  # windows that are tokenised and not yet run
 
@@ -134,8 +133,7 @@ class Loop:
         """How many texts the windows have: always as many on a CPU, more and more where batches are large."""
         if all(model.device.type == "cpu" for model in self.models):
             return repeat(WINDOW)
-        most = LARGEST if self.largest is None else self.largest
-        return chain((size for size in GROWING if size < most), repeat(most))
+        return growing_windows(self.models, self.largest)
 
     def windows(self, parts: Iterable[Examples]) -> Iterator[Window]:
         """The parts as windows; while one goes through the models, further ones are tokenised in another thread."""
