@@ -21,10 +21,10 @@ def test_parameters_are_those_of_blocks():
 @pytest.mark.parametrize(
     ("parameters", "dtype", "device", "tokens"),
     [
-        (85_000_000, torch.float32, "cuda", 8192),  # BERT-base
+        (85_000_000, torch.float32, "cuda", 16384),  # BERT-base
         (85_000_000, torch.bfloat16, "cuda", 16384),
         (303_000_000, torch.float32, "cuda", 4096),  # BERT-large
-        (40_000_000, torch.float32, "cuda", 16384),
+        (150_000_000, torch.float32, "cuda", 8192),
         (303_000_000, torch.bfloat16, "cuda", 16384),
         (6_500_000_000, torch.bfloat16, "cuda", 4096),  # Llama, 32 blocks of 4,096
         (0, torch.float32, "cuda", 16384),
@@ -41,7 +41,7 @@ def test_batches_are_as_large_as_they_need_to_be(parameters, dtype, device, toke
 
 def test_windows_grow_faster_where_a_token_costs_more(monkeypatch):
     one = SimpleNamespace(device=torch.device("cuda"), network=SimpleNamespace(dtype=torch.float32))
-    for parameters, sizes in ((10**6, [512, 2048, 8192, 32768, 32768]), (10**9, [1024, 16384, 32768, 32768, 32768])):
+    for parameters, sizes in ((10**6, [1536, 8192, 32768, 32768, 32768]), (10**9, [1024, 16384, 32768, 32768, 32768])):
         monkeypatch.setattr(costs, "block_parameters", lambda _, count=parameters: count)
         windows = growing_windows([one, one])
         assert [next(windows) for _ in range(5)] == sizes
