@@ -103,7 +103,7 @@ def test_windows_grow_where_batches_are_large_and_end_where_texts_are_long(task,
     assert [next(sizes) for _ in range(3)] == [loop.WINDOW] * 3
     monkeypatch.setattr(type(model), "device", torch.device("meta"))  # any that is no CPU
     sizes = texts._sizes()
-    assert [next(sizes) for _ in range(5)] == [1536, 8192, 32768, 32768, 32768]
+    assert [next(sizes) for _ in range(5)] == [1536, 8192, 16384, 16384, 16384]
     texts.largest = 2000
     sizes = texts._sizes()
     assert [next(sizes) for _ in range(3)] == [1536, 2000, 2000]
