@@ -13,8 +13,8 @@ import torch
 from extract import Nobody, batches, in_turn, show
 
 import layerscope as ls
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import encode
-from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 
 POOLS = ("mean", "words")
@@ -28,7 +28,7 @@ def throughput(source: str, texts: int, rounds: int) -> dict[str, float]:
 
     def bare(pool: str) -> Callable[[], Any]:
         """Words are split otherwise where rows are words, so each pool has batches of its own."""
-        grouped = batches(encode(model, examples, Reading(pool)), default_tokens(model.device), by_length=True)
+        grouped = batches(encode(model, examples, Reading(pool)), default_tokens(model), by_length=True)
         prepared = [model.tokenizer.batch([item.ids for item in group]).on(model.device) for group in grouped]
         return lambda: [_forward(model, batch) for batch in prepared]
 

@@ -21,10 +21,10 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
-from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Batch
 
@@ -77,7 +77,7 @@ def throughput(source: str, texts: int, rounds: int, device: str | None = None) 
     examples = ls.task("pydocs").split("train")
     examples = examples.take([i % len(examples) for i in range(texts)])
     reading = Reading()
-    budget = default_tokens(model.device)
+    budget = default_tokens(model)
     runner = Runner(model, None, reading)
     items = encode(model, examples, reading)
     prepared = {by: [runner.inputs(b) for b in batches(items, budget, by)] for by in (True, False)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence, Set
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
-from layerscope.models.hashing import bytes_hash
+from layerscope.models.hashing import bytes_hash, hashing_ahead
 from layerscope.models.spread import weight
 from layerscope.store import digest
 
@@ -49,14 +50,17 @@ class Scan:
         return digest(*self._modules(network, config))
 
     def _tensors(self, network: nn.Module) -> list[str]:
-        parts = []
-        for name, tensor in sorted([*network.named_parameters(), *network.named_buffers()], key=lambda pair: pair[0]):
-            held = weight(network, name, tensor)
-            if held is None:
-                self.unknown.append(f"no numbers for {name}")
-                continue
-            parts.append(f"{name} {held.dtype} {tuple(held.shape)} {bytes_hash(held)}")
-        return parts
+        with hashing_ahead() as begin:
+            parts = []
+            for name, tensor in sorted([*network.named_parameters(), *network.named_buffers()], key=itemgetter(0)):
+                held = weight(network, name, tensor)
+                if held is None:
+                    self.unknown.append(f"no numbers for {name}")
+                    continue
+                # What waits on the host or the disk is read one after the other, so that little of it is in memory.
+                later = begin(held) if held is tensor else functools.partial(str, bytes_hash(held))
+                parts.append((f"{name} {held.dtype} {tuple(held.shape)}", later))
+            return [f"{text} {later()}" for text, later in parts]
 
     def _modules(self, network: nn.Module, config: Any) -> list[str]:
         parts = [f"{name} {self._module(name, module, config)}" for name, module in network.named_modules()]

@@ -22,7 +22,7 @@ from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.values import Cells, Prepared, from_moments, from_sums, matrices_of
 
 GROUPS = 20
-_ROUNDING = 1e-9  # a bias below this is none
+_ROUNDING = 1e-8  # of a value; the bias is a difference of values many times over
 
 Matrices = dict[str, Similarity]
 
@@ -169,10 +169,10 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
             cell = (i, j)
             reason = next(part[name].reasons[cell] for part in without if cell in part[name].reasons)
             similarity.reasons[cell] = f"the interval is undefined: without one group of texts {reason}"
-        _warn_of_bias(similarity, half)
+        _warn_of_bias(similarity, half, (count - 1) * _ROUNDING)
 
 
-def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
+def _warn_of_bias(similarity: Similarity, half: np.ndarray, rounding: float) -> None:
     """Say where an interval lies around a value that is off by more than the interval is wide to a side.
 
     Shares of k neighbours are of a certain number of rows: there is no value of more rows that they could be off from.
@@ -180,7 +180,7 @@ def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
     assert similarity.bias is not None
     if measure(similarity.measure).family == "neighbours":
         return
-    beyond = np.abs(similarity.bias) > half + _ROUNDING
+    beyond = np.abs(similarity.bias) > half + rounding
     if not beyond.any():
         return
     worst = np.unravel_index(np.argmax(np.where(beyond, np.abs(similarity.bias), -1.0)), half.shape)
