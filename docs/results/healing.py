@@ -4,6 +4,7 @@
 
 Every figure is of a command: `layerscope heal` on one text and `layerscope evaluate` on another. The numbers are kept
 in healing.json, from which `--from-json` makes the page again; cases that are not asked for stay there as they were.
+Cases can run beside one another, each with its own `--out`; `--merge` takes what they have found.
 """
 
 from __future__ import annotations
@@ -27,17 +28,15 @@ from layerscope.store import write_json, write_text
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = "healing.json", "healing.md"
 # Blocks that go one after another when the loss chooses (SLEB's greedy search), and how the rest is healed.
-CASES = {
-    "2, LoRA": ("15,18", ""),
-    "4, LoRA": ("15,17-19", ""),
-    "8, LoRA": ("13-19,27", ""),
-    "8, LoRA, distilled": ("13-19,27", "--distill"),
-    "8, LoRA, distilled alone": ("13-19,27", "--distill --mix 1"),
-    "8, all parameters": ("13-19,27", "--method finetune"),
-    "8, all parameters, distilled": ("13-19,27", "--method finetune --distill"),
-    "8, head and last three blocks": ("13-19,27", "--method finetune --strategy (L-2,L,L)"),
-    "8, LoRA, upper half": ("13-19,27", "--strategy (12,L,L)"),
+BLOCKS = {2: "15,18", 4: "15,17-19", 8: "13-19,27", 10: "5-6,13-19,27"}
+METHODS = {
+    "LoRA": "",
+    "LoRA, distilled": "--distill",
+    "all parameters": "--method finetune",
+    "all parameters, distilled": "--method finetune --distill",
+    "head and last three blocks": "--method finetune --strategy (L-2,L,L)",
 }
+CASES = {f"{count}, {method}": (BLOCKS[count], more) for count in BLOCKS for method, more in METHODS.items()}
 ASKED = ("--kind", "text", "--no-bos", "--max-length", "512", "--format", "json")
 EVERY = ("--all-rows",)  # a line that two texts share must not part the windows otherwise
 
@@ -76,6 +75,16 @@ def healed(model: str, case: str, options: argparse.Namespace) -> dict[str, Any]
     about = {name: row[name] for name in ("trainable", "tokens", "steps", "learning_rate")}
     times = {"seconds of training": row["seconds"], "seconds of the command": seconds}
     return {"blocks": without, "command": shown, **scores, **about, **times}
+
+
+def merge(found: dict[str, Any], other: dict[str, Any]) -> None:
+    """Take the cases of another run; they must be of the same texts, as the uncut model's perplexity shows."""
+    for name, model in other.items():
+        entry = found.setdefault(name, {**model, "cases": {}})
+        if abs(entry["uncut"] / model["uncut"] - 1) > 1e-3:
+            sys.exit(f"{name} has perplexity {entry['uncut']:.4f} here and {model['uncut']:.4f} there: on other texts.")
+        both = {**entry["cases"], **model["cases"]}
+        entry["cases"] = {case: both[case] for case in CASES if case in both}
 
 
 def page(found: dict[str, Any]) -> str:
@@ -129,14 +138,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--speed", type=Path, help="what benchmarks/healing.py --format json printed")
+    parser.add_argument("--merge", type=Path, nargs="*", default=[], help="healing.json files of other runs")
     parser.add_argument("--from-json", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
     prepare(verbose=True)
     path = options.out / RESULTS
-    before = path if path.is_file() else HERE / RESULTS
-    found: dict[str, Any] = json.loads(before.read_text(encoding="utf-8")) if before.is_file() else {}
-    if not options.from_json:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for other in options.merge:
+        merge(found, json.loads(other.read_text(encoding="utf-8")))
+        write_json(path, found)
+    if not options.from_json and not options.merge:
         name, _, model = options.model.partition("=")
         about = f"Healed by {options.steps} steps of {options.batch} x 512 tokens of Wikipedia."
         entry = found.setdefault(name, {"cases": {}})

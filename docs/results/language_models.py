@@ -11,6 +11,7 @@ token before every window, which some models cannot do without. The numbers are 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import lzma
 import math
@@ -18,7 +19,7 @@ import statistics
 import sys
 import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from layerscope.store import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = "language-models.json", "language-models.md"
+STRETCHES, HEALED = "language-models-stretches.json", "healing.json"
 SIZES = (1, 2, 3, 4, 6, 8, 10)  # blocks that are left out
 RULES = ("angular", "influence", "deepest", "last", "greedy", "spans", "random")
 WORDS = {
@@ -40,6 +42,7 @@ WORDS = {
     "spans": "the best of all spans, by loss",
     "random": "random blocks: the middle one of several plans",
 }
+MODELS = ("SmolLM2-135M", "Gemma-3-270M")  # that the page is to have
 NEAR = 0.02  # how far a figure may be from the one that was seen before
 # Perplexities of SmolLM2-135M-Instruct without these blocks, measured by hand on Wikipedia before layerscope had rules.
 SEEN = {
@@ -49,6 +52,8 @@ SEEN = {
     **{"30": 258.0, "29-30": 1329.0, "27-30": 30533.0},
     **{"15,18": 27.7, "15,17-18": 31.6, "15,17-19": 33.9, "15-19": 38.2, "13-19": 51.5, "13-19,27": 62.6},
 }
+ASKED = ("window", "tokens", "texts", "choosing_texts", "choosing_windows")
+BARE = "without a first token"  # the whole model, of one that is read with it
 SEEN_OF = "SmolLM2-135M"  # the name under which that model must be given to be compared
 
 
@@ -81,43 +86,125 @@ def running(text: str, bos: bool) -> ls.Task:
 # The measurements.
 
 
-def measured(source: str, bos: bool, options: argparse.Namespace) -> dict[str, Any]:
-    """The numbers of one model."""
-    started = time.perf_counter()
+def measured(source: str, bos: bool, options: argparse.Namespace, notes: Path | None = None) -> dict[str, Any]:
+    """The numbers of one model. They are noted as they come, so that a run that was cut off goes on from there."""
     model = ls.load(source)
-    texts = articles(options.text)
-    scored, choosing = texts[: options.texts], texts[options.texts : options.texts + options.choosing_texts]
-    windows = (options.window - bos) * 2 * options.choosing_windows  # half of them choose
-    task = running(first_tokens(scored, model.tokenizer, options.tokens), bos)
-    plans = chosen(model, running(first_tokens(choosing, model.tokenizer, windows), bos), options)
-    told = time.perf_counter()
-    sizes = {removed for _, removed in plans}
-    keys = dict.fromkeys(["", *(key for found in plans.values() for key in found), *options.seen])
-    scores = {key: perplexity(model, key, task, options.window) for key in keys}
-    whole = scores[""]
-    rows = [
-        {"rule": rule, "removed": removed, "blocks": keys, "perplexity": [scores[key]["perplexity"] for key in keys]}
-        for (rule, removed), keys in plans.items()
-    ]
-    return {
+    facts = {
         "class": type(model.network).__name__,
         "blocks": model.depth,
         "source": model.described().get("converted"),
         "bos": bos,
-        "window": options.window,
-        "tokens": options.tokens,
-        "scored": int(whole["tokens"]),
+        **{
+            name: getattr(options, name) for name in ("window", "tokens", "texts", "choosing_texts", "choosing_windows")
+        },
         "file": options.text.name,
-        "texts": options.texts,
-        "choosing_texts": options.choosing_texts,
-        "choosing_windows": options.choosing_windows,
-        "sizes": sorted(sizes),
+        "asked": sorted(options.sizes),
+        "seen": list(options.seen),
+        "device": model.device.type,
+    }
+    run = Notes(notes, facts)
+    texts = articles(options.text)
+    scored, choosing = texts[: options.texts], texts[options.texts : options.texts + options.choosing_texts]
+    windows = (options.window - bos) * 2 * options.choosing_windows  # half of them choose
+    text = first_tokens(scored, model.tokenizer, options.tokens)
+    task = running(text, bos)
+    if not run.plans:
+        found = chosen(model, running(first_tokens(choosing, model.tokenizer, windows), bos), options)
+        run.chose([[rule, removed, keys] for (rule, removed), keys in found.items()])
+    by_size = sorted(run.plans, key=lambda plan: plan[1])  # a run that is cut off has whole sizes
+    for key in dict.fromkeys(["", *options.seen, *(key for _, _, keys in by_size for key in keys)]):
+        if key not in run.scores:
+            run.scored(key, perplexity(model, key, task, options.window))
+    if bos and BARE not in run.scores:
+        run.scored(BARE, perplexity(model, "", running(text, False), options.window))
+    return assembled(run.noted)
+
+
+def stretches(source: str, options: argparse.Namespace, keep: Callable[[dict[str, Any]], None]) -> None:
+    """How much the whole model's perplexity depends on the text, and what was seen on the stretch that is most alike.
+
+    Stretches of as many tokens as are scored begin at texts evenly spaced over the file.
+    """
+    model, texts = ls.load(source), articles(options.text)
+    starts = [len(texts) * k // options.stretches for k in range(options.stretches)]
+    numbers: dict[str, Any] = {"file": options.text.name, "texts": len(texts), "tokens": options.tokens, "whole": {}}
+
+    def task(start: int) -> ls.Task:
+        lengths = itertools.accumulate(map(len, texts[start:]))
+        enough = next((k for k, length in enumerate(lengths, 1) if length > 8 * options.tokens), None)
+        part = texts[start:] if enough is None else texts[start : start + enough]
+        return running(first_tokens(part, model.tokenizer, options.tokens), False)
+
+    for start in starts:
+        numbers["whole"][start] = perplexity(model, "", task(start), options.window)["perplexity"]
+        keep(numbers)
+    near = min(starts, key=lambda start: abs(numbers["whole"][start] - SEEN[""]))
+    numbers |= {"near": near, "seen": {"": numbers["whole"][near]}}
+    for key in filter(None, SEEN):
+        numbers["seen"][key] = perplexity(model, key, task(near), options.window)["perplexity"]
+        keep(numbers)
+
+
+class Notes:
+    """What a run has found so far, in a file. Notes of a run that was asked for something else do not count."""
+
+    def __init__(self, path: Path | None, facts: dict[str, Any]) -> None:
+        self._path, self._at = path, time.perf_counter()
+        empty = {"facts": facts, "plans": [], "scores": {}, "seconds": {"choosing": 0.0, "scoring": 0.0}}
+        self.noted: dict[str, Any] = json.loads(json.dumps(empty))
+        if path is not None and path.is_file():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            self.noted = before if before["facts"] == self.noted["facts"] else self.noted
+
+    @property
+    def plans(self) -> list[Any]:
+        """Rule, number of blocks, and which blocks go."""
+        return list(self.noted["plans"])
+
+    @property
+    def scores(self) -> dict[str, dict[str, float]]:
+        """By the blocks that went."""
+        return dict(self.noted["scores"])
+
+    def chose(self, plans: list[Any]) -> None:
+        self.noted["plans"] = plans
+        self._keep("choosing")
+
+    def scored(self, key: str, score: dict[str, float]) -> None:
+        self.noted["scores"][key] = score
+        self._keep("scoring")
+
+    def _keep(self, what: str) -> None:
+        now = time.perf_counter()
+        self.noted["seconds"][what] += now - self._at
+        self._at = now
+        if self._path is not None:
+            write_json(self._path, self.noted)
+
+
+def assembled(noted: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a model for the page: all sizes whose plans have been scored."""
+    facts, scores = dict(noted["facts"]), noted["scores"]
+    plans = [(rule, removed, keys) for rule, removed, keys in noted["plans"]]
+    missing = {removed for _, removed, keys in plans if not set(keys) <= set(scores)}
+    rows = [
+        {"rule": rule, "removed": removed, "blocks": keys, "perplexity": [scores[key]["perplexity"] for key in keys]}
+        for rule, removed, keys in plans
+        if removed not in missing
+    ]
+    seen, whole = facts.pop("seen"), scores[""]
+    facts.pop("asked")
+    without = {"without_bos": scores[BARE]["perplexity"]} if BARE in scores else {}
+    return {
+        **facts,
+        "scored": int(whole["tokens"]),
+        "sizes": sorted({row["removed"] for row in rows}),
         "whole": whole["perplexity"],
         "bits_per_byte": whole["bits_per_byte"],
+        **without,
         "rules": rows,
-        "seen": {key: scores[key]["perplexity"] for key in ["", *options.seen]},
-        "seconds": {"choosing": told - started, "scoring": time.perf_counter() - told},
-        "device": model.device.type,
+        "seen": {key: scores[key]["perplexity"] for key in ["", *seen] if key in scores},
+        "seconds": noted["seconds"],
     }
 
 
@@ -183,7 +270,7 @@ def spelled(blocks: list[int]) -> str:
 
 def page(found: dict[str, Any]) -> str:
     """The page, from the numbers of each model; sections stand one after another."""
-    parts = [introduction()]
+    parts = [introduction(found)]
     for name, one in found.items():
         parts += [heading(name, one), rule_table(one), *findings(one)]
         if name == SEEN_OF:
@@ -192,14 +279,15 @@ def page(found: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def introduction() -> str:
+def introduction(found: dict[str, Any]) -> str:
     rules = "\n".join(f"- `{rule}`: {what}" for rule, what in WORDS.items())
+    others = [name for name in MODELS if name not in found]
+    missing = f" Not measured yet: {', '.join(others)}." if others else ""
     return f"""# Which rule finds the blocks that a language model can lose?
 
 Written by `python docs/results/language_models.py`. Each rule of `ls.advise` says which blocks go, by how many; it
 looks at texts that the reported perplexity is not measured on. Every plan is then cut (`ls.cut`) and evaluated whole
-(`ls.evaluate`), and nothing is trained. Models that the command was not given are not here: Gemma 3 270M has not been
-measured yet.
+(`ls.evaluate`), and nothing is trained.{missing}
 
 {rules}"""
 
@@ -208,13 +296,14 @@ def heading(name: str, one: dict[str, Any]) -> str:
     """What was measured on what, and the figure."""
     file = one["source"]
     made = f" It was made float32 from `{file['file']}` ({file['quantisation']})." if file else ""
-    first = "with the first token before each" if one["bos"] else "without a first token"
+    first = "with the first token (BOS) before each" if one["bos"] else "without a first token"
+    bare = f"; without the first token it is {one['without_bos']:.1f}" if "without_bos" in one else ""
     seconds = one["seconds"]
     about = (
         f"A {one['class']} of {one['blocks']} blocks.{made} Scored on {one['tokens']:,} tokens ({one['scored']:,} of "
         f"them predicted) of the first {one['texts']} texts of `{one['file']}`, in windows of {one['window']} {first}; "
         f"rules chose on {one['choosing_windows']} windows of the {one['choosing_texts']} texts after those. The whole "
-        f"model has perplexity **{one['whole']:.2f}** ({one['bits_per_byte']:.4f} bits per byte). Choosing took "
+        f"model has perplexity **{one['whole']:.2f}** ({one['bits_per_byte']:.4f} bits per byte{bare}). Choosing took "
         f"{seconds['choosing']:.0f} s and scoring {seconds['scoring']:.0f} s on one {one['device']} device."
     )
     figure = f"![perplexity of {name} by the number of blocks removed]({picture(name)})"
@@ -343,6 +432,11 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=512, help="tokens of a window")
     parser.add_argument("--choosing-windows", type=int, default=16, help="windows that the rules choose on")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="how many blocks go")
+    parser.add_argument(
+        "--stretches",
+        type=int,
+        help="only score the whole model on so many stretches of the text, to see how they differ",
+    )
     parser.add_argument("--out", type=Path, default=HERE, help="the folder to write into (default: beside this script)")
     parser.add_argument("--from-json", action="store_true", help="measure nothing; write the page from the numbers")
     options = parser.parse_args()
@@ -353,9 +447,16 @@ def main() -> None:
     found = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
     for asked in () if options.from_json else options.model:
         name, _, source = asked.partition("=")
+        if options.stretches:
+            stretches(source, options, lambda numbers: write_json(options.out / STRETCHES, numbers))
+            continue
         options.seen = [key for key in SEEN if key] if name == SEEN_OF else []
-        found[name] = measured(source.removesuffix("+bos"), source.endswith("+bos"), options)
+        notes = options.out / f"{picture(name).removesuffix('.png')}.partial.json"
+        found[name] = measured(source.removesuffix("+bos"), source.endswith("+bos"), options, notes)
         write_json(kept, found)
+        notes.unlink()
+    if options.stretches:
+        return
     if not found:
         parser.error(f"there are no numbers in {kept} yet; give a --model")
     write_page(found, options.out)

@@ -52,6 +52,62 @@ def test_choosing_texts_are_others_than_those_that_are_scored(options, monkeypat
     assert "\n\n".join(texts[10:18]).startswith(read[1])
 
 
+def test_a_run_that_was_cut_off_goes_on(options, tmp_path, monkeypatch):
+    """Its plans are not chosen again and no plan is scored twice; sizes that are whole make a page before the end."""
+    plans = {(rule, size): ["1" if size == 1 else "1-2"] for rule in results.RULES for size in (1, 2)}
+    scored, chosen = [], []
+
+    def perplexity(model, key, task, window):
+        if len(scored) == 3:
+            raise KeyboardInterrupt
+        scored.append(key)
+        return {"perplexity": 2.0 + len(key), "bits_per_byte": 1.0, "tokens": 1.0}
+
+    monkeypatch.setattr(results, "chosen", lambda *_: chosen.append(1) or plans)
+    monkeypatch.setattr(results, "perplexity", perplexity)
+    model = language.model("llama", bos="adds")
+    monkeypatch.setattr(results.ls, "load", lambda _: model)
+    notes = tmp_path / "notes.json"
+    with pytest.raises(KeyboardInterrupt):
+        results.measured("tiny", True, options, notes)
+    partial = results.assembled(json.loads(notes.read_text()))
+    assert scored == ["", "2", "1"]
+    assert (partial["sizes"], partial["seen"]) == ([1], {"": 2.0, "2": 3.0})
+    assert "without_bos" not in partial
+    scored.clear()
+    whole = results.measured("tiny", True, options, notes)
+    assert scored == ["1-2", ""]
+    assert len(chosen) == 1
+    assert whole["sizes"] == [1, 2]
+    assert whole["without_bos"] == 2.0
+    options.tokens = 256  # another question: nothing of it is known
+    scored.clear()
+    with pytest.raises(KeyboardInterrupt):
+        results.measured("tiny", True, options, notes)
+    assert len(chosen) == 2
+
+
+def test_stretches_and_what_was_seen_on_the_one_most_alike(options, monkeypatch):
+    values = iter([30.0, 22.0, 25.0, *range(100, 200)])
+    texts, kept = [], []
+
+    def perplexity(model, key, task, window):
+        texts.append((key, task.split().texts[0]))
+        return {"perplexity": float(next(values))}
+
+    monkeypatch.setattr(results, "perplexity", perplexity)
+    model = language.model("llama")
+    monkeypatch.setattr(results.ls, "load", lambda _: model)
+    options.stretches, options.tokens = 3, 64
+    results.stretches("tiny", options, kept.append)
+    numbers = kept[-1]
+    assert numbers["whole"] == {0: 30.0, 6: 22.0, 13: 25.0}
+    assert numbers["near"] == 6
+    assert numbers["seen"].keys() == results.SEEN.keys()
+    assert {text for key, text in texts if key} == {texts[1][1]}
+    assert all(text.startswith(results.articles(options.text)[at][:20]) for at, (_, text) in zip((0, 6, 13), texts, strict=False))
+
+
 @pytest.mark.parametrize(("text", "blocks"), [("", []), ("4", [4]), ("13-19,27", [*range(13, 20), 27])])
 def test_blocks_as_text(text, blocks):
     assert results.blocks_of(text) == blocks
