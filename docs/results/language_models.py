@@ -268,15 +268,22 @@ def spelled(blocks: list[int]) -> str:
 # The page, from the numbers.
 
 
-def page(found: dict[str, Any]) -> str:
-    """The page, from the numbers of each model; sections stand one after another."""
+def page(found: dict[str, Any], folder: Path = HERE) -> str:
+    """The page, from the numbers of each model and what else is in the folder; sections stand one after another."""
+    healed, alike = (read(folder / name) for name in (HEALED, STRETCHES))
     parts = [introduction(found)]
     for name, one in found.items():
         parts += [heading(name, one), rule_table(one), *findings(one)]
         if name == SEEN_OF:
             parts.append(comparison(one))
-        parts += healing(one)
+            parts += elsewhere(alike)
+        parts += healing(healed.get(name, {}))
     return "\n\n".join(parts) + "\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Numbers that another command has left; none where it was not run."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def introduction(found: dict[str, Any]) -> str:
@@ -379,14 +386,48 @@ def comparison(one: dict[str, Any]) -> str:
     return "\n".join([said, "", *lines, "", textwrap.fill(verdict, 118)])
 
 
-def healing(one: dict[str, Any]) -> list[str]:
-    """What training after the cut gives back, where it was measured: rows under `healing` in the numbers."""
-    rows = one.get("healing")
-    if not rows:
+def elsewhere(numbers: dict[str, Any]) -> list[str]:
+    """How much the whole model's perplexity depends on the text, and the same cuts on the text most alike."""
+    if not numbers:
         return []
-    said = "On another text than above, by the command in [Healing language models](healing.md):"
-    lines = ["### Healed", "", said, "", "| " + " | ".join(rows[0]) + " |", "| --- |" + " --- |" * (len(rows[0]) - 1)]
-    return ["\n".join([*lines, *("| " + " | ".join(map(str, row.values())) + " |" for row in rows)])]
+    whole = list(numbers["whole"].values())
+    middle = statistics.median(whole)
+    seen = numbers.get("seen", {})
+    pairs = [(seen[key], before) for key, before in SEEN.items() if key and key in seen]
+    near = sum(abs(here / before - 1) <= NEAR for here, before in pairs)
+    within = min(whole) <= SEEN[""] <= max(whole)
+    said = (
+        f"How much that is depends on the text: on {len(whole)} stretches of {numbers['tokens']:,} tokens, which begin "
+        f"evenly spaced over `{numbers['file']}`, the whole model has perplexity {min(whole):.1f} to {max(whole):.1f} "
+        f"({middle:.1f} in the middle), and what was seen then, {SEEN['']:.2f}, lies "
+        f"{'among' if within else 'outside of'} these."
+    )
+    if pairs:
+        off = statistics.median(abs(here / before - 1) for here, before in pairs)
+        said += (
+            f" On the stretch that comes nearest to it ({seen['']:.2f}) {near} of the {len(pairs)} cuts "
+            f"above are within {NEAR:.0%} of what was seen, and the middle one is {off:.1%} off."
+        )
+    return [textwrap.fill(said, 118)]
+
+
+def healing(model: dict[str, Any]) -> list[str]:
+    """What training after the cut gives back, by blocks and method, from the numbers of docs/results/healing.py."""
+    cases = {tuple(case.split(", ", 1)): row for case, row in model.get("cases", {}).items()}
+    if not cases:
+        return []
+    methods = list(dict.fromkeys(method for _, method in cases))
+    lines = [f"| blocks removed | cut | {' | '.join(methods)} |", "| --- |" + " --- |" * (len(methods) + 1)]
+    for count in dict.fromkeys(count for count, _ in cases):
+        own = {method: cases[count, method] for method in methods if (count, method) in cases}
+        some = next(iter(own.values()))
+        cells = [f"{own[method]['healed']:.2f}" if method in own else "" for method in methods]
+        lines.append(f"| {count} ({some['blocks']}) | {some['cut']:.1f} | {' | '.join(cells)} |")
+    said = (
+        f"Before cutting the perplexity is {model['uncut']:.2f}, on another text than above. {model['about']} The "
+        "commands, times and parameters are in [Healing language models](healing.md)."
+    )
+    return ["\n".join(["### Healed", "", textwrap.fill(said, 118), "", *lines])]
 
 
 def picture(name: str) -> str:
@@ -419,7 +460,7 @@ def write_page(found: dict[str, Any], out: Path) -> None:
         axes = draw(figure(name, one))
         axes.set_yscale("log")
         write(axes.figure, out / picture(name))
-    write_text(out / PAGE, page(found))
+    write_text(out / PAGE, page(found, out))
 
 
 def main() -> None:

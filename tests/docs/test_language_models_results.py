@@ -105,7 +105,8 @@ def test_stretches_and_what_was_seen_on_the_one_most_alike(options, monkeypatch)
     assert numbers["near"] == 6
     assert numbers["seen"].keys() == results.SEEN.keys()
     assert {text for key, text in texts if key} == {texts[1][1]}
-    assert all(text.startswith(results.articles(options.text)[at][:20]) for at, (_, text) in zip((0, 6, 13), texts, strict=False))
+    articles = results.articles(options.text)
+    assert all(texts[k][1].startswith(articles[at][:20]) for k, at in enumerate((0, 6, 13)))
 
 
 @pytest.mark.parametrize(("text", "blocks"), [("", []), ("4", [4]), ("13-19,27", [*range(13, 20), 27])])
@@ -140,5 +141,26 @@ def test_the_page_was_written_by_the_command():
 
 
 def test_healing_has_its_place():
+    """A row for each number of blocks, a column for each method, and a gap where a case was not run."""
     assert results.healing({}) == []
-    assert "| 8 | 62.6 | 31.2 |" in results.healing({"healing": [{"removed": 8, "before": 62.6, "after": 31.2}]})[0]
+    rows = {
+        "2, LoRA": {"blocks": "2-3", "cut": 30.0, "healed": 25.0},
+        "4, LoRA": {"blocks": "2-5", "cut": 62.6, "healed": 31.25},
+        "4, all parameters, distilled": {"blocks": "2-5", "cut": 62.6, "healed": 33.0},
+    }
+    said = results.healing({"cases": rows, "uncut": 22.5, "about": "Healed by little."})[0]
+    assert "Before cutting the perplexity is 22.50" in said
+    assert "| blocks removed | cut | LoRA | all parameters, distilled |" in said
+    assert "| 2 (2-3) | 30.0 | 25.00 |  |" in said
+    assert "| 4 (2-5) | 62.6 | 31.25 | 33.00 |" in said
+
+
+def test_other_stretches_say_how_much_depends_on_the_text():
+    assert results.elsewhere({}) == []
+    numbers = {"file": "a.txt", "tokens": 1000, "whole": {"0": 20.0, "7": 22.5, "9": 25.0}}
+    said = results.elsewhere(numbers)[0].replace("\n", " ")
+    assert "on 3 stretches of 1,000 tokens" in said
+    assert "perplexity 20.0 to 25.0 (22.5 in the middle), and what was seen then, 22.57, lies among these." in said
+    seen = {"": 22.5, "18": 24.9, "15": 30.0}
+    said = results.elsewhere({**numbers, "seen": seen})[0].replace("\n", " ")
+    assert "(22.50) 1 of the 2 cuts above are within 2% of what was seen, and the middle one is 10.0% off." in said
