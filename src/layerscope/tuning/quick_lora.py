@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 _ROOM = 0.5  # of the free memory of a GPU: so much the rounded copies of frozen weights may take
 
 
-class QuickLinear(Linear):  # type: ignore[misc]
+class QuickLinear(Linear):
     """A plain LoRA projection; wherever it is more than that, it answers as peft's."""
 
     keeps_weight = True  # whether the rounded weight is kept from step to step
@@ -27,9 +27,9 @@ class QuickLinear(Linear):  # type: ignore[misc]
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         names = self.active_adapters
         if args or kwargs or self.merged or self.disable_adapters or len(names) != 1:
-            return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
+            return super().forward(x, *args, **kwargs)
         name, kind = names[0], x.device.type
-        base = self.base_layer
+        base: Any = self.base_layer
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
         bias = None if base.bias is None else base.bias.to(dtype)
         trained = (self.lora_A[name].weight, self.lora_B[name].weight)
@@ -96,7 +96,7 @@ class _Projection(torch.autograd.Function):
 
 def quicken(network: nn.Module) -> int:
     """Let every plain LoRA projection of a network answer in fewer steps; how many there are."""
-    chosen = [module for module in network.modules() if _is_plain(module)]
+    chosen: list[Any] = [module for module in network.modules() if _is_plain(module)]
     if not chosen:
         return 0
     weights = [module.base_layer.weight for module in chosen]
@@ -107,7 +107,7 @@ def quicken(network: nn.Module) -> int:
     return len(chosen)
 
 
-def _is_plain(module: nn.Module) -> bool:
+def _is_plain(module: Any) -> bool:
     """Whether a module is peft's LoRA around a projection, with one adapter, no dropout, bias or variant of it."""
     if type(module) is not Linear or type(module.base_layer) not in (nn.Linear, Conv1D):
         return False
