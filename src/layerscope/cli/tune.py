@@ -77,7 +77,7 @@ def tune(
     import layerscope as ls
     from layerscope.store import atomic_folder
     from layerscope.team import Team
-    from layerscope.tuning.job import RESULT
+    from layerscope.tuning.cards import RESULT
     from layerscope.tuning.tuning import folders_for, plan_tuning
 
     _check(strategy, method, size, seed, seeds, study)

@@ -15,9 +15,10 @@ from layerscope.errors import InputError, LayerscopeError, check_seed, log
 from layerscope.models.load import load_whole
 from layerscope.store import check_free, produce_all
 from layerscope.team import Team
+from layerscope.tuning.cards import RESULT
 from layerscope.tuning.costs import Strategies, cost_table
 from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
-from layerscope.tuning.job import RESULT, Lesson, TrainingJob
+from layerscope.tuning.job import Lesson, TrainingJob
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.parts import needed_best, parts
 from layerscope.tuning.strategy import Strategy
