@@ -30,6 +30,7 @@ OF_SEVERAL_FILES = {
     "test_english.py": "the words of everything",
     "test_house.py": "this file",
     "test_keys.py": "keys of all public functions at once",
+    "test_packages.py": "the packages that make dist builds",
     "test_readme.py": "the README",
     "cli/test_mistakes.py": "mistakes, whatever the command",
     "cli/test_terminal.py": "what a terminal, a pipe and a key press see of any command",
