@@ -24,7 +24,7 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert "One seed gives no standard error" in done.stderr
     done = run_here("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
-    assert "no learning rate" in done.stderr
+    assert "not a learning rate" in done.stderr
 
 
 def test_strategies_on_the_command_line(model, labelled):

@@ -162,7 +162,7 @@ def test_words_of_any_text_column():
     torch.testing.assert_close(ls.extract(model, lists, pool="words")[2], reps[2])
     compared = ls.compare(model, measure="attention_js", task=frame)
     assert compared.provenance["data"]["words_by"] == "whitespace"
-    with pytest.raises(InputError, match=r"'\(', which is no regular expression"):
+    with pytest.raises(InputError, match=r"'\(', which is not a regular expression"):
         ls.task(frame, words_by="(")
     with pytest.raises(DataError, match=r"1 of 2 texts of table \(all\) have no word by ',', such as row 1"):
         ls.extract(model, ls.task(frame, words_by=","), pool="words")

@@ -187,7 +187,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     net = gguf_file.network()
     with torch.no_grad():
         net.model.layers[1].mlp.up_proj.weight[3, 3] = float("nan")
-    with pytest.raises(ModelError, match=r"weights that are no numbers \(1 tensors, such as model.layers.1.mlp.up"):
+    with pytest.raises(ModelError, match=r"weights that are not numbers \(1 tensors, such as model.layers.1.mlp.up"):
         ls.load(gguf_file.write(tmp_path / "nan.gguf", net))
 
 

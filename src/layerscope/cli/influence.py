@@ -35,7 +35,7 @@ def influence(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """How much each block changes what goes through it: 1 - mean cosine of its input and output (ShortGPT)."""
+    """Measure how much each block changes what goes through it: 1 - mean cosine of input and output (ShortGPT)."""
     import layerscope as ls
     from layerscope.similarity.influence import least_first
     from layerscope.team import Team

@@ -29,9 +29,9 @@ def models(
     dtype: str = Given.dtype,
     format: Format = FORMAT,
 ) -> None:
-    """The families of models that are known; or what one model is, and whether replay is sound on it.
+    """List the families of models that are known, or describe one model and check that it can be cut safely.
 
-    Of a model that layerscope saved also what it was made from: base and licence, plan, trainings and scores.
+    For a model that layerscope saved it also shows what it was made from: base, licence, plan, trainings and scores.
     """
     import layerscope as ls
 

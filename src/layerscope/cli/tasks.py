@@ -25,7 +25,7 @@ def tasks(
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """The tasks that are known by name; or the splits of one data set, with its labels."""
+    """List the tasks that are known by name, or the splits and labels of one data set."""
     import layerscope as ls
 
     if name is None:

@@ -189,11 +189,11 @@ def truncation_curve(
             frozen layer, `tunedorig` a new head on each layer of the untuned model `base`.
         base: The untuned model, for `tunedorig`.
         split: The split to score; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens: as the model allows, at most 512; where heads are trained 128.
         batch_tokens: Tokens per batch, padding included.
         all_rows: Score also the rows that the model learned from.
-        train_limit: Where heads are trained: only the first so many training examples.
+        train_limit: Where heads are trained: use only the first N training examples.
         **training: Where heads are trained: `learning_rate`, `epochs`, `batch`, `seed`.
 
     Returns:
@@ -263,7 +263,7 @@ def skip_map(
         task: The task that it is scored on, as in `ls.evaluate`.
         max_span: How many blocks are left out at once, at most.
         split: The split to score; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens: as the model allows, at most 512.
         batch_tokens: Tokens per batch, padding included.
         all_rows: Score also the rows that the model learned from.

@@ -197,7 +197,7 @@ class Task:
         if before.all():
             raise InputError(
                 f"Every row of {self.name} ({scored.split}) was learned from before, so none is left to score; give "
-                "other data or another split, or score them all the same with all_rows=True (--all-rows)."
+                "other data or another split, or score them anyway with all_rows=True (--all-rows)."
             )
         if train.split != scored.split:
             return train.take(slice(limits[0])), scored.take(np.flatnonzero(~before)[: limits[1]])

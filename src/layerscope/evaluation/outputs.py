@@ -83,7 +83,7 @@ def note_order(model: Model, task: Task) -> None:
             return
         pairs = ", ".join(f"{output} is {name}" for output, name in zip(head_names(model), names, strict=True))
         log.warning(
-            "The outputs of %s have no names, so they are taken for the classes of %s in sorted order: %s. Where that "
+            "The outputs of %s have no names, so they are read as the classes of %s in sorted order: %s. Where that "
             "is wrong, name the classes in the order of the outputs: labels=, --labels.",
             *(model.name, task.name, pairs),
         )

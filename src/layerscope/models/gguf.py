@@ -166,7 +166,7 @@ def _config(alone: Path, header: Header, name: str) -> Any:
             ) from error
         raise ModelError(f"The header of {name} is not that of a {kind} ({first_line(error)}).") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelError(f"{name} is a {kind}, which is no causal language model; only those are opened from GGUF.")
+        raise ModelError(f"{name} is a {kind}, which is not a causal language model; only those are opened from GGUF.")
     anatomies.known(config)  # refuse by name before any weight is read
     room = Room(len(header.tensors), header.numbers, any("position_embd" in t.name for t in header.tensors))
     check_counts(config.to_dict(), room, name, "header")
@@ -194,7 +194,7 @@ def _network(alone: Path, config: Any, header: Header, name: str) -> Any:
     broken = [key for key, value in network.state_dict().items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise ModelError(
-            f"{name} holds weights that are no numbers ({len(broken)} tensors, such as {min(broken)}): it is damaged; "
+            f"{name} holds weights that are not numbers ({len(broken)} tensors, such as {min(broken)}): it is damaged; "
             "fetch it again."
         )
     return network

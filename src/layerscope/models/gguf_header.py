@@ -144,7 +144,7 @@ class _Reader:
         try:
             return self._take(self._number("Q")).decode("utf-8")
         except UnicodeDecodeError:
-            raise _broken(self._name, "a name in its header is no text") from None
+            raise _broken(self._name, "a name in its header is not text") from None
 
     def _value(self, kind: int) -> str | int | float | bool:
         if kind == _STRING:

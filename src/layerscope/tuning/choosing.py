@@ -172,7 +172,7 @@ def choose(
         probes: Whether to train probes too.
         kind: The kind of probe: `linear`, or `head`, the family's own head as in Xie et al.
         null: How many times the texts exchange their labels for the comparison; at least 20.
-        limit: The first so many examples of each split.
+        limit: Use only the first N examples of each split.
         max_length: Longest text in tokens.
         seed: Decides the halves, the permutations, and what probes draw.
 
