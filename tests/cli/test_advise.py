@@ -68,7 +68,7 @@ def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
 def test_where_no_block_goes_there_is_no_plan_to_print(classifier, words, tmp_path, invoke):
     done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--print-as", "mergekit")
     assert done.exit_code == 0
-    assert "No block goes, so there is no plan to print." in done.stderr
+    assert "No block can go, so there is no plan to print." in done.stderr
 
 
 def test_healing_needs_its_steps(classifier, words):

@@ -111,7 +111,7 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(task):
 
 def test_a_text_without_tokens_is_refused_with_its_row():
     frame = pandas.DataFrame({"text": ["a b", "\u200b\u200b"]})
-    with pytest.raises(DataError, match=r"Row 1 of table .* no token but special ones"):
+    with pytest.raises(DataError, match=r"Row 1 of table .* has only special tokens"):
         ls.extract(model_of("bert"), frame, pool="mean", store=False)
 
 

@@ -137,7 +137,7 @@ def advise(
         show(advice.rules.to_dict("records"), format, "Each rule's best plan of each size, beside random blocks")
         print("\n".join(advice.findings()))
     if print_as is not None and not advice.choice.removed(opened.depth):
-        print("No block goes, so there is no plan to print.", file=sys.stderr)
+        print("No block can go, so there is no plan to print.", file=sys.stderr)
     elif print_as is not None:
         print_plan(print_as, advice.choice, model, opened.depth, format)
     healed = None if heal is None else _heal(advice, data, heal, texts, seed)

@@ -55,5 +55,5 @@ def influence(
     rows = curve.frame.rename(columns={"layer": "block"}).to_dict("records")
     show(rows, format, f"{title}, over {curve.provenance['data']['n']:,} tokens")
     if format is Format.table:
-        print(f"From the least influence on: blocks {', '.join(map(str, least_first(curve)))}.")
+        print(f"Blocks by influence, the least first: {', '.join(map(str, least_first(curve)))}.")
     keep(out, "influence", title, {"influence": curve})

@@ -49,7 +49,7 @@ def skip(model: Any, first: int, last: int) -> Any:
 
     Args:
         model: A model argument; it is left as it is.
-        first: The first block that goes, from 1 on.
+        first: The first block that goes; blocks are numbered from 1.
         last: The last block that goes.
 
     Returns:

@@ -211,8 +211,8 @@ class Task:
             count = int((~before).sum())
         learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
         log.warning(
-            "%s (%s) is learned from and scored: of its %d rows %d are held out and scored, and %d others learned "
-            "from.",
+            "%s (%s) is used for learning and scoring: of its %d rows, %d are held out and scored, and %d others are "
+            "learned from.",
             *(self.name, train.split, n, len(rest), len(learned)),
         )
         return train.take(learned), train.take(rest)

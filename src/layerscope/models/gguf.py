@@ -113,7 +113,7 @@ def _check(header: Header, kinds: dict[int, tuple[str, int, int]], name: str) ->
         raise ModelError(f"{name} does not say which architecture its weights are of (general.architecture).")
     if header.metadata.get("general.type", "model") != "model":
         what = str(header.metadata["general.type"])
-        raise ModelError(f"{name} holds no model but {some([what])!a} (general.type); give the model's own file.")
+        raise ModelError(f"{name} holds {some([what])!a} (general.type) and not a model; give the model's own file.")
     parts = header.metadata.get("split.count", 0)
     if isinstance(parts, int) and parts > 1:
         raise ModelError(
@@ -209,14 +209,14 @@ def _check_all_read(network: Any, header: Header, name: str) -> None:
         such = f", as many as its tensor {same[0][:60]!a} has" if same else ""
         raise ModelError(
             f"{name} holds {header.numbers:,} numbers, and transformers reads {read:,} of them: {left:,} would be "
-            f"left out{such}, and the model would answer otherwise; give the checkpoint that it was made from."
+            f"left out{such}, and the model would give other answers; give the checkpoint that it was made from."
         )
     scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type", "none")
     rope = getattr(network.config, "rope_parameters", None)
     if scaling != "none" and isinstance(rope, dict) and rope.get("rope_type", "default") == "default":
         raise ModelError(
             f"{name} scales its positions ({str(scaling)[:60]!a}), which transformers does not read from GGUF, and the "
-            "model would answer otherwise; give the checkpoint that it was made from."
+            "model would give other answers; give the checkpoint that it was made from."
         )
 
 

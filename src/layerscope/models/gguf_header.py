@@ -107,7 +107,7 @@ class _Reader:
         if version not in _VERSIONS:
             swapped = struct.unpack(">I", struct.pack("<I", version))[0]
             what = "its numbers are big-endian" if swapped in _VERSIONS else f"it has version {version} of the format"
-            raise ModelError(f"{self._name} cannot be read: {what}; read are versions 2 and 3, little-endian.")
+            raise ModelError(f"{self._name} cannot be read: {what}; only versions 2 and 3, little-endian, are read.")
         tensors, entries = self._number("Q"), self._number("Q")
         if 24 * tensors + 13 * entries > self._size:  # what the shortest of each take
             raise _broken(self._name, f"it announces {tensors:,} tensors and {entries:,} entries of metadata")

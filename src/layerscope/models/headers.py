@@ -54,7 +54,7 @@ def weight_files(folder: Path, name: str) -> list[Path]:
     if (folder / _ADAPTER).is_file():
         raise ModelError(
             f"{name} holds a whole model and beside it an adapter ({_ADAPTER}), and transformers would apply that "
-            f"without a word; to open the model by itself, move {_ADAPTER} away, and for the model with its adapter "
+            f"silently; to open the model by itself, move {_ADAPTER} away, and for the model with its adapter "
             "merge it (merge_and_unload) and save that."
         )
     if (folder / WEIGHTS).is_file():

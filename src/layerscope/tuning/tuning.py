@@ -108,9 +108,10 @@ def _note_cut(training: Training) -> None:
     cut, rows = training.outcome["cut_off"], training.outcome["rows"]
     if any(cut.values()):
         log.warning(
-            "Cut off at %d tokens are %d of the %d texts of %s that were learned from, and %d of the %d scored ones.",
-            *(training.job.hyperparameters.max_length, cut["learned"], rows["learned"], training.job.lesson.task.name),
-            *(cut["scored"], rows["scored"]),
+            "%d of the %d texts of %s that were learned from, and %d of the %d that were scored, are cut off at %d "
+            "tokens.",
+            *(cut["learned"], rows["learned"], training.job.lesson.task.name, cut["scored"], rows["scored"]),
+            training.job.hyperparameters.max_length,
         )
 
 
