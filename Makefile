@@ -39,7 +39,7 @@ dist: $(INSTALLED)
 # Runs examples/*.py and the tutorials again and writes what comes out into the notebooks and the pages.
 notebooks: $(DOCUMENTED)
 	$(BIN)/python examples/notebooks.py
-	$(BIN)/python docs/rehearse.py --write docs/index.md docs/start.md docs/choosing.md docs/tutorials/*.md docs/howto/*.md
+	$(BIN)/python docs/rehearse.py --write docs/*.md docs/tutorials/*.md docs/howto/*.md
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py

@@ -27,6 +27,17 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert "not a learning rate" in done.stderr
 
 
+def test_a_training_that_learned_nothing_is_named(model, labelled):
+    quick = ["--task", labelled, "--max-steps", 1, "--batch", 8, "--format", "json"]
+    done = run_here("tune", model, *quick, "--learning-rate", "1e-12")
+    (row,) = json.loads(done.stdout)
+    assert ("no better than always giving the most frequent class" in done.stderr) == (row["score"] <= row["majority"])
+    done = run_here("tune", model, *quick[:2], "--epochs", 12, *quick[4:], "--learning-rate", "1e-2")
+    (row,) = json.loads(done.stdout)
+    assert row["score"] > row["majority"]
+    assert "no better than" not in done.stderr
+
+
 def test_strategies_on_the_command_line(model, labelled):
     done = run_here("strategies", model, "--task", labelled, "--best", "2", "--format", "json")
     assert done.returncode == 0, done.stderr

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PLACE = 40  # in the help text
 _TITLES = {
-    "untuned": "UNTUNED: the head of {model} on every layer, nothing trained",
-    "tuned": "TUNED: the head of {model} trained further on every layer",
-    "tunedorig": "TUNEDORIG: a new head trained on every layer of {base}",
+    "untuned": "The head of {model} on every layer, nothing trained",
+    "tuned": "The head of {model}, trained further on every layer",
+    "tunedorig": "A new head, trained on every layer of {base}",
 }
 
 

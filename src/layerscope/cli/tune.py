@@ -11,14 +11,16 @@ from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, na
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.publishing import check_publishing, publish
 from layerscope.cli.record import OUT, keep, writable
-from layerscope.errors import InputError, check_seed
+from layerscope.errors import InputError, check_seed, log
 from layerscope.tuning.registry import METHODS
 
 if TYPE_CHECKING:
     from layerscope.data import Task
     from layerscope.models import Model
+    from layerscope.tuning.training import Trainings
 
 PLACE = 80  # in the help text
+_COSTS = "What is trained, and what it costs in multiply-adds per token (cached: once the frozen blocks have run)"
 _BEST = typer.Option(
     None, "--best", help="l*, the layer of the task's specialty; if not given, a pass over the training split finds it."
 )
@@ -126,12 +128,13 @@ def tune(
     about: dict[str, Any] = {"strategy": strategy or "full", "method": method, "preset": preset}
     plan = plan_tuning(opened, data, **about, best=best, size=size, **given)
     if format is Format.table and Team.current().is_main:
-        show(plan.cost.frame.to_dict("records"), format, "What is trained, and what it costs")
+        show(plan.cost.frame.to_dict("records"), format, _COSTS)
     trainings = plan.produce(chosen)
     if not Team.current().is_main:
         return
     table = trainings.frame.drop(columns="metric")
     show(table.to_dict("records"), format, f"{model} on {task}, {trainings.metric} on validation")
+    _note_floor(trainings)
     if format is Format.table and len(chosen) > 1:
         print(trainings.findings()[0])
     title = f"{model} tuned on {task}, {plan.strategy}"
@@ -187,6 +190,17 @@ def _check(strategy: str | None, method: str, size: int | None, seed: int, seeds
         )
     if "," in method and not study:
         raise InputError(f"Several methods were given ({method}), which is a study; give one, or --study.")
+
+
+def _note_floor(trainings: Trainings) -> None:
+    """Say where a training has learned nothing that its score shows, before its model is cut or compared."""
+    guess = trainings.trainings[0].majority
+    if trainings.mean <= guess:
+        log.warning(
+            "%s is %.4f, no better than always giving the most frequent class (%.4f): train on more texts or for "
+            "longer, or try other learning rates.",
+            *(trainings.metric, trainings.mean, guess),
+        )
 
 
 def _study(model: Model, data: Task, methods: list[str], out: Path | None, format: Format, **settings: Any) -> None:
