@@ -5,7 +5,7 @@ python docs/rehearse.py docs/tutorials/*.md --write     # run them and write wha
 
 Python blocks of a page share their names, shell blocks run in the same empty folder, in the order of the page. A `text`
 block right after a block is its output. A block after the comment `<!-- not run -->` is left alone. A command that a
-page needs but does not show stands in a comment, `<!-- run: layerscope compare ... -o out -->`, and is run in its place.
+page needs but does not show stands in a comment, `<!-- run: layerscope compare ... -o out -->`, and is run there.
 A picture `images/compare-cka.png` of the page compare.md is the file cka.png that its blocks have left in the folder.
 """
 
