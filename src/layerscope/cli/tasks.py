@@ -35,7 +35,7 @@ def tasks(
     rows: list[dict[str, Any]] = []
     for split in task.splits:
         if not task.is_here(split):
-            rows.append({"split": split, "examples": None, "skipped": None, "words": None, "labels": "on the hub"})
+            rows.append({"split": split, "examples": None, "skipped": None, "words": None, "labels": "not here; the hub has it"})
             continue
         examples = task.split(split)
         counts = None
