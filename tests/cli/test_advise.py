@@ -23,7 +23,7 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert "--prune-layers " in done.stdout
     assert "Each rule's best plan of each size" in done.stdout
     assert "last, random: about 8 plans." in " ".join(done.stderr.split())  # said first
-    assert "block-forwards" in done.stderr
+    assert "runs of a block for each of" in done.stderr
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-record"}
 
 

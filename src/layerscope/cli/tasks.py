@@ -35,7 +35,9 @@ def tasks(
     rows: list[dict[str, Any]] = []
     for split in task.splits:
         if not task.is_here(split):
-            rows.append({"split": split, "examples": None, "skipped": None, "words": None, "labels": "not here; the hub has it"})
+            rows.append(
+                {"split": split, "examples": None, "skipped": None, "words": None, "labels": "not here; the hub has it"}
+            )
             continue
         examples = task.split(split)
         counts = None
