@@ -43,6 +43,7 @@ def test_strategies_on_the_command_line(model, labelled):
     assert done.returncode == 0, done.stderr
     rows = {row["strategy"]: row for row in json.loads(done.stdout)}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
+    assert rows["(L, L, L)"]["blocks"] == "4"
     assert rows["full"]["trainable"] == rows["full"]["parameters"]
 
 

@@ -33,8 +33,8 @@ class Effort:
         return (
             f"The rules {', '.join(self.rules)} propose about {self.plans} plans{more}. Evaluating them takes "
             f"{self.block_runs:,.0f} runs of a block for each of {self.rows}, {times:.0f} times what the whole model "
-            f"takes, and about {_duration(self.seconds)} here. Fewer rules, sizes or texts (--rules, --remove, --limit) "
-            "take less."
+            f"takes, and about {_duration(self.seconds)} here. Fewer rules, sizes or texts (--rules, --remove, "
+            "--limit) take less."
         )
 
 

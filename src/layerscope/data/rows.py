@@ -76,7 +76,7 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
         return _texts_or_words(table, strings[0])
     raise DataError(
         f"Which column of {table.name} holds the text is not clear; it has {names}. Name it: text='...'"
-        " (and text_pair='...', label='...'), or --text on the command line."
+        " (and text_pair='...', label='...'), or --text (--text-pair, --label) on the command line."
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.data import Task
 from layerscope.data import task as open_task
 from layerscope.drawing.words import numbers
@@ -71,7 +71,7 @@ def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[
     frozen = (work.macs(LayerPlan.truncated(depth, lowest - 1)) - work.macs(LayerPlan([]))) / work.tokens
     total, trainable = counts(method.apply(tuned, strategy, embeddings, 0))
     return {
-        "blocks": f"{blocks[0]}-{blocks[-1]}" if blocks else "none",
+        "blocks": spans(blocks),
         "head": strategy.head,
         "parameters": total,
         "trainable": trainable,
