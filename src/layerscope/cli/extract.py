@@ -11,6 +11,7 @@ from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import keep
 
 PLACE = 10  # in the help text
+_COLUMNS = "spread: mean standard deviation of a feature; top direction: share of the variance along the largest one"
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +70,7 @@ def extract(
         return
     summary = reps.summary()
     title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
-    show(summary.frame.to_dict("records"), format, title)
+    show(summary.frame.to_dict("records"), format, f"{title}. {_COLUMNS}")
     if out is not None:
         with atomic_folder(out, CARD) as folder:  # both or neither, whoever else writes there
             reps.write(folder)

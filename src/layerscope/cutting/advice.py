@@ -63,7 +63,7 @@ def advise(
     those that meet all that is asked, whatever it loses; the other half scores it and bounds what it loses.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The task that it is scored on, as in `ls.evaluate`.
         tolerance: How much of the metric may be lost: an amount, such as 0.01, or a share of the whole model's score,
             such as "5%". Of a perplexity, and of other losses, a number is a share too. A target takes its place.

@@ -29,7 +29,7 @@ def truncate(model: Any, keep: int) -> Any:
     """Cut a model down to its first blocks; its head reads the last of them.
 
     Args:
-        model: A model argument; it is left as it is.
+        model: A model, or what `ls.load` takes; it is left as it is.
         keep: How many blocks stay.
 
     Returns:
@@ -48,7 +48,7 @@ def skip(model: Any, first: int, last: int) -> Any:
     """Cut a span of blocks out of a model.
 
     Args:
-        model: A model argument; it is left as it is.
+        model: A model, or what `ls.load` takes; it is left as it is.
         first: The first block that goes; blocks are numbered from 1.
         last: The last block that goes.
 
@@ -69,7 +69,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     """Cut a model down to the blocks of a plan, and check its answers against a replay of those blocks.
 
     Args:
-        model: A model argument; it is left as it is.
+        model: A model, or what `ls.load` takes; it is left as it is.
         plan: Which blocks stay and which layer the head reads.
 
     Returns:

@@ -206,7 +206,7 @@ def evaluate(
     data where it has one, else sorted, with a warning. `ls.task(.., labels=[..])` names the classes in the head's own.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: A task that goes with its head; None where only `lm_eval` is asked for.
         split: The split; `validation` where there is one.
         limit: Use only the first N examples.

@@ -51,7 +51,7 @@ def extract(
     The result is kept in the store, memory-mapped, and found there the next time.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The texts.
         split: The split; `validation` where there is one.
         pool: How token states become rows: `cls` (the family's summary token), `mean` (over real tokens without special

@@ -67,7 +67,7 @@ def specialty(
         max_length: The longest text in tokens.
         ci: Add intervals of this level, such as 0.95, and `wins`: how often each layer came out as l*, over halves of
             the texts. A model's rows are extracted first.
-        null: How many times the texts exchange their labels, for `null`, `ratio` and `p`; 0 leaves them out.
+        null: How many times labels are permuted among texts, for `null`, `ratio` and `p`; 0 leaves them out.
         seed: Decides the halves and the permutations.
 
     Returns:

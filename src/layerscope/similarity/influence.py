@@ -51,7 +51,7 @@ def block_influence(
     text. A token whose state is 0 has no direction, and the blocks around it no value.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The texts; their labels do not matter.
         split: The split; `validation` where there is one.
         limit: Use only the first N examples.

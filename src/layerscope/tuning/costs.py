@@ -105,8 +105,8 @@ def training_cost(
     """What one strategy trains and costs, before anything is trained.
 
     Args:
-        model: A model argument.
-        task: A task argument; it decides the head.
+        model: A model, or what `ls.load` takes.
+        task: A task, or what `ls.task` takes; it decides the head.
         strategy: The strategy, as `ls.tune` takes it.
         method: The method, as `ls.tune` takes it.
         best: l*, where the strategy needs it; looked for in the training rows if it is not given.
@@ -139,8 +139,8 @@ def strategies(
     """The papers' strategies with what each trains and costs, before anything is trained.
 
     Args:
-        model: A model argument.
-        task: A task argument; it decides the head.
+        model: A model, or what `ls.load` takes.
+        task: A task, or what `ls.task` takes; it decides the head.
         best: l*; looked for in the training rows if it is not given.
         method: The method, as `ls.tune` takes it.
         size: The method's size.
