@@ -69,6 +69,9 @@ def test_where_no_block_goes_there_is_no_plan_to_print(classifier, words, tmp_pa
     done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--print-as", "mergekit")
     assert done.exit_code == 0
     assert "No block can go, so there is no plan to print." in done.stderr
+    small = tmp_path / "small"
+    done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--save", small)
+    assert f"Saved in {small}, the whole model, since no block can go." in " ".join(done.stdout.split())
 
 
 def test_healing_needs_its_steps(classifier, words):

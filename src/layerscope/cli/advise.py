@@ -152,7 +152,8 @@ def advise(
     elif save is not None:
         ls.save(advice.model, save, scores=advice.score)
     if save is not None:
-        saved(save, format)
+        whole = healed is None and not advice.choice.removed(opened.depth)
+        saved(save, format, "the whole model, since no block can go" if whole else "reopened and compared")
         publish(save, push_to_hub, public, format)
 
 

@@ -256,7 +256,7 @@ def held_out(
         )
     chosen = examples.take(np.flatnonzero(~known)[:limit])
     log.warning(
-        "%s learned from %d of the %d rows of %s: %d of the others are scored; all_rows=True (--all-rows) scores all.",
+        "%s learned from %d of the %d rows of %s, so only %d others are scored; all_rows=True (--all-rows) scores all.",
         *(names, int(known.sum()), len(examples), data, len(chosen)),
     )
     return chosen, "held out: rows that the model did not learn from"
