@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +82,8 @@ def evaluate(
     if format is Format.json:
         show([*shown, *([] if harness is None else harness.frame.to_dict("records"))], format)
     else:
-        if shown:
-            show(shown, format)
+        if shown:  # where there are no classes there is no most frequent one
+            show([{k: v for k, v in row.items() if k != "majority" or not math.isnan(v)} for row in shown], format)
         if harness is not None:
             show(harness.frame.to_dict("records"), format, f"{model} by lm-evaluation-harness")
         for finding in (

@@ -150,7 +150,9 @@ def heal(
             }
             keep(staging, "heal", title, {"healing": healing}, tables="", final=out, **about)
     if format is Format.table:
-        kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
+        kept = (
+            "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
+        )
         print(kept if out is None else f"Saved in {out}, reopened and compared.")
 
 

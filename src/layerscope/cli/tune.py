@@ -148,7 +148,9 @@ def tune(
         more = [folder.name for folder in folders]
         keep(out, "tune", title, {"trainings": trainings}, tables="", more=more, **about)
     if format is Format.table:
-        kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
+        kept = (
+            "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
+        )
         print(kept if out is None else f"Saved in {out}.")
     if out is not None:
         publish(out, push_to_hub, public, format)
