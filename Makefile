@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
 WITH_RAY := .venv/.ray
 
-.PHONY: demo test test-full campaign lint docs notebooks benchmarks calibration clean
+.PHONY: demo test test-full campaign lint docs dist notebooks benchmarks calibration clean
 
 demo: $(INSTALLED)
 	$(BIN)/layerscope demo
@@ -31,10 +31,15 @@ lint: $(INSTALLED)
 docs: $(DOCUMENTED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Both packages, as wheels and source archives, into dist/. The build uses what is installed here, so it needs no network.
+dist: $(INSTALLED)
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m build --no-isolation --outdir dist garden
+
 # Runs examples/*.py and the tutorials again and writes what comes out into the notebooks and the pages.
 notebooks: $(DOCUMENTED)
 	$(BIN)/python examples/notebooks.py
-	$(BIN)/python docs/rehearse.py --write docs/index.md docs/start.md docs/choosing.md docs/tutorials/*.md docs/howto/*.md
+	$(BIN)/python docs/rehearse.py --write docs/*.md docs/tutorials/*.md docs/howto/*.md
 
 benchmarks: $(INSTALLED)
 	$(BIN)/python benchmarks/extract.py

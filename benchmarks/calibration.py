@@ -31,7 +31,9 @@ SEED = 0
 if str(HERE) not in sys.path:
     sys.path.append(str(HERE))  # modules may import helpers: from calibrations._helper import ..
 
-_INTRODUCTION = f"""# How far to trust it
+_INTRODUCTION = f"""# Calibration
+
+[How far to trust it](trust.md) has the short answer; this page has every simulation behind it.
 
 A test that calls what is not there significant, or an interval that misses the truth, is worse than none. What
 layerscope concludes is therefore tried here on simulations whose truth is known. Each section says what is simulated

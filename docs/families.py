@@ -190,7 +190,7 @@ def built(family: str, vocabulary: int) -> tuple[str, Any]:
 
     usual = AutoConfig.for_model(family)
     if (parts := _parts(usual)) and not hasattr(usual, "vocab_size"):
-        raise NotBuiltError(f"it is no text model by itself: it is made of {', '.join(parts)}")
+        raise NotBuiltError(f"it is not a text model by itself: it is made of {', '.join(parts)}")
     opener, kind = AutoModelForSequenceClassification, "classifier"
     if type(usual) not in AutoModelForSequenceClassification._model_mapping:
         opener, kind = AutoModel, "encoder"
@@ -366,7 +366,7 @@ def page(found: list[Outcome]) -> str:
         "## Not built from a small config",
         "",
         "Nothing was tried of these families, which the same mappings hold: transformers does not run them from any of "
-        "the small configs that were tried, or they are no text models. layerscope checks itself on a model of such a "
+        "the small configs that were tried, or they are not text models. layerscope checks itself on a model of such a "
         "family when it is loaded, as it does with every family that it has no record of.",
         "",
         "| family | reason |",

@@ -4,8 +4,9 @@ python docs/rehearse.py docs/tutorials/compare.md       # run it; exit code 1 if
 python docs/rehearse.py docs/tutorials/*.md --write     # run them and write what came out into the pages
 
 Python blocks of a page share their names, shell blocks run in the same empty folder, in the order of the page. A `text`
-block right after a block is its output. A block after the comment `<!-- not run -->` is left alone. A picture
-`images/compare-cka.png` of the page compare.md is the file cka.png that its blocks have left in the folder.
+block right after a block is its output. A block after the comment `<!-- not run -->` is left alone. A command that a
+page needs but does not show stands in a comment, `<!-- run: layerscope compare ... -o out -->`, and is run there.
+A picture `images/compare-cka.png` of the page compare.md is the file cka.png that its blocks have left in the folder.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SKIP = "<!-- not run -->"
 LIKE = 0.8  # the share of words, numbers left out, that a new output has in common with the page's
 _BLOCK = re.compile(
     rf"(?P<skip>{SKIP}\n+)?^```(?P<language>python|sh)\n(?P<code>.*?)^```$"
-    r"(?P<shown>\n\n```text\n(?P<output>.*?)^```$)?",
+    r"(?P<shown>\n\n```text\n(?P<output>.*?)^```$)?|^<!-- run: (?P<hidden>.*?) -->$",
     re.DOTALL | re.MULTILINE,
 )
 _PICTURE = re.compile(r"!\[[^\]]*\]\((images/[a-z]+-([\w.-]+))\)")
@@ -45,7 +46,9 @@ class Block:
 def blocks(text: str) -> Iterator[Block]:
     """The blocks of a page that are run."""
     for match in _BLOCK.finditer(text):
-        if not match["skip"]:
+        if match["hidden"]:
+            yield Block("sh", match["hidden"], None, match.span("output"))
+        elif not match["skip"]:
             yield Block(match["language"], match["code"], match["output"], match.span("output"))
 
 

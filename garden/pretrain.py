@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("shards", type=Path, nargs="+")
     command.add_argument("--out", type=Path, default=HERE / "tokenizer")
     command.add_argument("--size", type=int, default=8000)
-    command.add_argument("--every", type=int, default=4, help="take one article in so many (default: 4)")
+    command.add_argument("--every", type=int, default=4, help="take one article in N (default: 4)")
     command.set_defaults(run=make_vocabulary)
 
     command = commands.add_parser("tokenise", help="tokenise the corpus, once")
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     _corpus_options(command)
     command.add_argument("--seed", type=int, default=0)
     length = command.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, help="train so many steps")
+    length.add_argument("--steps", type=int, help="train for N steps")
     length.add_argument("--minutes", type=float, help="train so long, from the end of the first step on")
     command.add_argument("--out", type=Path, required=True)
     command.add_argument("--device", default=None, help="default: the first GPU, else the CPU")

@@ -154,7 +154,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--twins", action="store_true", help="the untrained twins only, also where they have a score")
     parser.add_argument("--share", default="0/1", help="i/n: do every n-th training, from the i-th on")
-    parser.add_argument("--limit", type=int, default=None, help="train on so many rows only (to try things)")
+    parser.add_argument("--limit", type=int, default=None, help="train on N rows only (to try things)")
     parser.add_argument("--out", type=Path, default=SCORES)
     parser.add_argument("--check", action="store_true", help="train nothing, write the cards, say what falls short")
     return parser

@@ -20,7 +20,7 @@ no more than for independent layers sees nothing of what is shared. Means over t
   X A, A any invertible matrix (condition number 30). **warped**: Y = s sinh(x / s) for each entry, s its column's
   spread.
 - **with noise**: Y = [X, as many columns of noise of the same size].
-- **shared direction**: X and Y are independent but for one column, which they share, with ten times the spread of all
+- **shared direction**: X and Y are independent except for one column that they share, with ten times the spread of all
   others together. **shared groups**: five groups of texts lie apart in the same way in both; within a group nothing is
   shared. **a quarter shared**: of the variance of every column.
 - **independent**: nothing is shared. **few rows**: the same with 64 rows.

@@ -26,7 +26,7 @@ layers wherever change is gradual, and at least .8 for two planted blocks.
 - *one larger step*: random steps (.3), of which one is eight times as large.
 
 The test is cautious: it looks at the cuts of the strongest split, and allows for the split that stands out most. What
-it does not call blocks may have a boundary all the same, the more so the fewer layers there are. With fewer than six
+it does not call blocks may have a boundary all the same, especially where there are few layers. With fewer than six
 layers there is no p-value.
 """
 ROUNDS = 500

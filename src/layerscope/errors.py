@@ -12,7 +12,7 @@ _LONG = 60  # characters of a name in a sentence
 
 
 class LayerscopeError(Exception):
-    """Any mistake that a user can mend. The message is a full sentence.
+    """Any mistake that a user can fix. The message is a full sentence.
 
     Example:
         >>> import layerscope as ls

@@ -51,7 +51,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=5.0, help="about how long: sets how many cases there are")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be given several times)")
     for name in PER_MINUTE:
-        parser.add_argument(f"--{name}", type=int, help="so many cases, whatever the minutes")
+        parser.add_argument(f"--{name}", type=int, help="N cases, whatever the minutes")
     parser.add_argument("--replay", action="store_true", help="run what earlier campaigns found; prints JSON")
     parser.add_argument("--forget", action="store_true", help="keep nothing of what fails")
     return parser.parse_args()

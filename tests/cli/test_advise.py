@@ -23,7 +23,7 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert "--prune-layers " in done.stdout
     assert "Each rule's best plan of each size" in done.stdout
     assert "last, random: about 8 plans." in " ".join(done.stderr.split())  # said first
-    assert "block-forwards" in done.stderr
+    assert "runs of a block for each of" in done.stderr
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-record"}
 
 
@@ -68,7 +68,10 @@ def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
 def test_where_no_block_goes_there_is_no_plan_to_print(classifier, words, tmp_path, invoke):
     done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--print-as", "mergekit")
     assert done.exit_code == 0
-    assert "No block goes, so there is no plan to print." in done.stderr
+    assert "No block can go, so there is no plan to print." in done.stderr
+    small = tmp_path / "small"
+    done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--save", small)
+    assert f"Saved in {small}, the whole model, since no block can go." in " ".join(done.stdout.split())
 
 
 def test_healing_needs_its_steps(classifier, words):

@@ -99,7 +99,7 @@ def test_options_of_measures(model, lines):
     ("option", "sentence"),
     [
         ("keep", "--option keep is not a name and a value"),
-        ("pool=mean", "pool is no option of a measure"),
+        ("pool=mean", "pool is not an option of a measure"),
         ("kepe=1", "has no option 'kepe'"),
         ("cca.keep=1", "is for the measure 'cca'"),
         ("keep=2", "keep is 2; it must be above 0"),

@@ -57,6 +57,14 @@ def test_what_a_language_model_generates_stands_beside_its_perplexity(speaker, t
     assert ls.read_record(tmp_path / "out" / "evaluate-record").title.endswith("corpus.txt")
 
 
+def test_where_there_are_no_classes_no_majority_is_shown(speaker, classifier, words):
+    folder, text = speaker
+    shown = run_here("evaluate", folder, "--task", text).stdout
+    assert "perplexity" in shown
+    assert "majority" not in shown
+    assert "majority" in run_here("evaluate", classifier, "--task", words).stdout
+
+
 def test_tasks_of_the_harness(speaker, tmp_path):
     pytest.importorskip("lm_eval", reason="lm-eval is not installed")
     folder, text = speaker

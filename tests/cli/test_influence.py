@@ -26,7 +26,7 @@ def test_influence_on_the_command_line(model, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Influence of the blocks of" in done.stdout
     order = ", ".join(str(block) for block in _least(ls.block_influence(model, path, limit=10)))
-    assert f"From the least influence on: blocks {order}." in done.stdout
+    assert f"Blocks by influence, the least first: {order}." in done.stdout
 
 
 def _least(curve):

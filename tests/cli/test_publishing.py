@@ -35,7 +35,7 @@ def test_commands_that_save_put_it_on_the_hub(hub, classifier, words, tmp_path):
         (["truncate", "--keep", "2", "--public"], "name that with --push-to-hub"),
         (["tune", "--task", "x", "--push-to-hub", "org/a"], "name a folder to save it in (-o)"),
         (["tune", "--task", "x", "-o", "y", "--seeds", "2", "--push-to-hub", "org/a"], "several were asked for"),
-        (["advise", "--task", "x", "--save", "y", "--push-to-hub", "a/b/c"], "no name of a repository"),
+        (["advise", "--task", "x", "--save", "y", "--push-to-hub", "a/b/c"], "not the name of a repository"),
         (["advise", "--task", "x", "--save", "y", "--push-to-hub", "org/a"], "HF_HUB_OFFLINE is set"),
     ],
 )

@@ -45,7 +45,7 @@ def test_heads_are_trained_on_every_layer(classifier, model, words):
     assert [row["score"] for row in curves["tunedorig"]] == expected["score"].tolist()
     assert [row["layer"] for row in curves["tuned"]] == [0, 1, 2, 3, 4]
     shown = run_here(*given[:-2], "--mode", "tuned", *trained)
-    assert f"TUNED: the head of {classifier} trained further on every layer" in shown.stdout
+    assert f"The head of {classifier}, trained further on every layer" in shown.stdout
 
 
 def test_options_of_trained_heads_are_refused_elsewhere(classifier, words):

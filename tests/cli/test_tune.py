@@ -24,7 +24,18 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert "One seed gives no standard error" in done.stderr
     done = run_here("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
-    assert "no learning rate" in done.stderr
+    assert "not a learning rate" in done.stderr
+
+
+def test_a_training_that_learned_nothing_is_named(model, labelled):
+    quick = ["--task", labelled, "--max-steps", 1, "--batch", 8, "--format", "json"]
+    done = run_here("tune", model, *quick, "--learning-rate", "1e-12")
+    (row,) = json.loads(done.stdout)
+    assert ("no better than always giving the most frequent class" in done.stderr) == (row["score"] <= row["majority"])
+    done = run_here("tune", model, *quick[:2], "--epochs", 12, *quick[4:], "--learning-rate", "1e-2")
+    (row,) = json.loads(done.stdout)
+    assert row["score"] > row["majority"]
+    assert "no better than" not in done.stderr
 
 
 def test_strategies_on_the_command_line(model, labelled):
@@ -32,6 +43,7 @@ def test_strategies_on_the_command_line(model, labelled):
     assert done.returncode == 0, done.stderr
     rows = {row["strategy"]: row for row in json.loads(done.stdout)}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
+    assert rows["(L, L, L)"]["blocks"] == "4"
     assert rows["full"]["trainable"] == rows["full"]["parameters"]
 
 

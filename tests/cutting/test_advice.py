@@ -157,7 +157,7 @@ def test_mistakes_are_sentences():
         ls.advise(opened, few)
     with pytest.raises(InputError, match="tolerance is -1"):
         ls.advise(opened, few, tolerance=-1)
-    with pytest.raises(InputError, match=r"confidence is 1; it must be from 0.5 on and below 1"):
+    with pytest.raises(InputError, match=r"confidence is 1; it must be at least 0.5 and below 1"):
         ls.advise(opened, few, confidence=1)
     with pytest.raises(InputError, match=r"evaluations is -1; it must be 0 .* or more"):
         ls.advise(opened, few, evaluations=-1)

@@ -33,6 +33,13 @@ def test_the_rules_are_curves_over_the_blocks_that_go(advice, tmp_path):
     assert (tmp_path / "advice.png").stat().st_size > 1000
 
 
+def test_many_that_lost_to_chance_are_named_without_their_scores(advice, monkeypatch):
+    monkeypatch.setattr("layerscope.cutting.advice_results._SPELLED", -1)
+    monkeypatch.setattr(type(advice), "rules", advice.rules.assign(lost=True))
+    assert "(" not in advice.against_random.split(" Scores are of ")[0]
+    assert "last at 1" in advice.against_random
+
+
 def test_the_findings_say_who_lost_to_chance(advice):
     said = advice.against_random
     lost = advice.rules[advice.rules["lost"]]

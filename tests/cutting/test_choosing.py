@@ -45,7 +45,7 @@ class Judge:
 
 @pytest.fixture(autouse=True)
 def cut(monkeypatch):
-    """Everything can be cut, but for the plan without block 4."""
+    """Everything can be cut, except for the plan without block 4."""
 
     def made(model, plan):
         if plan.keep == (1, 2, 3):

@@ -135,7 +135,7 @@ def test_without_a_bound_the_smallest_that_looks_well_is_taken():
 
 @pytest.mark.parametrize("confidence", [-1, 0, 0.3, 1, 1.5, math.nan])
 def test_a_confidence_is_checked(confidence):
-    with pytest.raises(InputError, match=r"it must be from 0\.5 on and below 1"):
+    with pytest.raises(InputError, match=r"it must be at least 0\.5 and below 1"):
         check_confidence(confidence)
 
 

@@ -28,7 +28,9 @@ def test_plans_and_block_runs_are_counted(search):
     assert told.block_runs == Trial(search.sitting.model, plans).block_runs
     assert told.searched == 0
     assert told.seconds > 0
-    assert re.match(rf"last, spans: about {told.plans} plans\. That is {told.block_runs:.0f} block-forwards", str(told))
+    assert re.match(
+        rf"The rules last, spans propose about {told.plans} plans\. .* {told.block_runs:.0f} runs of a block", str(told)
+    )
 
 
 def test_a_search_on_the_texts_that_choose_counts_by_their_share(search):
@@ -38,7 +40,7 @@ def test_a_search_on_the_texts_that_choose_counts_by_their_share(search):
     assert told.searched == depth + depth - 1
     plain = Trial(search.sitting.model, rules[0].stand_ins(search)).block_runs
     assert told.block_runs == plain + rules[0].block_runs(search) * 10 / 40
-    assert f"up to {told.searched} while searching" in str(told)
+    assert f"up to {told.searched} more while searching" in str(told)
     assert told.seconds > effort(search, rules, costs, timed=False).seconds
 
 

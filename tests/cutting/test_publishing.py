@@ -64,9 +64,9 @@ def test_what_is_public_already_is_not_written_to_unless_that_is_meant(hub, save
 
 
 def test_what_cannot_be_put_there(hub, saved, tmp_path, monkeypatch):
-    with pytest.raises(ls.LayerscopeError, match="no name of a repository"):
+    with pytest.raises(ls.LayerscopeError, match="not the name of a repository"):
         ls.push(saved, "not/a/name")
-    with pytest.raises(ls.LayerscopeError, match="no checkpoint that layerscope saved"):
+    with pytest.raises(ls.LayerscopeError, match="not a checkpoint that layerscope saved"):
         ls.push(tmp_path, "org/other")
     (tmp_path / "adapter").mkdir()
     with pytest.raises(ls.LayerscopeError, match="holds an adapter and no whole checkpoint"):

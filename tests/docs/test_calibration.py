@@ -36,6 +36,43 @@ def test_a_few_rounds_give_the_table_of_the_page(name):
         pandas.testing.assert_frame_equal(frame, MODULES[name].table(FEW, 0))  # the seed decides
 
 
+def rates(section, column, **where):
+    """The least and the largest number of a column of a section's table, over the rows that have these values."""
+    lines = [line for line in calibration.sections(PAGE)[section].splitlines() if line.startswith("| ")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    frame = pandas.DataFrame(rows, columns=head)
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    found = pandas.to_numeric(frame[column])
+    return found.min(), found.max()
+
+
+def test_the_short_answer_has_the_rates_of_the_simulations():
+    text = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
+    sure, guessed = {"rule": "confidence 0.9"}, {"rule": "no bound", "rows": "872"}
+    assert f"it lost more in {rates('advice', 'outside', **sure)[1]:.1%} of the simulations at worst" in text
+    low, high = rates("advice", "outside", **guessed)
+    assert f"it lost more in {low:.0%} to {high:.0%}" in text
+    tutorial = " ".join((ROOT / "docs/tutorials/cut.md").read_text(encoding="utf-8").split())
+    assert f"outside it in {100 * low:.0f} to {100 * high:.0f} % of the cases" in tutorial
+    low, high = rates("similarity_intervals", "interval covers", measure="cka_debiased")
+    assert f"95% intervals held the truth in {low:.0%} to {high:.0%} |" in text
+    assert rates("similarity_intervals", "interval covers", measure="cka")[1] == 0
+    low, high = rates("similarity_chance", "a pair below .05")
+    assert f"p < .05 in {low:.0%} to {high:.0%} where nothing was shared" in text
+    gradual = [rates("blocks", f"{n} layers", wanted="at most .08")[1] for n in (7, 13, 25)]
+    assert f"p < .05 in at most {max(gradual):.1%} where change was gradual" in text
+    single = [rates("blocks", f"{n} layers", matrix="one larger step")[0] for n in (7, 13, 25)]
+    assert f"missed in {1 - max(single):.0%} to {1 - min(single):.0%}" in text
+    assert rates("nu_trust", "trusted", labels="true") == (10, 10)
+    assert rates("nu_trust", "trusted", labels="shuffled") == (0, 0)
+    low, high = rates("aligner_error", "over texts")
+    assert f"95% intervals over texts held the truth in {low:.0%} to {high + 1e-9:.0%}" in text
+    assert rates("agreement", "covers")[0] >= 0.95
+    for rows, removed in (("872", 0.2), ("16000", 2.8)):
+        assert round(rates("advice", "removed", shape="cliff", rows=rows, **sure)[0], 1) == removed
+
+
 @pytest.fixture
 def two_modules(tmp_path, monkeypatch):
     """A folder with the modules a and b, and the page that they are written to."""
@@ -55,7 +92,7 @@ def two_modules(tmp_path, monkeypatch):
 def test_a_section_is_made_again_alone(two_modules, capsys):
     calibration.main(["--write"])
     first = two_modules.read_text(encoding="utf-8")
-    assert first.startswith("# How far to trust it")
+    assert first.startswith("# Calibration\n")
     assert [line for line in first.splitlines() if line.startswith("## ")] == ["## About a", "## About b"]
     assert first.count("| x\\|y | 0.350 |") == 2
     calibration.main(["--only", "a", "--rounds", "1", "--seed", "3", "--write"])

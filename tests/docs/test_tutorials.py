@@ -7,10 +7,9 @@ import sys
 import pytest
 from scripts import ROOT, script
 
-FOUND = [page for folder in ("tutorials", "howto") for page in sorted((ROOT / "docs" / folder).glob("*.md"))]
-PAGES = ["index.md", "start.md", "choosing.md", *(f"{page.parent.name}/{page.name}" for page in FOUND)]
-
 rehearse = script("docs/rehearse.py")
+ALL = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [str(page.relative_to(ROOT / "docs")) for page in ALL if any(rehearse.blocks(page.read_text(encoding="utf-8")))]
 
 PAGE = """
 Text.
@@ -51,6 +50,16 @@ def test_a_picture_is_what_the_blocks_have_drawn():
 
 def test_only_a_text_block_right_after_a_block_is_its_output():
     assert [block.output for block in rehearse.blocks(PAGE)] == [None, "41 apples\n", None]
+
+
+def test_what_a_page_needs_and_does_not_show_is_run_in_its_place():
+    page = "```sh\necho shown > file\n```\n\n<!-- run: echo hidden >> file -->\n\n```sh\ncat file\n```\n"
+    assert rehearse.rehearse(page)[0] == ["", "", "shown\nhidden\n"]
+
+
+def test_pages_of_every_kind_are_run():
+    assert {"start.md", "design.md", "measures.md", "report.md", "tutorials/language-model.md"} <= set(PAGES)
+    assert {"howto/task.md", "howto/aligner.md", "howto/method.md", "howto/engine.md"} <= set(PAGES)
 
 
 def test_a_block_that_fails_is_an_error():

@@ -119,7 +119,7 @@ def test_mistakes_are_sentences():
         ls.evaluate(model(), table().assign(label=0.5))
     several = model()
     several.network.config.problem_type = "multi_label_classification"
-    with pytest.raises(InputError, match="several labels a text"):
+    with pytest.raises(InputError, match="several labels per text"):
         ls.evaluate(several, table())
 
 

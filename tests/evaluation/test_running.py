@@ -129,7 +129,7 @@ def test_settings_that_leave_text_out_are_refused():
         ls.evaluate(opened, ls.task(data, kind="text"), max_length=81)
     with pytest.raises(InputError, match="too few tokens"):
         ls.evaluate(opened, pandas.DataFrame({"text": ["a"]}))
-    with pytest.raises(InputError, match="accuracy is no metric of"):
+    with pytest.raises(InputError, match="accuracy is not a metric of"):
         ls.evaluate(opened, data, metric="accuracy")
 
 

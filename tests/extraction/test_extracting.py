@@ -111,7 +111,7 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(task):
 
 def test_a_text_without_tokens_is_refused_with_its_row():
     frame = pandas.DataFrame({"text": ["a b", "\u200b\u200b"]})
-    with pytest.raises(DataError, match=r"Row 1 of table .* no token but special ones"):
+    with pytest.raises(DataError, match=r"Row 1 of table .* has only special tokens"):
         ls.extract(model_of("bert"), frame, pool="mean", store=False)
 
 
@@ -162,7 +162,7 @@ def test_words_of_any_text_column():
     torch.testing.assert_close(ls.extract(model, lists, pool="words")[2], reps[2])
     compared = ls.compare(model, measure="attention_js", task=frame)
     assert compared.provenance["data"]["words_by"] == "whitespace"
-    with pytest.raises(InputError, match=r"'\(', which is no regular expression"):
+    with pytest.raises(InputError, match=r"'\(', which is not a regular expression"):
         ls.task(frame, words_by="(")
     with pytest.raises(DataError, match=r"1 of 2 texts of table \(all\) have no word by ',', such as row 1"):
         ls.extract(model, ls.task(frame, words_by=","), pool="words")

@@ -40,8 +40,8 @@ def test_the_forget_gate_has_its_one(folder):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda f: (f / "options.json").write_text("{}"), "no options file of ELMo"),
-        (lambda f: (f / "options.json").unlink(), "no options file of ELMo"),
+        (lambda f: (f / "options.json").write_text("{}"), "not an options file of ELMo"),
+        (lambda f: (f / "options.json").unlink(), "not an options file of ELMo"),
         (lambda f: (f / "weights.hdf5").write_bytes(b"no"), "does not hold the network"),
         (lambda f: (f / "weights.hdf5").unlink(), "does not hold the network"),
     ],

@@ -156,7 +156,7 @@ def test_names_that_lead_to_no_such_file(tmp_path):
     [
         ({"architecture": "spaceship"}, "is a 'spaceship', an architecture that transformers"),
         ({"architecture": "t5"}, "'t5'"),
-        ({"general__type": "adapter"}, "holds no model but 'adapter'"),
+        ({"general__type": "adapter"}, r"holds 'adapter' \(general.type\) and not a model"),
         ({"split__count": 3}, "one of 3 parts of a model"),
         ({"drop": ("model.layers.1.mlp.up_proj.weight",)}, "1 tensors are missing"),
         ({"extra": {"rope_freqs.weight": 16}}, r"16 would be left out, as many as its tensor 'rope_freqs.weight'"),
@@ -187,7 +187,7 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
     net = gguf_file.network()
     with torch.no_grad():
         net.model.layers[1].mlp.up_proj.weight[3, 3] = float("nan")
-    with pytest.raises(ModelError, match=r"weights that are no numbers \(1 tensors, such as model.layers.1.mlp.up"):
+    with pytest.raises(ModelError, match=r"weights that are not numbers \(1 tensors, such as model.layers.1.mlp.up"):
         ls.load(gguf_file.write(tmp_path / "nan.gguf", net))
 
 

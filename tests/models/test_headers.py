@@ -49,7 +49,7 @@ def test_a_pickle_is_not_opened_whatever_the_index_says(name, tmp_path, monkeypa
     zoo.save(tmp_path, "bert")
     shard(tmp_path, "one.safetensors", name)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("a pickle was opened"))
-    with pytest.raises(ModelError, match="no safetensors file: it may be a pickle"):
+    with pytest.raises(ModelError, match="not a safetensors file: it may be a pickle"):
         load(tmp_path)
 
 

@@ -89,4 +89,4 @@ def test_a_data_set_of_the_hub(hub):
 
 def test_a_data_set_that_the_hub_does_not_have(hub):
     out, _ = hub("ls.task('org/absent').split()")
-    assert "ERROR The data set org/absent could not be had from the hub" in out
+    assert "ERROR The data set org/absent could not be fetched from the hub" in out

@@ -47,7 +47,7 @@ def test_a_tuned_model_is_scored_on_the_rows_that_were_held_out(method, tmp_path
         score = ls.evaluate(network, data, max_length=16)
     assert score.n == 12
     assert score == pytest.approx(training.score)
-    assert "learned from 48 of the 60 rows of table (all): 12 of the others are scored" in caplog.text
+    assert "learned from 48 of the 60 rows of table (all), so only 12 others are scored" in caplog.text
     assert "did not learn" in score.note
     assert ls.evaluate(network, data, all_rows=True).n == 60
     assert "learned from 48 of these 60" in ls.evaluate(network, data, all_rows=True).note
@@ -97,7 +97,7 @@ def test_rows_that_were_learned_from_are_known_in_other_files_and_splits(tmp_pat
     more = pandas.concat([data, pandas.DataFrame({"text": ["one more"], "label": ["no"]})], ignore_index=True)
     with caplog.at_level(logging.WARNING, "layerscope"):
         assert ls.evaluate(tuned, more).n == 25
-    assert "learned from 96 of the 121 rows of table (all): 25 of the others are scored" in caplog.text
+    assert "learned from 96 of the 121 rows of table (all), so only 25 others are scored" in caplog.text
     assert ls.evaluate(tuned, more, all_rows=True).n == 121
     held_out = set(training.job.lesson.validation.texts)
     few = data.sample(40, random_state=0)

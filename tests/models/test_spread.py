@@ -111,7 +111,7 @@ def test_blocks_are_replayed_where_their_weights_are(way, tmp_path):
 
 def test_cutting_names_the_way_out(tmp_path):
     _, spread = two("bert", on_the_host, tmp_path)
-    with pytest.raises(InputError, match=r"wait on the host or the disk .* ls.cut_folder\(folder, plan, path\)"):
+    with pytest.raises(InputError, match=r"stay on the host or the disk .* ls.cut_folder\(folder, plan, path\)"):
         ls.truncate(spread, 2)
 
 

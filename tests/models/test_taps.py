@@ -68,8 +68,8 @@ def test_packed_sequences_are_padded_to_the_batch(wrapped):
     [
         ("tensor", (STATE, None), "is a tuple of 2, not a tensor.*output='first'"),
         ("tensor", pack_padded_sequence(STATE, torch.tensor([5, 4]), batch_first=True), "output='packed'"),
-        ("first", STATE, "said to be the first of several outputs"),
-        ("packed", STATE, "said to be packed"),
+        ("first", STATE, "declared to be the first of several outputs"),
+        ("packed", STATE, "declared to be packed"),
         ("tensor", STATE[0], "floats of three dimensions"),
         ("tensor", STATE.long(), "floats of three dimensions"),
     ],

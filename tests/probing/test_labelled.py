@@ -76,7 +76,7 @@ def test_of_a_single_split_a_fifth_is_scored(caplog):
 def test_labels_that_are_no_classes_are_sentences():
     with pytest.raises(InputError, match=r"nu needs labels, and there are none; .*--label"):
         classes_of(None, "nu")
-    with pytest.raises(InputError, match="nu needs labels from 0 on; the least is -1"):
+    with pytest.raises(InputError, match="nu needs labels that start at 0; the least is -1"):
         classes_of([-1, 0], "nu")
     with pytest.raises(InputError, match=r"these labels are numbers; ls\.label_cca"):
         classes_of([0.5, 1.0], "nu")

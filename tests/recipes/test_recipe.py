@@ -90,7 +90,7 @@ def test_only_public_functions_can_be_called():
     assert function("tune") is ls.tune
     assert function("Truncation.together") is ls.Truncation.together
     for name in ("os", "Truncation.__init__", "Truncation.name", "__version__", "tune.none"):
-        with pytest.raises(LayerscopeError, match="no public function"):
+        with pytest.raises(LayerscopeError, match="not a public function"):
             function(name)
 
 

@@ -67,7 +67,7 @@ def test_widths(text, inches):
 
 @pytest.mark.parametrize("text", ["wide", "0in", "100in", "-3in", "1.2.3in", ""])
 def test_no_width(text):
-    with pytest.raises(InputError, match="no width of 1 to 40 inches"):
+    with pytest.raises(InputError, match="not a width of 1 to 40 inches"):
         inches_of(text)
 
 

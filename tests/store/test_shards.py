@@ -88,8 +88,8 @@ def _file(header, data=b""):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "its header is said to have 0 bytes"),
-        (struct.pack("<Q", 10**12) + b"{}", "its header is said to have 1000000000000 bytes"),
+        (b"", "its header claims to have 0 bytes"),
+        (struct.pack("<Q", 10**12) + b"{}", "its header claims to have 1000000000000 bytes"),
         (_file(b"[1]"), "its header is not an object"),
         (_file(b"{nonsense"), "damaged"),
         (_file({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"1234"), "does not take 4 bytes"),

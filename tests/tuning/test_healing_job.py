@@ -50,7 +50,7 @@ def test_interrupted_in_the_middle_it_ends_with_the_same_metrics(monkeypatch):
 def test_bfloat16_accumulation_and_checkpointing():
     plain = ls.heal(healed.decoder(), healed.PLAN, healed.running(), **FEW)
     again = ls.heal(healed.decoder(), healed.PLAN, healed.running(), seed=0, checkpointing=True, **FEW)
-    assert again.path == plain.path  # memory is no part of the key
+    assert again.path == plain.path  # memory is not a part of the key
     Store().remove(next(entry for entry in Store().entries() if entry.kind == "healing"))
     sparing = ls.heal(healed.decoder(), healed.PLAN, healed.running(), checkpointing=True, **FEW)
     assert sparing.scores == pytest.approx(plain.scores, rel=1e-5)

@@ -16,7 +16,7 @@ def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
     lesson = plan_tuning(model(), ls.task(whole)).lesson
     assert (len(lesson.train), len(lesson.validation)) == (40, 10)
     assert sorted([*lesson.train.rows, *lesson.validation.rows]) == list(range(50))
-    assert "of its 50 rows 10 are held out and scored, and 40 others" in caplog.text
+    assert "of its 50 rows, 10 are held out and scored, and 40 others" in caplog.text
     again = plan_tuning(model(), ls.task(whole), train_limit=5).lesson
     assert len(again.train) == 5
     assert again.validation.rows.tolist() == lesson.validation.rows.tolist()

@@ -191,5 +191,9 @@ def test_texts_that_are_cut_off_are_those_that_are_used(caplog):
         lesson = training.job.lesson
         learned, scored = (sum(long[row] for row in part.rows) for part in (lesson.train, lesson.validation))
         assert learned + scored == 15
-        said = f"Cut off at 16 tokens are {learned} of the 48 texts of table that were learned from, and {scored} of"
-        assert [r.getMessage() for r in caplog.records if "ut off" in r.getMessage()] == [f"{said} the 12 scored ones."]
+        said = (
+            f"{learned} of the 48 texts of table that were learned from, and {scored} of the 12 that were scored, are "
+        )
+        assert [r.getMessage() for r in caplog.records if "cut off" in r.getMessage()] == [
+            f"{said}cut off at 16 tokens."
+        ]

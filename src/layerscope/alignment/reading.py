@@ -55,7 +55,7 @@ def _check_version(card: AlignerCard, path: Path) -> None:
             "update layerscope, or fit the aligner again."
         )
     if card.version < 2 and card.method == "mlp" and card.options.get("start") == "linear":
-        raise InputError(f"{path} holds an mlp that an earlier layerscope started otherwise; fit it again.")
+        raise InputError(f"{path} holds an mlp that an earlier layerscope started differently; fit it again.")
 
 
 def _check_options(card: AlignerCard, file: TensorFile) -> None:

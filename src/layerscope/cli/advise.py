@@ -42,25 +42,30 @@ def advise(
     model: str = Given.model,
     task: str = Data.task,
     tolerance: str | None = typer.Option(
-        None, help="How much of the metric may be lost, 0.01 if not given; 5% is a share, as it is of perplexity."
+        None,
+        help="How much of the metric may be lost: 0.01 (the default), or a share such as 5%, as perplexity needs.",
     ),
-    confidence: float = typer.Option(0.9, help="How sure that must be; 0 takes what looks to be enough, and warns."),
+    confidence: float = typer.Option(0.9, help="How sure that must be; 0 takes what looks good enough, and warns."),
     rules: str | None = typer.Option(
-        None, help=f"Where plans come from: {', '.join(RULES)}, with commas; as fits the depth if not given."
+        None, help=f"Where plans come from: {', '.join(RULES)}, separated by commas; chosen by the depth if not given."
     ),
-    blocks: int | None = typer.Option(None, help="In place of a tolerance: the best plan that keeps so many blocks."),
+    blocks: int | None = typer.Option(None, help="In place of a tolerance: the best plan that keeps N blocks."),
     parameters: str | None = typer.Option(
-        None, help="In place of a tolerance: the best plan with at most so many parameters, 100M or 80%."
+        None, help="In place of a tolerance: the best plan with at most N parameters: 100M, or 80%."
     ),
     latency: str | None = typer.Option(
-        None, help="In place of a tolerance: the best plan that takes at most 80%, say, of the time for one text; 40ms."
+        None, help="In place of a tolerance: the best plan that takes at most 40ms, or 80% of the time, for one text."
     ),
-    remove: str | None = typer.Option(None, help="Plans leave out so many blocks: 4, or 1,2,4-8; as fits the depth."),
-    max_span: int | None = typer.Option(None, help="Skip spans of at most so many blocks (spans, angular, deepest)."),
-    evaluations: int = typer.Option(256, help="Most plans that the greedy search evaluates on texts that choose."),
+    remove: str | None = typer.Option(
+        None, help="How many blocks plans leave out: 4, or 1,2,4-8; chosen by the depth if not given."
+    ),
+    max_span: int | None = typer.Option(
+        None, help="The longest span that is left out, in blocks (spans, angular, deepest)."
+    ),
+    evaluations: int = typer.Option(256, help="How many plans the greedy search may evaluate."),
     timed: bool = typer.Option(True, "--timed/--no-timed", help="Measure the latency of every candidate."),
     heal: int | None = typer.Option(
-        None, "--heal", help="Heal the Pareto front's plans with so many steps: scores before and after."
+        None, "--heal", help="Heal the plans on the Pareto front for N steps; show scores before and after."
     ),
     heal_on: str | None = typer.Option(
         None, "--heal-on", help="With --heal: texts to heal on, where the task has no train split."
@@ -81,11 +86,11 @@ def advise(
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """Which blocks a model can lose: the smallest model within a tolerance, or the best one of a size.
+    """Find the blocks that a model can lose: the smallest model within a tolerance, or the best one of a given size.
 
-    Rules propose plans, every plan is evaluated, half of the rows choose and the other half scores the choice. Within a
-    tolerance a quarter of the half that chooses picks a candidate of each size and the rest confirms the picks, so that
-    the confidence holds after the choice. What it will take is said first.
+    Rules propose plans and every plan is evaluated. One half of the rows chooses, the other half scores the choice.
+    Within a tolerance, a quarter of the choosing half picks a candidate of each size and the rest confirms the picks,
+    so that the confidence still holds after the choice. How long it will take is printed first.
     """
     import layerscope as ls
     from layerscope.cutting.advice import consult
@@ -132,7 +137,7 @@ def advise(
         show(advice.rules.to_dict("records"), format, "Each rule's best plan of each size, beside random blocks")
         print("\n".join(advice.findings()))
     if print_as is not None and not advice.choice.removed(opened.depth):
-        print("No block goes, so there is no plan to print.", file=sys.stderr)
+        print("No block can go, so there is no plan to print.", file=sys.stderr)
     elif print_as is not None:
         print_plan(print_as, advice.choice, model, opened.depth, format)
     healed = None if heal is None else _heal(advice, data, heal, texts, seed)
@@ -147,7 +152,8 @@ def advise(
     elif save is not None:
         ls.save(advice.model, save, scores=advice.score)
     if save is not None:
-        saved(save, format)
+        whole = healed is None and not advice.choice.removed(opened.depth)
+        saved(save, format, "the whole model, since no block can go" if whole else "reopened and compared")
         publish(save, push_to_hub, public, format)
 
 

@@ -37,19 +37,25 @@ def align(
     models: list[str] = typer.Argument(help="Two models or more; one with --against every or --synthetic."),
     task: str = Data.task,
     layer: str | None = typer.Option(None, "--layer", help="Only these layers: 8, 0,4,8 or 6-12."),
-    method: str | None = typer.Option(None, "--method", help=f"{', '.join(METHODS)}, pwcca; several with commas."),
+    method: str | None = typer.Option(
+        None, "--method", help=f"{', '.join(METHODS)}, pwcca; several, separated by commas."
+    ),
     study: bool = typer.Option(False, "--study", help="All layers, all methods, pairs of models drawn from all given."),
-    synthetic: bool = typer.Option(False, "--synthetic", help="One model: is a known map of its states found?"),
-    truths: str | None = typer.Option(None, help="With --synthetic: linear, inn, rotated inn, with commas; all."),
-    noise: str | None = typer.Option(None, help="With --synthetic: shares of the spread, with commas; 0,0.1."),
-    repeats: int | None = typer.Option(None, help="With --synthetic: known maps of each kind; 3 if not given."),
+    synthetic: bool = typer.Option(
+        False, "--synthetic", help="One model: test whether known maps of its states are found."
+    ),
+    truths: str | None = typer.Option(None, help="With --synthetic: linear, inn, rotated inn; all if not given."),
+    noise: str | None = typer.Option(None, help="With --synthetic: noise as shares of the spread; 0,0.1 if not given."),
+    repeats: int | None = typer.Option(
+        None, help="With --synthetic: how many known maps of each kind; 3 if not given."
+    ),
     pairs: int | None = typer.Option(None, help="With --study: how many ordered pairs of models; 8 if not given."),
     of: str = typer.Option("states", help="states, or attention (pairs of words by attention heads)."),
     against: str = typer.Option("same", help="same: layer l to layer l; every: every layer to every layer."),
     pool: str = typer.Option("mean", help="How token states become rows: mean, cls, last, words or tokens."),
     train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
     test: int = typer.Option(1600, help="Texts of the other split that they are scored on."),
-    start: str = typer.Option("linear", help="Of networks: linear to start from the solved map, or plain."),
+    start: str = typer.Option("linear", help="For inn and mlp: linear starts from the linear map, plain from nothing."),
     pad: bool = typer.Option(False, "--pad", help="Pad the narrower model with zeros where a method needs one width."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
@@ -59,7 +65,7 @@ def align(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """Are two models the same up to a map? Maps fitted on some texts and scored on others, layer by layer."""
+    """Test whether two models are the same up to a map, which is fitted on some texts and scored on others."""
     import layerscope as ls
 
     own = {"truths": truths, "noise": noise, "repeats": repeats}

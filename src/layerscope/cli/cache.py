@@ -7,7 +7,7 @@ import typer
 from layerscope.cli.output import FORMAT, Format, show
 
 app = typer.Typer(
-    help="The store of results: what it holds, whether it is sound, and making room.",
+    help="List, check or remove stored results.",
     epilog="Example:  `layerscope cache ls`",
     no_args_is_help=True,
 )
@@ -22,7 +22,7 @@ def register(parent: typer.Typer) -> None:
 
 @app.command("ls", epilog="Example:  `layerscope cache ls --format json`")
 def ls_(format: Format = FORMAT) -> None:
-    """Every stored result with its size and age."""
+    """List every stored result with its size and age."""
     from layerscope.store import Store
 
     store = Store()
@@ -58,7 +58,7 @@ def verify(format: Format = FORMAT) -> None:
 def rm(
     keys: list[str] | None = typer.Argument(None, help="Keys or their beginnings, as `cache ls` shows them."),
     all_: bool = typer.Option(False, "--all", help="Everything."),
-    unfinished: bool = typer.Option(False, "--unfinished", help="What was interrupted and not taken up again."),
+    unfinished: bool = typer.Option(False, "--unfinished", help="What was interrupted and never finished."),
     damaged: bool = typer.Option(False, "--damaged", help="What was found damaged and set aside."),
     kind: str | None = typer.Option(None, "--kind", help="Only results of this kind."),
 ) -> None:

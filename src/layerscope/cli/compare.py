@@ -34,17 +34,21 @@ def register(app: typer.Typer) -> None:
 def compare(
     models: list[str] = typer.Argument(help="One model (its layers among themselves), two, or more (all pairs)."),
     task: str = Data.task,
-    measure: str = typer.Option("cka", help="One or several measures, with commas; `layerscope measures` lists them."),
+    measure: str = typer.Option(
+        "cka", help="One or several measures, separated by commas; `layerscope measures` lists them."
+    ),
     split: str | None = Data.split,
     pool: str = typer.Option(
         "cls", help="How tokens become rows: cls, mean, last, words or tokens. Attention is between words, or tokens."
     ),
-    limit: int | None = typer.Option(None, help="Only the first so many examples."),
+    limit: int | None = typer.Option(None, help="Use only the first N examples."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
-    final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
+    final_norm: bool = typer.Option(False, "--final-norm", help="Read the last layer after the model's final norm."),
     ci: float | None = typer.Option(None, help="Add intervals of this level to the tables, such as 0.95."),
     baseline: int = typer.Option(
-        0, "--baseline", help="Add what so many shuffles of the texts give, such as 200: mean, p-value, share above it."
+        0,
+        "--baseline",
+        help="Shuffle the texts N times, such as 200, and add what chance gives: mean, p-value, share above it.",
     ),
     option: list[str] = typer.Option(
         [],
@@ -58,13 +62,13 @@ def compare(
         "strength has an interval.",
     ),
     special: bool = typer.Option(
-        False, "--special", help="Measures of attention: keep special tokens, which are dropped otherwise."
+        False, "--special", help="Measures of attention: keep special tokens, which are left out by default."
     ),
     heads: str | None = typer.Option(
         None, "--heads", help="With --out, measures by attention head: draw those of two layers as well, such as 3,5."
     ),
     memory: float | None = typer.Option(
-        None, help="GiB to use at most, on the host and the device each; half of what is free if not given."
+        None, help="How many GiB to use at most, on host and device each; half of what is free if not given."
     ),
     device: str | None = Given.device,
     dtype: str = Given.dtype,
@@ -72,7 +76,7 @@ def compare(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """How similar the layers of one or several models are, under one or several measures, in one pass."""
+    """Measure how similar the layers of one or several models are, by one or several measures in one pass."""
     import layerscope as ls
     from layerscope.team import Team
 
@@ -124,7 +128,8 @@ def measure_options(given: Sequence[str], taken: set[str]) -> dict[str, Any]:
             raise InputError(f"--option {text} is not a name and a value; write --option keep=1.0.")
         if name in taken:
             raise InputError(
-                f"--option {text}: {name} is no option of a measure; layerscope compare --help lists the command's own."
+                f"--option {text}: {name} is not an option of a measure; layerscope compare --help lists those "
+                "of the command."
             )
         if name in options:
             raise InputError(f"--option {name} was given twice.")

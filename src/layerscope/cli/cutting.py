@@ -26,7 +26,7 @@ FLOAT = "float32"  # what weights are opened in, where nothing else is asked for
 DTYPE = typer.Option(
     None, "--dtype", help="The float type to open weights in: float32 (usual), bfloat16, float16. On disk: as it is."
 )
-PRINT_AS = typer.Option(None, "--print-as", help="Print the plan as another tool takes it: mergekit or llama.cpp.")
+PRINT_AS = typer.Option(None, "--print-as", help="Print the plan in the format of another tool: mergekit or llama.cpp.")
 
 
 def check_save(folder: Path | None, model: Model) -> None:

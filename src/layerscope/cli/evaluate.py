@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +40,13 @@ def evaluate(
         None, help="Another metric than the task's own: accuracy, f1, matthews, bits_per_byte, acc_norm, .."
     ),
     generate: int | None = typer.Option(
-        None, "--generate", help="Language models on running text: continue so many prompts cut out of it, greedily."
+        None, "--generate", help="Language models on running text: continue N prompts cut out of it, greedily."
     ),
     new_tokens: int | None = typer.Option(
-        None, "--new-tokens", help="With --generate: continue each prompt by so many tokens; 32 if not given."
+        None, "--new-tokens", help="With --generate: continue each prompt by N tokens; 32 if not given."
     ),
     lm_eval: str | None = typer.Option(
-        None, "--lm-eval", help="Tasks of lm-evaluation-harness, with commas: its names, or files (my.yaml)."
+        None, "--lm-eval", help="Tasks of lm-evaluation-harness, separated by commas: names, or files (my.yaml)."
     ),
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
@@ -56,7 +57,7 @@ def evaluate(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """The score of a model on a task that goes with its head, or on tasks of lm-evaluation-harness.
+    """Score a model on a task that its head can answer, or on tasks of lm-evaluation-harness.
 
     Classifiers by the task's metric, beside that of always giving the most frequent class; language models by the
     perplexity of running text or the likelihood of choices; taggers by words; embedding models on scored pairs. What a
@@ -81,8 +82,8 @@ def evaluate(
     if format is Format.json:
         show([*shown, *([] if harness is None else harness.frame.to_dict("records"))], format)
     else:
-        if shown:
-            show(shown, format)
+        if shown:  # where there are no classes there is no most frequent one
+            show([{k: v for k, v in row.items() if k != "majority" or not math.isnan(v)} for row in shown], format)
         if harness is not None:
             show(harness.frame.to_dict("records"), format, f"{model} by lm-evaluation-harness")
         for finding in (

@@ -11,6 +11,7 @@ from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import keep
 
 PLACE = 10  # in the help text
+_COLUMNS = "spread: mean standard deviation of a feature; top direction: share of the variance along the largest one"
 
 
 def register(app: typer.Typer) -> None:
@@ -27,12 +28,12 @@ def extract(
     split: str | None = Data.split,
     pool: str = typer.Option("cls", help="How tokens become rows: cls, mean, last, words or tokens."),
     layers: str | None = typer.Option(None, help="Which layers, as 0,3,6 or 0-6; all if not given."),
-    limit: int | None = typer.Option(None, help="Only the first so many examples."),
+    limit: int | None = typer.Option(None, help="Use only the first N examples."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     batch_tokens: int | None = typer.Option(None, help="Tokens per batch, padding included."),
     subword: str = typer.Option("last", help="Which sub-words stand for a word: last, first or mean."),
     special: bool = typer.Option(False, "--special", help="Keep special tokens in the pools mean and tokens."),
-    final_norm: bool = typer.Option(False, "--final-norm", help="The last layer after the model's final norm."),
+    final_norm: bool = typer.Option(False, "--final-norm", help="Read the last layer after the model's final norm."),
     autocast: str | None = typer.Option(None, help="Compute in bfloat16 or float16 where that is safe."),
     dtype: str = Given.dtype,
     device: str | None = Given.device,
@@ -43,7 +44,7 @@ def extract(
     ),
     format: Format = FORMAT,
 ) -> None:
-    """The rows of every layer of a model over a data set, in one pass; prints what each layer holds."""
+    """Run a model over a data set, keep the states of every layer, and print a summary of each layer."""
     import layerscope as ls
     from layerscope.extraction.representations import CARD
     from layerscope.store import atomic_folder, check_free
@@ -69,7 +70,7 @@ def extract(
         return
     summary = reps.summary()
     title = f"{model} over {reps.rows.task} ({reps.rows.split}), pool {pool}"
-    show(summary.frame.to_dict("records"), format, title)
+    show(summary.frame.to_dict("records"), format, f"{title}. {_COLUMNS}")
     if out is not None:
         with atomic_folder(out, CARD) as folder:  # both or neither, whoever else writes there
             reps.write(folder)

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def heal(
     model: str = Given.any_model,
     without: str | None = typer.Option(
-        None, "--without", help="The blocks that go: 13-19,27. Not given, the model is taken as cut already."
+        None, "--without", help="The blocks to leave out: 13-19,27. If not given, the model is one that was cut before."
     ),
     task: str = Data.task,
     method: str = typer.Option("lora", help=f"{', '.join(METHODS)}; those that cannot be merged are refused."),
@@ -42,38 +42,48 @@ def heal(
     size: int | None = typer.Option(None, help="The rank of LoRA; 16 if not given."),
     distill: bool = typer.Option(False, "--distill", help="Learn from the uncut model's whole distribution too."),
     teacher: str | None = typer.Option(None, help="A model to learn from in place of the uncut one."),
-    mix: float | None = typer.Option(None, help="The teacher's share of the loss, above 0 and at most 1; 0.5."),
-    distance: str = typer.Option("cosine", help="Of embeddings from the uncut model's: cosine or mse."),
+    mix: float | None = typer.Option(
+        None, help="The teacher's share of the loss, above 0 and at most 1; 0.5 if not given."
+    ),
+    distance: str = typer.Option("cosine", help="How far embeddings are from the uncut model's: cosine or mse."),
     keep_teacher: int | None = typer.Option(
-        None, help="Run the teacher once and keep so many of its likeliest outputs at every token."
+        None, help="Run the teacher once and keep its N likeliest outputs at every token."
     ),
     steps: int | None = typer.Option(None, help="How many steps; 300 on running text, else three epochs."),
     epochs: float | None = typer.Option(None, help="Passes over the texts, instead of steps."),
     learning_rate: float | None = typer.Option(None, help="1e-3 for LoRA and 2e-4 for finetune on running text."),
     batch: int | None = typer.Option(None, help="Texts or windows per step; 16 if not given."),
-    accumulate: int | None = typer.Option(None, help="Steps whose gradients are added up."),
-    warmup: float | None = typer.Option(None, help="A share of the steps, or their number."),
+    accumulate: int | None = typer.Option(None, help="Add up the gradients of N steps."),
+    warmup: float | None = typer.Option(None, help="Warm-up: a share of the steps, or a number of steps."),
     schedule: str | None = typer.Option(None, help="linear, cosine, constant or constant_with_warmup."),
-    weight_decay: float | None = typer.Option(None, help="Of the weights, per step."),
+    weight_decay: float | None = typer.Option(None, help="Weight decay of the optimizer."),
     max_length: int | None = typer.Option(None, help="Tokens of a window or text: 512 of running text, else 128."),
-    evaluate_every: int | None = typer.Option(None, help="Steps between two looks at what is held out."),
-    bf16: bool | None = typer.Option(None, "--bf16/--no-bf16", help="Mixed precision; on where a GPU has it."),
-    checkpointing: bool = typer.Option(False, "--checkpointing", help="Less memory, more time."),
+    evaluate_every: int | None = typer.Option(None, help="Evaluate on held-out texts every N steps."),
+    bf16: bool | None = typer.Option(
+        None, "--bf16/--no-bf16", help="Mixed precision; on by default where a GPU has it."
+    ),
+    checkpointing: bool = typer.Option(
+        False, "--checkpointing", help="Gradient checkpointing: less memory, more time."
+    ),
     no_cache: bool = typer.Option(False, "--no-cache", help="Run frozen blocks in every epoch."),
     report_to: str | None = typer.Option(
-        None, "--report-to", help="The Trainer's trackers: tensorboard, wandb, trackio, mlflow; several with commas."
+        None,
+        "--report-to",
+        help="The Trainer's trackers: tensorboard, wandb, trackio, mlflow; several, separated by commas.",
     ),
-    train_limit: int | None = typer.Option(None, help="Only the first so many texts, or windows of running text."),
-    validation_limit: int | None = typer.Option(None, help="The same of what is held out; 64 windows."),
+    train_limit: int | None = typer.Option(None, help="Use only the first N texts, or windows of running text."),
+    validation_limit: int | None = typer.Option(
+        None, help="Use only the first N held-out texts; 64 windows of running text if not given."
+    ),
     metric: str | None = typer.Option(None, help="Another metric than the task's own."),
-    seed: int = typer.Option(0, help="Decides LoRA's first weights, the order of rows and dropout."),
+    seed: int = typer.Option(0, help="Decides LoRA's initial weights, the order of rows and dropout."),
     device: str | None = Given.device,
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
     out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
-    """Cut a model, train what is left a little, and save it as a checkpoint: what it scored before and after.
+    """Cut a model, train what is left for a short while, save it, and show its score before and after.
 
     A language model learns from running text, a classifier from labels or from the uncut model's answers, an embedding
     model from the uncut model's embeddings.
@@ -140,7 +150,9 @@ def heal(
             }
             keep(staging, "heal", title, {"healing": healing}, tables="", final=out, **about)
     if format is Format.table:
-        kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
+        kept = (
+            "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
+        )
         print(kept if out is None else f"Saved in {out}, reopened and compared.")
 
 

@@ -35,7 +35,7 @@ def influence(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """How much each block changes what goes through it: 1 - mean cosine of its input and output (ShortGPT)."""
+    """Measure how much each block changes what goes through it: 1 - mean cosine of input and output (ShortGPT)."""
     import layerscope as ls
     from layerscope.similarity.influence import least_first
     from layerscope.team import Team
@@ -55,5 +55,5 @@ def influence(
     rows = curve.frame.rename(columns={"layer": "block"}).to_dict("records")
     show(rows, format, f"{title}, over {curve.provenance['data']['n']:,} tokens")
     if format is Format.table:
-        print(f"From the least influence on: blocks {', '.join(map(str, least_first(curve)))}.")
+        print(f"Blocks by influence, the least first: {', '.join(map(str, least_first(curve)))}.")
     keep(out, "influence", title, {"influence": curve})

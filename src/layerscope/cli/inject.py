@@ -24,12 +24,14 @@ def register(app: typer.Typer) -> None:
 @with_columns
 def inject(
     source: str = typer.Argument(help="The classifier whose states are mapped."),
-    target: str = typer.Argument(help="The classifier that goes on with them; it has the same tokenizer."),
+    target: str = typer.Argument(help="The classifier that continues from them; it must have the same tokenizer."),
     task: str = Data.task,
-    layer: str | None = typer.Option(None, "--layer", help="The target's layers: 8, 0,4,8, 6-12 or all; its last one."),
-    method: str | None = typer.Option(None, "--method", help="Methods with commas; all if not given."),
+    layer: str | None = typer.Option(
+        None, "--layer", help="The target's layers: 8, 0,4,8, 6-12 or all; the last one if not given."
+    ),
+    method: str | None = typer.Option(None, "--method", help="One or several methods: inn,linear; all if not given."),
     train: int = typer.Option(1600, help="Texts of the train split that aligners learn from."),
-    start: str = typer.Option("linear", help="Of networks: linear to start from the solved map, or plain."),
+    start: str = typer.Option("linear", help="For inn and mlp: linear starts from the linear map, plain from nothing."),
     seed: int = typer.Option(0, help="Decides folds, networks and floors."),
     split: str | None = Data.split,
     limit: int | None = Given.limit,
@@ -41,7 +43,7 @@ def inject(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """Does one model work on another's states? A layer of TARGET is replaced by SOURCE's, mapped, and evaluated."""
+    """Test whether one model works on another's states: replace a layer of TARGET by SOURCE's, mapped, and score it."""
     import layerscope as ls
 
     methods = None if method is None else names(method, "method")

@@ -38,7 +38,7 @@ def localization(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """How much of each layer sits in single neurons: mean neuron less mean SVCCA similarity to all other layers."""
+    """Measure how much of each layer sits in single neurons: mean neuron minus mean SVCCA similarity to the others."""
     import layerscope as ls
     from layerscope.team import Team
 

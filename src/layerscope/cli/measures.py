@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def measures(format: Format = FORMAT) -> None:
-    """The measures that `compare` knows: range, invariances, what each needs, and its source."""
+    """List the measures that `compare` knows: range, invariances, what each needs, and its source."""
     import layerscope as ls
 
     show(ls.measures().to_dict("records"), format)

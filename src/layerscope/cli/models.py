@@ -29,9 +29,9 @@ def models(
     dtype: str = Given.dtype,
     format: Format = FORMAT,
 ) -> None:
-    """The families of models that are known; or what one model is, and whether replay is sound on it.
+    """List the families of models that are known, or describe one model and check that it can be cut safely.
 
-    Of a model that layerscope saved also what it was made from: base and licence, plan, trainings and scores.
+    For a model that layerscope saved it also shows what it was made from: base, licence, plan, trainings and scores.
     """
     import layerscope as ls
 
@@ -136,7 +136,7 @@ def _self_check(opened: Any) -> str:
 
     if isinstance(opened, OwnModel):
         return "only states can be read: no cutting, no injection, no tuning"
-    return next(faults(opened), None) or "replay is sound"
+    return next(faults(opened), None) or "passed: its blocks can be run one by one"
 
 
 def _garden() -> list[dict[str, Any]]:

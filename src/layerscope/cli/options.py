@@ -25,7 +25,7 @@ class Data:
     task_or_none = typer.Option(
         None, "--task", help="A task (layerscope tasks), a file, a folder or a hub id; --save alone needs none."
     )
-    split = typer.Option(None, "--split", help="validation if there is one, else the only split.")
+    split = typer.Option(None, "--split", help="Which split to use: validation if there is one, else the only one.")
 
 
 @dataclass(frozen=True)
@@ -94,27 +94,33 @@ _OPTIONS = {
     "text_pair": typer.Option(None, "--text-pair", help="The column with the second text."),
     "label": typer.Option(None, "--label", help="The column with the label."),
     "labels": typer.Option(
-        None, "--labels", help="The classes in the order of a head's outputs, with commas, where it has LABEL_0, .."
+        None, "--labels", help="The classes in the order of the head's outputs, where it calls them LABEL_0, ..: a,b,c."
     ),
-    "choices": typer.Option(None, "--choices", help="The column with a list of choices, or several, with commas."),
-    "tags": typer.Option(None, "--tags", help="The column with a list of tags, one for each word."),
-    "kind": typer.Option(None, "--kind", help="text: running text, which a language model is to predict."),
+    "choices": typer.Option(None, "--choices", help="The column with lists of choices, or several columns: a,b,c,d."),
+    "tags": typer.Option(None, "--tags", help="The column with lists of tags, one tag for each word."),
+    "kind": typer.Option(None, "--kind", help="`text` reads the task as running text, for language models."),
     "config": typer.Option(None, "--config", help="The configuration of a hub data set."),
     "words_by": typer.Option(
-        None, "--words-by", help="Split texts into words at whitespace (as usual), or by an expression for a word."
+        None,
+        "--words-by",
+        help="How texts are split into words: whitespace (the default), or a regular expression for a word.",
     ),
     "skip_bad": typer.Option(False, "--skip-bad", help="Leave bad rows out and count them instead of stopping."),
     "max_field": typer.Option(
-        None, "--max-field", help="The most characters that a field of a file may have; 10 million if not given."
+        None, "--max-field", help="How many characters a field of a file may have; 10 million if not given."
     ),
     "bos": typer.Option(
-        None, "--bos/--no-bos", help="Running text: begin each window with the tokenizer's first token; as it does."
+        None,
+        "--bos/--no-bos",
+        help="Running text: begin each window with the tokenizer's BOS; as the tokenizer does if not given.",
     ),
-    "stride": typer.Option(None, "--stride", help="Running text: windows overlap, each so many tokens later."),
-    "by_text": typer.Option(False, "--by-text", help="Running text: each text by itself, not all of them joined."),
+    "stride": typer.Option(
+        None, "--stride", help="Running text: windows overlap, each beginning N tokens after the last."
+    ),
+    "by_text": typer.Option(False, "--by-text", help="Running text: read each text by itself instead of joining them."),
     "mask_seed": typer.Option(0, "--mask-seed", help="Masked language models: decides which tokens are masked."),
     "embedding": typer.Option(
-        None, "--embedding", help="Scored pairs, of a bare encoder: mean (usual), cls or last token."
+        None, "--embedding", help="Scored pairs, with a bare encoder: mean (the default), cls or last token."
     ),
 }
 
@@ -153,18 +159,18 @@ def with_columns(command: Callable[..., None]) -> Callable[..., None]:
 class Given:
     """Which model, on how much data, where."""
 
-    model = typer.Argument(help="A checkpoint whose head goes with the task: a folder, a hub id or id@revision.")
+    model = typer.Argument(help="A checkpoint whose head can answer the task: a folder, a hub id or id@revision.")
     any_model = typer.Argument(
         help="A checkpoint: a folder, a hub id, id@revision, a GGUF file, demo:minilm, demo:smollm2, garden:NAME, or "
         "random: and one of these."
     )
-    limit = typer.Option(None, "--limit", help="Only the first so many examples.")
+    limit = typer.Option(None, "--limit", help="Use only the first N examples.")
     max_length = typer.Option(
         None, "--max-length", help="Longest text in tokens; the model's limit, at most 512 (running text: 2048)."
     )
-    all_rows = typer.Option(False, "--all-rows", help="Score also the rows that the model learned from.")
+    all_rows = typer.Option(False, "--all-rows", help="Also score the rows that the model learned from.")
     device = typer.Option(
-        None, "--device", help="cpu, cuda, cuda:1, or auto for all GPUs; the first GPU where there is one."
+        None, "--device", help="cpu, cuda, cuda:1, or auto for all GPUs; the first GPU, if there is one, by default."
     )
     dtype = typer.Option("float32", "--dtype", help="The float type to open weights in: float32, bfloat16, float16.")
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
@@ -174,7 +180,7 @@ class Publishing:
     """Where what is saved is put on the hub; `cli/publishing.py` acts on it."""
 
     push_to_hub = typer.Option(
-        None, "--push-to-hub", help="Put what is saved on the hub, as this repository (org/name); private."
+        None, "--push-to-hub", help="Upload what is saved to this repository on the hub (org/name), private by default."
     )
     public = typer.Option(False, "--public", help="With --push-to-hub: everyone may read it.")
 

@@ -44,7 +44,7 @@ OUT = typer.Option(
     callback=writable,
     help="Write tables, figures and a record, for `layerscope report`, into this folder.",
 )
-OVERWRITE = typer.Option(False, "--overwrite", help="Replace what the same command left in the folder of --out before.")
+OVERWRITE = typer.Option(False, "--overwrite", help="Replace what the same command wrote to --out before.")
 _started = time.perf_counter()
 
 

@@ -22,7 +22,7 @@ def report(
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="The HTML file to write."),
     title: str = typer.Option("layerscope report", help="The heading of the page."),
 ) -> None:
-    """Show records in one HTML file that needs no network: open it by double click, send it to a colleague."""
+    """Write records into one HTML page that needs no network: open it in a browser, or send it to a colleague."""
     import layerscope as ls
 
     written = ls.report(records, out, title=title)
@@ -32,7 +32,7 @@ def report(
 def figures(
     record: Path = typer.Argument(help="A record, or a folder that holds some: what commands wrote with -o."),
     out: Path = typer.Option(Path("figures"), "--out", "-o", help="The folder to write into."),
-    format: str = typer.Option("pdf", help="pdf, svg or png; several with commas."),
+    format: str = typer.Option("pdf", help="pdf, svg or png, or several: pdf,png."),
     width: str = typer.Option("6.75in", help="The width of every figure: 6.75in, 8cm, 85mm or 240pt."),
     titles: bool = typer.Option(False, "--titles", help="Write each figure's title above it."),
 ) -> None:

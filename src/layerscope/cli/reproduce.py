@@ -31,10 +31,10 @@ def reproduce(
     ),
     only: str | None = typer.Option(None, "--only", help="Some experiments by the paper's numbering: fig3,table2."),
     models: str | None = typer.Option(
-        None, "--models", help="Other models, with commas: sources, or name=source for a short name."
+        None, "--models", help="Other models, separated by commas: sources, or name=source for a short name."
     ),
-    tasks: str | None = typer.Option(None, "--tasks", help="Other tasks, with commas."),
-    seeds: int | None = typer.Option(None, "--seeds", help="So many seeds: 0, 1, .."),
+    tasks: str | None = typer.Option(None, "--tasks", help="Other tasks, separated by commas."),
+    seeds: int | None = typer.Option(None, "--seeds", help="Use N seeds: 0, 1, .."),
     profile: str = typer.Option(
         "offline",
         "--profile",

@@ -34,7 +34,7 @@ def skip(
     task: str | None = Data.task_or_none,
     blocks: str | None = typer.Option(None, help="Leave these blocks out: 3-5, or 2,4,7-8."),
     map: bool = typer.Option(False, "--map", help="Leave out every contiguous span in turn."),
-    max_span: int | None = typer.Option(None, help="With --map: spans of at most so many blocks."),
+    max_span: int | None = typer.Option(None, help="With --map: the longest span, in blocks."),
     save: Path | None = Given.save,
     push_to_hub: str | None = Publishing.push_to_hub,
     public: bool = Publishing.public,

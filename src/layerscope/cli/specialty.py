@@ -44,7 +44,7 @@ def specialty(
     task: str = Data.task,
     no_probe: bool = typer.Option(False, "--no-probe", help="Only nu, no probes."),
     probe: str = typer.Option("linear", "--probe", help="The kind of probe: linear, or head (the family's own head)."),
-    null: int = typer.Option(100, "--null", help="How many times the texts exchange their labels, for p-values."),
+    null: int = typer.Option(100, "--null", help="How many times labels are permuted among texts, for p-values."),
     measures: str | None = typer.Option(
         None, "--measures", help=f"Also other measures of the layers against the labels: {', '.join(MEASURES)}."
     ),
@@ -55,7 +55,7 @@ def specialty(
         None, help="With --imbalance: rows of each set in all; the most that all shares allow if not given."
     ),
     scarcity: str | None = typer.Option(
-        None, help="Also nu of balanced training sets of these many rows in all: 40000,20000,5000,200."
+        None, help="Also nu of balanced training sets with these numbers of rows: 40000,20000,5000,200."
     ),
     pools: str | None = typer.Option(None, help="Also nu and probes under these pools: mean,cls."),
     tuned: str | None = typer.Option(None, help="Also nu and probes of this model, tuned on the task, beside MODEL."),
@@ -68,7 +68,7 @@ def specialty(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """Which layers to tune for a task, before anything is trained: nu of every layer, probes, l*, a recommendation."""
+    """Recommend which layers to tune for a task, before any training: nu and probes of every layer, and l*."""
     import layerscope as ls
     from layerscope.extraction.reading import POOLS
     from layerscope.models.own import OwnModel

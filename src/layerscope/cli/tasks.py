@@ -25,7 +25,7 @@ def tasks(
     columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
-    """The tasks that are known by name; or the splits of one data set, with its labels."""
+    """List the tasks that are known by name, or the splits and labels of one data set."""
     import layerscope as ls
 
     if name is None:
@@ -35,7 +35,9 @@ def tasks(
     rows: list[dict[str, Any]] = []
     for split in task.splits:
         if not task.is_here(split):
-            rows.append({"split": split, "examples": None, "skipped": None, "words": None, "labels": "on the hub"})
+            rows.append(
+                {"split": split, "examples": None, "skipped": None, "words": None, "labels": "not here; the hub has it"}
+            )
             continue
         examples = task.split(split)
         counts = None

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PLACE = 40  # in the help text
 _TITLES = {
-    "untuned": "UNTUNED: the head of {model} on every layer, nothing trained",
-    "tuned": "TUNED: the head of {model} trained further on every layer",
-    "tunedorig": "TUNEDORIG: a new head trained on every layer of {base}",
+    "untuned": "The head of {model} on every layer, nothing trained",
+    "tuned": "The head of {model}, trained further on every layer",
+    "tunedorig": "A new head, trained on every layer of {base}",
 }
 
 
@@ -38,15 +38,15 @@ def register(app: typer.Typer) -> None:
 def truncate(
     model: str = Given.model,
     task: str | None = Data.task_or_none,
-    keep_: int | None = typer.Option(
-        None, "--keep", help="Keep the first so many blocks; the head reads the last of them."
-    ),
+    keep_: int | None = typer.Option(None, "--keep", help="Keep the first N blocks; the head reads the last of them."),
     curve: bool = typer.Option(False, "--curve", help="Put the head on every layer in turn."),
     mode: str = typer.Option(
         "untuned", help="With --curve: untuned, tuned (the head trained further on each layer), tunedorig (a new one)."
     ),
     base: str | None = typer.Option(None, "--base", help="For tunedorig: the untuned model, whose layers are read."),
-    train_limit: int | None = typer.Option(None, help="Where heads are trained: the first so many training examples."),
+    train_limit: int | None = typer.Option(
+        None, help="Where heads are trained: use only the first N training examples."
+    ),
     learning_rate: float | None = typer.Option(None, help="Where heads are trained: 1e-3 if not given."),
     epochs: int | None = typer.Option(None, help="Where heads are trained: 10 if not given."),
     batch: int | None = typer.Option(None, help="Where heads are trained: texts per step; 32 if not given."),

@@ -11,18 +11,20 @@ from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, na
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.publishing import check_publishing, publish
 from layerscope.cli.record import OUT, keep, writable
-from layerscope.errors import InputError, check_seed
+from layerscope.errors import InputError, check_seed, log
 from layerscope.tuning.registry import METHODS
 
 if TYPE_CHECKING:
     from layerscope.data import Task
     from layerscope.models import Model
+    from layerscope.tuning.training import Trainings
 
 PLACE = 80  # in the help text
+_COSTS = "What is trained, and what it costs in multiply-adds per token (cached: once the frozen blocks have run)"
 _BEST = typer.Option(
-    None, "--best", help="l*, the layer of the task's specialty; else a pass over the training split finds it."
+    None, "--best", help="l*, the layer of the task's specialty; if not given, a pass over the training split finds it."
 )
-_METHOD = typer.Option("finetune", help=f"{', '.join(METHODS)}; several with commas for a study.")
+_METHOD = typer.Option("finetune", help=f"{', '.join(METHODS)}; several, separated by commas, for a study.")
 _OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the checkpoint and a record here.")
 
 
@@ -46,21 +48,23 @@ def tune(
     size: int | None = typer.Option(None, help="Adapter width, LoRA rank, or number of virtual tokens."),
     metric: str | None = typer.Option(None, help="Another metric than the task's own: accuracy, f1, matthews, .."),
     seed: int = typer.Option(0, help="Decides the new head, the order of rows and dropout."),
-    seeds: int | None = typer.Option(None, help="So many trainings, with seeds 0, 1, ..: mean and standard error."),
+    seeds: int | None = typer.Option(
+        None, help="Train with N seeds (0, 1, ..); gives the mean and its standard error."
+    ),
     learning_rate: str | None = typer.Option(
-        None, help="One, or several with commas: that with the best mean over seeds is kept."
+        None, help="One, or several (1e-5,3e-5): the one with the best mean over seeds is kept."
     ),
     epochs: float | None = typer.Option(None, help="Passes over the training split."),
-    max_steps: int | None = typer.Option(None, help="Steps, instead of epochs."),
+    max_steps: int | None = typer.Option(None, help="How many steps, instead of epochs."),
     batch: int | None = typer.Option(None, help="Texts per step."),
-    accumulate: int | None = typer.Option(None, help="Steps whose gradients are added up."),
-    warmup: float | None = typer.Option(None, help="A share of the steps, or their number."),
+    accumulate: int | None = typer.Option(None, help="Add up the gradients of N steps."),
+    warmup: float | None = typer.Option(None, help="Warm-up: a share of the steps, or a number of steps."),
     max_length: int | None = typer.Option(None, help="Longest text in tokens."),
-    patience: int | None = typer.Option(None, help="Stop after so many epochs without a better score."),
+    patience: int | None = typer.Option(None, help="Stop after N epochs without a better score."),
     bf16: bool = typer.Option(False, "--bf16", help="Mixed precision."),
     no_cache: bool = typer.Option(False, "--no-cache", help="Run frozen blocks in every epoch."),
-    train_limit: int | None = typer.Option(None, help="Only the first so many training examples."),
-    validation_limit: int | None = typer.Option(None, help="Only the first so many validation examples."),
+    train_limit: int | None = typer.Option(None, help="Use only the first N training examples."),
+    validation_limit: int | None = typer.Option(None, help="Use only the first N validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
     engine: str = typer.Option(
         "local", "--engine", help="Where the trainings of a study run: local, processes:N, ray or ray:ADDRESS."
@@ -73,7 +77,7 @@ def tune(
     public: bool = Publishing.public,
     format: Format = FORMAT,
 ) -> None:
-    """Train a model on a task under a strategy: only some blocks, a moved head, adapters; frozen blocks run once."""
+    """Train a model on a task: all of it, some blocks, adapters, or a head on a lower layer. Frozen blocks run once."""
     import layerscope as ls
     from layerscope.store import atomic_folder
     from layerscope.team import Team
@@ -124,12 +128,13 @@ def tune(
     about: dict[str, Any] = {"strategy": strategy or "full", "method": method, "preset": preset}
     plan = plan_tuning(opened, data, **about, best=best, size=size, **given)
     if format is Format.table and Team.current().is_main:
-        show(plan.cost.frame.to_dict("records"), format, "What is trained, and what it costs")
+        show(plan.cost.frame.to_dict("records"), format, _COSTS)
     trainings = plan.produce(chosen)
     if not Team.current().is_main:
         return
     table = trainings.frame.drop(columns="metric")
     show(table.to_dict("records"), format, f"{model} on {task}, {trainings.metric} on validation")
+    _note_floor(trainings)
     if format is Format.table and len(chosen) > 1:
         print(trainings.findings()[0])
     title = f"{model} tuned on {task}, {plan.strategy}"
@@ -143,7 +148,9 @@ def tune(
         more = [folder.name for folder in folders]
         keep(out, "tune", title, {"trainings": trainings}, tables="", more=more, **about)
     if format is Format.table:
-        kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
+        kept = (
+            "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
+        )
         print(kept if out is None else f"Saved in {out}.")
     if out is not None:
         publish(out, push_to_hub, public, format)
@@ -161,7 +168,7 @@ def strategies(
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
-    """The papers' strategies for a model: what each would train and cost, before anything is trained."""
+    """List the papers' strategies for a model, with what each would train and cost; nothing is trained."""
     import layerscope as ls
 
     table = ls.strategies(ls.load(model, device=device, dtype=dtype), columns.open(task), best=best, method=method)
@@ -187,6 +194,17 @@ def _check(strategy: str | None, method: str, size: int | None, seed: int, seeds
         raise InputError(f"Several methods were given ({method}), which is a study; give one, or --study.")
 
 
+def _note_floor(trainings: Trainings) -> None:
+    """Say where a training has learned nothing that its score shows, before its model is cut or compared."""
+    guess = trainings.trainings[0].majority
+    if trainings.mean <= guess:
+        log.warning(
+            "%s is %.4f, no better than always giving the most frequent class (%.4f): train on more texts or for "
+            "longer, or try other learning rates.",
+            *(trainings.metric, trainings.mean, guess),
+        )
+
+
 def _study(model: Model, data: Task, methods: list[str], out: Path | None, format: Format, **settings: Any) -> None:
     """Train every strategy of the papers, and show and keep what came out."""
     import layerscope as ls
@@ -206,4 +224,4 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{text!r} is no learning rate; write 2e-5, or several with commas.") from None
+        raise InputError(f"{text!r} is not a learning rate; write 2e-5, or several with commas.") from None

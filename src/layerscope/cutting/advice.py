@@ -63,17 +63,17 @@ def advise(
     those that meet all that is asked, whatever it loses; the other half scores it and bounds what it loses.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The task that it is scored on, as in `ls.evaluate`.
         tolerance: How much of the metric may be lost: an amount, such as 0.01, or a share of the whole model's score,
             such as "5%". Of a perplexity, and of other losses, a number is a share too. A target takes its place.
-        confidence: How sure it must be that no more than that is lost, from 0.5 on and below 1. Where the rows are too
+        confidence: How sure it must be that no more than that is lost: at least 0.5 and below 1. Where the rows are too
             few for it, no block goes, and the advice says how many it would take. 0 takes the smallest candidate whose
             score on the half that chooses is within the tolerance, without any bound, and warns.
         rules: Where plans come from, by name: `angular`, `deepest`, `greedy`, `influence`, `last`, `random`, `spans`.
             All of them if not given, but `spans` in models of more than 12 blocks only where `max_span` is given.
-        blocks: The target of so many blocks that stay.
-        parameters: The target of at most so many parameters: 100_000_000, "100M", or "80%" of the whole model's.
+        blocks: A target: how many blocks stay.
+        parameters: A target: at most this many parameters: 100_000_000, "100M", or "80%" of the whole model's.
         latency: The target of at most so much time for one text of 128 tokens on this device, as it is measured: a
             share of the whole model's, "80%" or 0.8, or "40ms".
         remove: How many blocks the plans leave out: a number or several. If not given: as a target needs; else any
@@ -82,7 +82,7 @@ def advise(
         evaluations: How many plans the greedy search may evaluate on the rows that choose; 0 for no such search.
         timed: Measure how long every candidate takes. Without it latencies are NaN.
         split: The split; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens: as the model allows, at most 512.
         seed: Decides which rows pick, confirm and score, and the random plans.
         all_rows: Use also the rows that the model learned from.
@@ -223,7 +223,7 @@ class Consultation:
 
 
 def _warn(sitting: Sitting, parts: Parts, tolerance: Tolerance, confidence: float) -> None:
-    """Say, before anything is computed, where no bound was asked for or none can be had."""
+    """Say, before anything is computed, where no bound was asked for or none is possible."""
     if confidence == 0:
         log.warning(
             "confidence is 0: the smallest candidate that looks to be within the tolerance is taken, without a bound. "

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from layerscope.drawing.figure import Figure
 
+_SPELLED = 6  # plans whose scores a sentence names; the table has all of them
 HELD_OUT = "the half of the rows that did not choose the blocks"
 
 
@@ -147,7 +148,7 @@ class Advice(Result):
         for rule, rows in lost.groupby("rule", sort=False):
             sizes = rows.sort_values("removed")
             told = [f"{r.removed} ({r.score:.4g}, random {r.random:.4g})" for r in sizes.itertuples()]
-            parts.append(f"{rule} at {', '.join(told)}")
+            parts.append(f"{rule} at {', '.join(told if len(lost) <= _SPELLED else map(str, sizes['removed']))}")
         return (
             f"Worse in {metric} than the middle one of random plans, by blocks removed: {'; '.join(parts)}. Scores are "
             f"of {len(self.parts.scoring)} rows: where two are close, either may be ahead by chance."

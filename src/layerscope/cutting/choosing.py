@@ -83,7 +83,7 @@ def _first_that_is_cut(
 ) -> int | None:
     """What is chosen and can be cut.
 
-    What cannot be foreseen without cutting is found out here; then it is no candidate, and the choice is made again.
+    What cannot be foreseen without cutting is found out here; then it is not a candidate, and the choice is made again.
     """
     while True:
         chosen = choose(worth.where(table["savable"] & (table["removed"] > 0) & (worth > -math.inf)).tolist())

@@ -56,7 +56,7 @@ class Costs:
         return total - sum(p.numel() for block in gone for p in block.parameters())
 
     def least_parameters(self, gone: int) -> int:
-        """The fewest parameters that are left when so many blocks go."""
+        """The fewest parameters that are left when this many blocks go."""
         network = self.model.network
         total = sum(p.numel() for p in network.parameters())
         if self.model.anatomy.shared:

@@ -183,17 +183,17 @@ def truncation_curve(
     The result is kept in the store; a killed command goes on where it was.
 
     Args:
-        model: A model argument. The curve of a language model is its logit lens.
+        model: A model, or what `ls.load` takes. The curve of a language model is its logit lens.
         task: The task that it is scored on, as in `ls.evaluate`.
         mode: `untuned` trains nothing: the tuned head reads every layer. `tuned` trains the tuned head further on each
             frozen layer, `tunedorig` a new head on each layer of the untuned model `base`.
         base: The untuned model, for `tunedorig`.
         split: The split to score; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens: as the model allows, at most 512; where heads are trained 128.
         batch_tokens: Tokens per batch, padding included.
-        all_rows: Score also the rows that the model learned from.
-        train_limit: Where heads are trained: only the first so many training examples.
+        all_rows: Also score the rows that the model learned from.
+        train_limit: Where heads are trained: use only the first N training examples.
         **training: Where heads are trained: `learning_rate`, `epochs`, `batch`, `seed`.
 
     Returns:
@@ -259,14 +259,14 @@ def skip_map(
     """Score a model without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The task that it is scored on, as in `ls.evaluate`.
         max_span: How many blocks are left out at once, at most.
         split: The split to score; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens: as the model allows, at most 512.
         batch_tokens: Tokens per batch, padding included.
-        all_rows: Score also the rows that the model learned from.
+        all_rows: Also score the rows that the model learned from.
 
     Returns:
         A `SkipMap`, whose `frame` has the columns first, last, score, whole (the score of the whole model), low and

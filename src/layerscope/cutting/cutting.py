@@ -29,7 +29,7 @@ def truncate(model: Any, keep: int) -> Any:
     """Cut a model down to its first blocks; its head reads the last of them.
 
     Args:
-        model: A model argument; it is left as it is.
+        model: A model, or what `ls.load` takes; it is left as it is.
         keep: How many blocks stay.
 
     Returns:
@@ -48,8 +48,8 @@ def skip(model: Any, first: int, last: int) -> Any:
     """Cut a span of blocks out of a model.
 
     Args:
-        model: A model argument; it is left as it is.
-        first: The first block that goes, from 1 on.
+        model: A model, or what `ls.load` takes; it is left as it is.
+        first: The first block that goes; blocks are numbered from 1.
         last: The last block that goes.
 
     Returns:
@@ -69,7 +69,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     """Cut a model down to the blocks of a plan, and check its answers against a replay of those blocks.
 
     Args:
-        model: A model argument; it is left as it is.
+        model: A model, or what `ls.load` takes; it is left as it is.
         plan: Which blocks stay and which layer the head reads.
 
     Returns:
@@ -89,7 +89,7 @@ def cut(model: Any, plan: LayerPlan) -> Any:
     refuse(opened, plan)
     if is_offloaded(opened.network):
         raise InputError(
-            f"Some weights of {opened.name} wait on the host or the disk until they are needed, so it is not cut in "
+            f"Some weights of {opened.name} stay on the host or the disk until they are needed, so it is not cut in "
             "memory; cut its folder: ls.cut_folder(folder, plan, path)."
         )
     network = opened.network
@@ -182,7 +182,7 @@ def _told_the_same(before: nn.Module, after: nn.Module, moved: int) -> bool:
 
 
 def refuse_adapters(model: Model) -> None:
-    """Raise the way out, if adapters are live in the model, or if it is no network that can be cut at all."""
+    """Raise the way out, if adapters are live in the model, or if it is not a network that can be cut at all."""
     model.require_blocks("cutting")
     written_by = {type(module).__module__.split(".")[0] for module in model.network.modules()}
     if "layerscope" in written_by:
@@ -238,7 +238,7 @@ def check_against_replay(model: Model, smaller: Any, plan: LayerPlan) -> None:
         except Exception as error:  # an architecture may fail without blocks in many ways
             raise ModelError(
                 f"{model.name} ({model.anatomy.family}) does not run with {_blocks(plan)}, so there is no such "
-                "checkpoint; the truncation curve and the skip map evaluate it all the same."
+                "checkpoint; the truncation curve and the skip map evaluate it anyway."
             ) from error
     if not close(got, expected):
         raise ModelError(

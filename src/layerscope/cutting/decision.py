@@ -175,10 +175,10 @@ def least_rows(tolerance: float, confidence: float, worst: float = 1.0) -> int |
 
 
 def check_confidence(confidence: float) -> float:
-    """A confidence from .5 on and below 1, or the sentence that says so."""
+    """A confidence of at least .5 and below 1, or the sentence that says so."""
     if not 0.5 <= confidence < 1:
         raise InputError(
-            f"confidence is {confidence:g}; it must be from 0.5 on and below 1, such as 0.9, or 0 for the smallest "
+            f"confidence is {confidence:g}; it must be at least 0.5 and below 1, such as 0.9, or 0 for the smallest "
             "candidate within the tolerance, without any bound."
         )
     return confidence

@@ -28,11 +28,13 @@ class Effort:
     seconds: float
 
     def __str__(self) -> str:
-        more = f", and up to {self.searched} while searching on those that choose" if self.searched else ""
+        more = f", and up to {self.searched} more while searching" if self.searched else ""
+        times = self.block_runs / self.depth
         return (
-            f"{', '.join(self.rules)}: about {self.plans} plans{more}. That is {self.block_runs:,.0f} block-forwards "
-            f"for each of {self.rows}, {self.block_runs / self.depth:.0f} times as many as the whole model's, "
-            f"and takes about {_duration(self.seconds)} here."
+            f"The rules {', '.join(self.rules)} propose about {self.plans} plans{more}. Evaluating them takes "
+            f"{self.block_runs:,.0f} runs of a block for each of {self.rows}, {times:.0f} times what the whole model "
+            f"takes, and about {_duration(self.seconds)} here. Fewer rules, sizes or texts (--rules, --remove, "
+            "--limit) take less."
         )
 
 

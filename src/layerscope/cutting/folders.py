@@ -106,7 +106,7 @@ def check_plan(model: Model, plan: LayerPlan) -> None:
     if not can_be_built(model, plan):
         raise ModelError(
             f"{model.name} ({model.anatomy.family}) cannot be built with {plan} as a checkpoint: its tensors or what "
-            "its blocks are told would be others; keep other blocks."
+            "its blocks are told would differ; keep other blocks."
         )
 
 
@@ -220,7 +220,7 @@ def _compare(source: str, folder: Path, plan: LayerPlan, places: Mapping[str, Te
 
 
 def free_memory() -> int:
-    """Bytes that can be had without swapping."""
+    """Bytes that can be allocated without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

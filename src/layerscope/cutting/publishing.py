@@ -45,7 +45,7 @@ def push(
         ...     ls.push(folder, "not/a/name")
         ... except ls.LayerscopeError as error:
         ...     print(error)
-        'not/a/name' is no name of a repository on the hub; write name, or organization/name.
+        'not/a/name' is not the name of a repository on the hub; write name, or organization/name.
     """
     place = _checkpoint(Path(folder))
     check_push(repo, private=private, token=token)
@@ -76,7 +76,9 @@ def check_push(repo: str, *, private: bool = True, token: str | None = None) -> 
     try:
         validate_repo_id(repo)
     except HFValidationError:
-        raise InputError(f"{repo!r} is no name of a repository on the hub; write name, or organization/name.") from None
+        raise InputError(
+            f"{repo!r} is not the name of a repository on the hub; write name, or organization/name."
+        ) from None
     if constants.HF_HUB_OFFLINE:
         raise PublishError(f"{repo} cannot be written to: HF_HUB_OFFLINE is set; unset it to put something on the hub.")
     if not (token or get_token()):
@@ -106,7 +108,9 @@ def _checkpoint(folder: Path) -> Path:
                 f"{folder} holds an adapter and no whole checkpoint, so there is nothing that opens by itself; tune "
                 "with a method that gives one (finetune, lora)."
             )
-        raise ModelError(f"{folder} is no checkpoint that layerscope saved (it has no {RECORD}); save it with ls.save.")
+        raise ModelError(
+            f"{folder} is not a checkpoint that layerscope saved (it has no {RECORD}); save it with ls.save."
+        )
     read_json(place / RECORD, Lineage, error=ModelError, way_out="save the model again")
     return place
 

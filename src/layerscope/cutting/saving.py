@@ -40,7 +40,7 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
     left over, and its logits on real texts must be the model's.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         path: The folder. An existing one is replaced only if layerscope saved it.
         scores: Scores for the card, of `ls.evaluate` or `advice.score`; a score of other weights is refused.
 

@@ -120,7 +120,7 @@ class Target:
         return high
 
     def meets(self, blocks: int, row: Any, whole: Any) -> bool:
-        """Whether a candidate of so many blocks, a row of the table, is what was asked for."""
+        """Whether a candidate with this many blocks, a row of the table, is what was asked for."""
         return (
             (self.blocks is None or blocks == self.blocks)
             and (self.parameters is None or row["parameters"] <= self.parameters.most(whole["parameters"]))

@@ -70,7 +70,7 @@ class Examples:
         if empty := [int(row) for row, some in zip(self.rows, words, strict=True) if not some]:
             raise DataError(
                 f"{len(empty)} of {len(self)} texts of {self.task} ({self.split}) have no word by {by!r}, such as row "
-                f"{empty[0]}; leave them out, or split words otherwise (words_by=, --words-by)."
+                f"{empty[0]}; leave them out, or split words in another way (words_by=, --words-by)."
             )
         part = replace(self, words=words, words_by=by)
         object.__setattr__(part, "_whole", (self.fingerprint, self.texts_fingerprint))
@@ -121,7 +121,7 @@ def check_words_by(by: str | None) -> str | None:
         re.compile(by or "")
     except re.error as error:
         raise InputError(
-            f"words_by (--words-by) is {by!r}, which is no regular expression ({error}); give {WHITESPACE}, or an "
+            f"words_by (--words-by) is {by!r}, which is not a regular expression ({error}); give {WHITESPACE}, or an "
             r"expression that matches a word, such as \w+|[^\w\s]."
         ) from error
     return by or None

@@ -69,7 +69,7 @@ def task(
             running text; acc or acc_norm for choices by likelihood; spearman or pearson for embeddings.
         labels: The classes in the order of the outputs of the heads that are scored, where those have names that do not
             tell (`LABEL_0`, ..).
-        words_by: What splits texts into words, for word-level work: `whitespace` (as is usual where the data has no
+        words_by: What splits texts into words, for word-level work: `whitespace` (the default where the data has no
             words of its own), or a regular expression that matches a word.
         skip_bad: Leave bad rows out and count them instead of stopping.
         max_field: How many characters one field of a file may have, so that no small file fills the memory.

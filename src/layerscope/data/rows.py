@@ -76,7 +76,7 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
         return _texts_or_words(table, strings[0])
     raise DataError(
         f"Which column of {table.name} holds the text is not clear; it has {names}. Name it: text='...'"
-        " (and text_pair='...', label='...'), or --text on the command line."
+        " (and text_pair='...', label='...'), or --text (--text-pair, --label) on the command line."
     )
 
 
@@ -108,7 +108,7 @@ def build(
 ) -> Examples:
     """The examples of a table. Bad rows are an error that counts and places them, or are skipped and counted.
 
-    With `may_be_empty` a row without text is no bad row, but left out: running text has empty lines. A split without
+    With `may_be_empty` a row without text is not a bad row, but left out: running text has empty lines. A split without
     the label column has no labels if others have it (`may_lack_labels`); else that is an error.
     """
     reader = _Reader(table, columns)
@@ -181,7 +181,7 @@ def _report(bad: list[BadRow], table: Table, skip_bad: bool) -> None:
     count = f"{len(bad)} of {len(table) + len(table.broken)} rows of {table.name}"
     if not skip_bad:
         raise DataError(
-            f"{count} cannot be used: {listed}. Mend them, or leave them out with skip_bad=True "
+            f"{count} cannot be used: {listed}. Fix them, or leave them out with skip_bad=True "
             "(--skip-bad on the command line)."
         )
     log.warning("%s are left out: %s.", count, listed)

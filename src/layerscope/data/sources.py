@@ -146,7 +146,7 @@ class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
             name = hub.id + (f" ({hub.config})" if hub.config else "")
             first = (str(error) or kind.__name__ if kind else "").strip().splitlines()[0].rstrip(".")
             raise DataError(
-                f"The data set {name} could not be had from the hub: {first}. "
+                f"The data set {name} could not be fetched from the hub: {first}. "
                 f"Check its name and the network{self.source.hint.replace('SPLIT', self.split)}."
             ) from error
 
@@ -185,7 +185,7 @@ def split_files(folder: Path) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     files = [p for p in sorted(folder.iterdir()) if p.is_file() and readable(p)] if folder.is_dir() else []
     named = [p for p in files if _split_name(p).split("_")[0] in _USUAL]
-    for path in named or files:  # beside train and validation, a README.txt is no split
+    for path in named or files:  # beside train and validation, a README.txt is not a split
         if not path.name.startswith("."):
             split = _split_name(path)
             if split in paths:

@@ -97,7 +97,10 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
     try:
         table = reader(path, check_max_field(max_field))
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text: byte {error.start} cannot be read; convert it first.") from None
+        raise DataError(
+            f"{path} is not UTF-8 text: byte {error.start} cannot be read; convert it first, for example with: "
+            f"iconv -f latin1 -t utf-8 {path.name} > utf-8-{path.name}."
+        ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {first_line(error)}.") from error
     if not len(table):
@@ -241,7 +244,8 @@ def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
         column = some([repr(header[0])])
         raise DataError(
             f"{path} has one column, {column}: its fields seem to be separated by {signs[other]} and not by "
-            f"{signs[delimiter]}. Save it as its ending says, or rename the column if it is one."
+            f"{signs[delimiter]}. Save it with {signs[delimiter].split()[0]} in between; if it really has one column, "
+            "give that another name."
         )
 
 

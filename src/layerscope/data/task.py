@@ -197,7 +197,7 @@ class Task:
         if before.all():
             raise InputError(
                 f"Every row of {self.name} ({scored.split}) was learned from before, so none is left to score; give "
-                "other data or another split, or score them all the same with all_rows=True (--all-rows)."
+                "other data or another split, or score them anyway with all_rows=True (--all-rows)."
             )
         if train.split != scored.split:
             return train.take(slice(limits[0])), scored.take(np.flatnonzero(~before)[: limits[1]])
@@ -211,8 +211,8 @@ class Task:
             count = int((~before).sum())
         learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
         log.warning(
-            "%s (%s) is learned from and scored: of its %d rows %d are held out and scored, and %d others learned "
-            "from.",
+            "%s (%s) is used for learning and scoring: of its %d rows, %d are held out and scored, and %d others are "
+            "learned from.",
             *(self.name, train.split, n, len(rest), len(learned)),
         )
         return train.take(learned), train.take(rest)

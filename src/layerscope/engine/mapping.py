@@ -48,7 +48,7 @@ def map_jobs(jobs: Sequence[Job], engine: str = "local", *, title: str = "jobs")
         try:
             key = _key(job, engine)
             folder = _kept(job) if key not in waiting else None
-        except NoWay as reason:  # what a job needs cannot be had; the others go on
+        except NoWay as reason:  # what a job needs is missing; the others go on
             key, folder = f"failed {id(job)}", None
             outcomes[key] = Outcome(None, str(reason), 0.0)
             log.warning("%s failed: %s", job.name, reason)

@@ -207,10 +207,10 @@ def evaluate(
     data where it has one, else sorted, with a warning. `ls.task(.., labels=[..])` names the classes in the head's own.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: A task that goes with its head; None where only `lm_eval` is asked for.
         split: The split; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens: as the model allows, at most 512; windows of running text, and choices
             by likelihood, at most 2,048.
         batch_tokens: Tokens per batch, padding included.

@@ -173,7 +173,7 @@ def _opened(manager: Any, task: Any) -> list[Any]:
     if _is_file(task):
         path = Path(task).expanduser()
         if not path.is_file():
-            raise DataError(f"There is no file {str(task)!r}, which was to be a task of lm-eval.")
+            raise DataError(f"There is no file {str(task)!r}, which was given as a task of lm-eval.")
         return _loaded(manager, _group(path) or str(path), str(task))
     if "group" in task:
         raise InputError("A group of lm-eval's tasks was given as a mapping; write it to a file that ends in .yaml.")

@@ -25,7 +25,7 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
     if model.multiple_choice:
         return np.arange(0)
     if getattr(config, "problem_type", None) == "multi_label_classification":
-        raise InputError(f"{name} gives several labels a text (problem_type), and {task.name} has one.")
+        raise InputError(f"{name} gives several labels per text (problem_type), and {task.name} has one.")
     if task.regression != (config.num_labels == 1):
         kind = "a number" if task.regression else f"{len(task.label_names or ())} classes"
         raise InputError(
@@ -83,7 +83,7 @@ def note_order(model: Model, task: Task) -> None:
             return
         pairs = ", ".join(f"{output} is {name}" for output, name in zip(head_names(model), names, strict=True))
         log.warning(
-            "The outputs of %s have no names, so they are taken for the classes of %s in sorted order: %s. Where that "
+            "The outputs of %s have no names, so they are read as the classes of %s in sorted order: %s. Where that "
             "is wrong, name the classes in the order of the outputs: labels=, --labels.",
             *(model.name, task.name, pairs),
         )

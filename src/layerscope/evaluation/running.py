@@ -27,7 +27,7 @@ class Piece:
     """One window of a text: its tokens, and which of them are scored."""
 
     ids: np.ndarray
-    first: int  # the first token that is scored, from 1 on: the token before it must be there
+    first: int  # the first token that is scored, at least 1: the token before it must be there
     text: int  # the text that it is of
     size: int  # bytes of text that the scored tokens stand for
     end: int = 0  # bytes of text before its end, where the tokenizer tells

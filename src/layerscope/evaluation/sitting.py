@@ -66,8 +66,8 @@ class Sitting(ABC):
     def __post_init__(self) -> None:
         if self.metric_name is not None and self.metric_name not in self.allowed:
             raise InputError(
-                f"{self.metric_name} is no metric of {self.model.name} on {self.task.name}, whose answers are scored "
-                f"by {', '.join(self.allowed)}."
+                f"{self.metric_name} is not a metric of {self.model.name} on {self.task.name}, whose answers are "
+                f"scored by {', '.join(self.allowed)}."
             )
         if self.model.anatomy.unpadded and self.examples.choices is not None:
             raise ModelError(

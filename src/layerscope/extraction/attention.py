@@ -85,7 +85,7 @@ def attentions(
         task: The texts.
         split: The split; `validation` where there is one.
         layers: Which layers 1..L; all of them if not given.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens; the rest is cut off.
         pool: `words` (summed over attended sub-words, averaged over attending ones) or `tokens`.
         special: With a pool: keep special tokens.

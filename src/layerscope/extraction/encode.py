@@ -173,6 +173,6 @@ def _refuse(model: Model, examples: Examples, item: Item, place: int, fault: str
             f"{model.token_types} types, counted from 0; they do not belong together."
         )
     raise DataError(
-        f"R{of_row[1:]} has no token but special ones for {model.name} within {reading.max_length} tokens: "
+        f"R{of_row[1:]} has only special tokens for {model.name} within {reading.max_length} tokens: "
         f"{examples.texts[text][:40]!r}. Leave that row out."
     )

@@ -51,14 +51,14 @@ def extract(
     The result is kept in the store, memory-mapped, and found there the next time.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The texts.
         split: The split; `validation` where there is one.
         pool: How token states become rows: `cls` (the family's summary token), `mean` (over real tokens without special
             ones), `last`, `words` (one row per word) or `tokens` (one row per token). A text with several choices
             has a row for each.
         layers: Which layers 0..L; all of them if not given.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens; the rest is cut off.
         batch_tokens: Tokens per batch, padding included.
         final_norm: Take the last layer after the model's final norm, as Hugging Face's `hidden_states[-1]` does.

@@ -11,7 +11,7 @@ from layerscope.errors import InputError
 from layerscope.extraction.representations import Representations
 
 _BLOCK = 8192  # rows: stored representations are read piece by piece
-_WAY_OUT = "every state must be a finite number, so leave such rows out, or mend what made them."
+_WAY_OUT = "every state must be a finite number, so leave such rows out, or fix what made them."
 
 
 def check_finite(given: Any, name: str = "The array") -> None:

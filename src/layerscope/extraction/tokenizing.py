@@ -62,7 +62,7 @@ def tokenized(
         some = slice(start, start + _AT_ONCE)
         try:
             parts.append(_tokens(model, texts[some], None if pairs is None else pairs[some], limit, with_spans))
-        except Exception as error:  # settings of a wrong type, say, which it opens with all the same
+        except Exception as error:  # settings of a wrong type, say, which it opens with anyway
             raise ModelError(
                 f"The tokenizer of {model.name} cannot read texts ({first_line(error)}); its files are damaged or not "
                 "for this transformers; save it again with save_pretrained."

@@ -88,7 +88,7 @@ def _check(model: Model) -> None:
     real = inputs["attention_mask"].bool()
     rows = weights.transpose(2, 3)[:, real]  # (blocks, real tokens, heads, time)
     tolerance = 1e-3 if network.dtype in (torch.float32, torch.float64) else 3e-2
-    seen = real[:, None, :].expand(-1, real.shape[1], -1)[real]  # (real tokens, time): what is no padding
+    seen = real[:, None, :].expand(-1, real.shape[1], -1)[real]  # (real tokens, time): what is not padding
     if not bool(((rows.sum(dim=-1) - 1).abs() < tolerance).all()):
         raise _no_weights(model, ": the rows of what it shows do not sum to one")
     if bool((rows * ~seen[:, None, :]).abs().max() > tolerance):

@@ -42,7 +42,7 @@ class Anatomy:
     time_first: bool = False  # blocks work on (time, batch, width)
     keeps_first: str = ""  # why block 1 cannot be removed from a checkpoint, if it cannot
     refused_fields: tuple[tuple[str, str], ...] = ()  # config fields that break replay when set, and why
-    stale: str | None = None  # tensors of old checkpoints that are no weights (a regular expression)
+    stale: str | None = None  # tensors of old checkpoints that are not weights (a regular expression)
     attention_out: str | None = None  # in a block, the module after which an attention adapter sits
     feedforward_out: str | None = None  # the same for the feed-forward part
     lora: tuple[str, ...] = ()  # in a block, the projections that LoRA adapts
@@ -167,9 +167,9 @@ _FAMILIES = (
         head=("sequence_summary", "logits_proj"),
         summary="last",
         time_first=True,
-        attention_out="rel_attn.layer_norm",  # its output projection is no module; the adapter reads the sum before it
+        attention_out="rel_attn.layer_norm",  # its output projection is not a module: the adapter reads the sum before
         feedforward_out="ff.layer_2",
-        lora=("layer_1", "layer_2"),  # its attention projections are no modules
+        lora=("layer_1", "layer_2"),  # its attention projections are not modules
         projections=Projections("rel_attn.q", "rel_attn.k", "rel_attn.v", "rel_attn.o", layout="by head"),
     ),
     _GPT2,
@@ -243,7 +243,7 @@ def known(config: Any) -> Anatomy | None:
     family = config.model_type
     if family in REFUSED:
         raise ModelError(
-            f"{family} is not supported: {REFUSED[family]}. To compare its layers all the same, run it with "
+            f"{family} is not supported: {REFUSED[family]}. To compare its layers anyway, run it with "
             "transformers (output_hidden_states=True), pool its states, and give them to "
             "ls.Representations.from_arrays; for a model to cut, take an encoder such as BERT's."
         )
@@ -264,7 +264,7 @@ def known(config: Any) -> Anatomy | None:
 
 
 def stale(config: Any) -> str | None:
-    """The tensors of a family's old checkpoints that are no weights, as a regular expression."""
+    """The tensors of a family's old checkpoints that are not weights, as a regular expression."""
     anatomy = FAMILIES.get(config.model_type)
     return anatomy.stale if anatomy else _STALE.get(config.model_type)
 

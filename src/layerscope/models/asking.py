@@ -20,7 +20,7 @@ Padding = Literal["right", "left", "none"]
 def head_padding(model: Model) -> Padding:
     """The side on which texts may be padded without changing the head's answers; `none`: one text at a time.
 
-    Heads read the first position, the last one, the last that is no padding token, or the mean of all.
+    Heads read the first position, the last one, the last that is not a padding token, or the mean of all.
     """
     real = 7 if model.anatomy.unpadded else 5  # then texts of one length are all that share a batch
     inputs = probe_inputs(model, rows=2, padded=True, length=7, real=real)

@@ -167,7 +167,7 @@ def _unused(network: Any) -> tuple[str, ...]:
 
 
 def _is_stale(network: Any, key: str) -> bool:
-    """Whether a checkpoint's tensor is no weight, but what old versions kept beside them."""
+    """Whether a checkpoint's tensor is not a weight, but what old versions kept beside them."""
     pattern = anatomies.stale(network.config)
     return pattern is not None and re.search(pattern, key) is not None
 

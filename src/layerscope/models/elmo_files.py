@@ -29,7 +29,7 @@ def read_options(path: Path) -> ElmoOptions:
         return ElmoOptions.model_validate(json.loads(path.read_text()))
     except (OSError, ValueError, RecursionError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise ModelError(f"{path} is no options file of ELMo: {reason}.") from error
+        raise ModelError(f"{path} is not an options file of ELMo: {reason}.") from error
 
 
 def is_elmo(folder: Path) -> bool:

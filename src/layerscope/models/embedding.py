@@ -164,7 +164,7 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
                 if path.is_absolute() or ".." in path.parts:
                     raise ValueError(f"the path {path} leads out of the folder")
             return modules
-        raise ValueError("it is no list of modules")
+        raise ValueError("it is not a list of modules")
     except ValueError as error:
         raise ModelError(
             f"The {MODULES} of {folder} cannot be read ({error}); fetch the model again, or remove the file to open "

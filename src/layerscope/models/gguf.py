@@ -113,7 +113,7 @@ def _check(header: Header, kinds: dict[int, tuple[str, int, int]], name: str) ->
         raise ModelError(f"{name} does not say which architecture its weights are of (general.architecture).")
     if header.metadata.get("general.type", "model") != "model":
         what = str(header.metadata["general.type"])
-        raise ModelError(f"{name} holds no model but {some([what])!a} (general.type); give the model's own file.")
+        raise ModelError(f"{name} holds {some([what])!a} (general.type) and not a model; give the model's own file.")
     parts = header.metadata.get("split.count", 0)
     if isinstance(parts, int) and parts > 1:
         raise ModelError(
@@ -166,7 +166,7 @@ def _config(alone: Path, header: Header, name: str) -> Any:
             ) from error
         raise ModelError(f"The header of {name} is not that of a {kind} ({first_line(error)}).") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ModelError(f"{name} is a {kind}, which is no causal language model; only those are opened from GGUF.")
+        raise ModelError(f"{name} is a {kind}, which is not a causal language model; only those are opened from GGUF.")
     anatomies.known(config)  # refuse by name before any weight is read
     room = Room(len(header.tensors), header.numbers, any("position_embd" in t.name for t in header.tensors))
     check_counts(config.to_dict(), room, name, "header")
@@ -194,7 +194,7 @@ def _network(alone: Path, config: Any, header: Header, name: str) -> Any:
     broken = [key for key, value in network.state_dict().items() if not bool(torch.isfinite(value).all())]
     if broken:
         raise ModelError(
-            f"{name} holds weights that are no numbers ({len(broken)} tensors, such as {min(broken)}): it is damaged; "
+            f"{name} holds weights that are not numbers ({len(broken)} tensors, such as {min(broken)}): it is damaged; "
             "fetch it again."
         )
     return network
@@ -209,14 +209,14 @@ def _check_all_read(network: Any, header: Header, name: str) -> None:
         such = f", as many as its tensor {same[0][:60]!a} has" if same else ""
         raise ModelError(
             f"{name} holds {header.numbers:,} numbers, and transformers reads {read:,} of them: {left:,} would be "
-            f"left out{such}, and the model would answer otherwise; give the checkpoint that it was made from."
+            f"left out{such}, and the model would give other answers; give the checkpoint that it was made from."
         )
     scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type", "none")
     rope = getattr(network.config, "rope_parameters", None)
     if scaling != "none" and isinstance(rope, dict) and rope.get("rope_type", "default") == "default":
         raise ModelError(
             f"{name} scales its positions ({str(scaling)[:60]!a}), which transformers does not read from GGUF, and the "
-            "model would answer otherwise; give the checkpoint that it was made from."
+            "model would give other answers; give the checkpoint that it was made from."
         )
 
 

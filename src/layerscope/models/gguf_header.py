@@ -107,7 +107,7 @@ class _Reader:
         if version not in _VERSIONS:
             swapped = struct.unpack(">I", struct.pack("<I", version))[0]
             what = "its numbers are big-endian" if swapped in _VERSIONS else f"it has version {version} of the format"
-            raise ModelError(f"{self._name} cannot be read: {what}; read are versions 2 and 3, little-endian.")
+            raise ModelError(f"{self._name} cannot be read: {what}; only versions 2 and 3, little-endian, are read.")
         tensors, entries = self._number("Q"), self._number("Q")
         if 24 * tensors + 13 * entries > self._size:  # what the shortest of each take
             raise _broken(self._name, f"it announces {tensors:,} tensors and {entries:,} entries of metadata")
@@ -144,7 +144,7 @@ class _Reader:
         try:
             return self._take(self._number("Q")).decode("utf-8")
         except UnicodeDecodeError:
-            raise _broken(self._name, "a name in its header is no text") from None
+            raise _broken(self._name, "a name in its header is not text") from None
 
     def _value(self, kind: int) -> str | int | float | bool:
         if kind == _STRING:

@@ -54,7 +54,7 @@ def weight_files(folder: Path, name: str) -> list[Path]:
     if (folder / _ADAPTER).is_file():
         raise ModelError(
             f"{name} holds a whole model and beside it an adapter ({_ADAPTER}), and transformers would apply that "
-            f"without a word; to open the model by itself, move {_ADAPTER} away, and for the model with its adapter "
+            f"silently; to open the model by itself, move {_ADAPTER} away, and for the model with its adapter "
             "merge it (merge_and_unload) and save that."
         )
     if (folder / WEIGHTS).is_file():
@@ -80,8 +80,8 @@ def gguf_files(folder: Path) -> list[str]:
 def _shard(folder: Path, file: str, name: str) -> Path:
     if not file.endswith(".safetensors"):
         raise ModelError(
-            f"The {INDEX} of {name} names {file[:60]!a}, which is no safetensors file: it may be a pickle, which can "
-            f"run code when it is opened and is refused; {CONVERT}."
+            f"The {INDEX} of {name} names {file[:60]!a}, which is not a safetensors file: it may be a pickle, which "
+            f"can run code when it is opened and is refused; {CONVERT}."
         )
     if Path(file).name != file:
         inside(folder, file, ModelError)
@@ -128,7 +128,7 @@ def check_counts(fields: Mapping[str, Any], room: Room | None, name: str, where:
     most = 8 * _FEWEST if room is None else max(room.tensors, _FEWEST)
     for field, value in _numbers(fields):
         if math.isnan(value):
-            raise ModelError(f"The {where} of {name} says {some([field])} NaN, which is no number.")
+            raise ModelError(f"The {where} of {name} says {some([field])} NaN, which is not a number.")
         if isinstance(value, float):
             continue
         if value < 0 and _POSITIVE.search(field):

@@ -29,7 +29,7 @@ ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
 LEARNED = "_layerscope_learned"  # and one entry per data set
 BASE = "_layerscope_base"  # the model that it began as
 TRAINED = "_layerscope_trained"  # one entry per training
-CONVERTED = "_layerscope_converted"  # the file that its weights were made from, where that was no checkpoint
+CONVERTED = "_layerscope_converted"  # the file that its weights were made from, where that was not a checkpoint
 _RECORDED = "_layerscope_recorded"  # what stood beside its weights, which is of no network that is made of it
 _MARK = 5  # bytes of a row's mark: of a million rows that were not learned from, at most one looks as if it were
 _MOST = 1 << 18  # marks that are kept of one data set: 1.3 MB, or 1.7 MB as text
@@ -252,11 +252,11 @@ def held_out(
     if known.all():
         raise InputError(
             f"{names} learned from all {len(examples)} rows of {data}, so none is left to score it on; give other data "
-            "or another split, or score it on what it learned from all the same with all_rows=True (--all-rows)."
+            "or another split, or score it on what it learned from anyway with all_rows=True (--all-rows)."
         )
     chosen = examples.take(np.flatnonzero(~known)[:limit])
     log.warning(
-        "%s learned from %d of the %d rows of %s: %d of the others are scored; all_rows=True (--all-rows) scores all.",
+        "%s learned from %d of the %d rows of %s, so only %d others are scored; all_rows=True (--all-rows) scores all.",
         *(names, int(known.sum()), len(examples), data, len(chosen)),
     )
     return chosen, "held out: rows that the model did not learn from"

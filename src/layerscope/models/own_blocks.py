@@ -23,7 +23,7 @@ _TEXT = "The cat sat on the mat ."
 
 
 def fault_of(model: OwnModel) -> str | None:
-    """Why the network's layers are no blocks that can be replayed; None if they are."""
+    """Why the network's layers are not blocks that can be replayed; None if they are."""
     taps = model.taps
     if taps.output not in ("tensor", "first") or taps.layout == "batch width time":
         return "its layers do not hand on plain states of (batch, time, width)"

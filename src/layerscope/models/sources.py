@@ -172,7 +172,10 @@ def demo_lm_file() -> Path:
 def garden() -> Any:
     """The installed garden, or the error that says how to get it."""
     if importlib.util.find_spec("layerscope_garden") is None:
-        raise ModelError("garden: models need the garden; install it with: pip install 'layerscope[garden]'.")
+        raise ModelError(
+            "garden: models need the package layerscope-garden; install it from a checkout of layerscope with: "
+            "pip install ./garden."
+        )
     return importlib.import_module("layerscope_garden")
 
 

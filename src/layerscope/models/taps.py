@@ -55,11 +55,11 @@ class Taps:
         if how == "packed":
             packed = output[0] if type(output) is tuple and output else output
             if not isinstance(packed, PackedSequence):
-                raise ModelError(f"{name} was said to be packed, and it is {_kind(output)}.")
+                raise ModelError(f"{name} was declared to be packed, but it is {_kind(output)}.")
             return pad_packed_sequence(packed, batch_first=True, total_length=time)[0]
         if how == "first" and (layer or self.embedding is not None):
             if isinstance(output, PackedSequence) or not isinstance(output, (tuple, list)) or not output:
-                raise ModelError(f"{name} was said to be the first of several outputs, and it is {_kind(output)}.")
+                raise ModelError(f"{name} was declared to be the first of several outputs, but it is {_kind(output)}.")
             output = output[0]
         return _tensor(output, name).permute(LAYOUTS[layout])
 

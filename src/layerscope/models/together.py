@@ -50,7 +50,7 @@ class _UnknownAxisError(Exception):
 
 
 def _axes(a: Any, b: Any) -> Any:
-    """For every tensor in two recorded arguments the axes that differ; None for what is no tensor."""
+    """For every tensor in two recorded arguments the axes that differ; None for what is not a tensor."""
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim == b.ndim:
         return tuple(k for k in range(a.ndim) if a.shape[k] != b.shape[k]), a.ndim
     if isinstance(a, Mapping) and isinstance(b, Mapping):

@@ -30,7 +30,7 @@ def classes_of(labels: Any, measure: str) -> np.ndarray:
         )
     values = np.asarray(labels)
     if values.dtype.kind in "iu" and values.size and values.min() < 0:
-        raise InputError(f"{measure} needs labels from 0 on; the least is {values.min()}.")
+        raise InputError(f"{measure} needs labels that start at 0; the least is {values.min()}.")
     if values.dtype.kind == "f":
         raise InputError(
             f"{measure} is defined for classes, and these labels are numbers; ls.label_cca, the CCA of states with "

@@ -61,7 +61,7 @@ def probe(
         batch: For `head`: rows per step.
         ci: The level of the intervals, over scored texts drawn with replacement, with how often each layer wins; None
             leaves them out.
-        subsamples: Train and score anew on so many halves of the texts, for intervals that allow for other training
+        subsamples: Train and score anew on this many halves of the texts, for intervals that allow for other training
             texts too; 0 trains once.
         seed: Decides draws, halves, folds, heads and the order of rows.
 

@@ -158,7 +158,7 @@ def specialty_study(
         task: The task.
         pools: How token states become rows.
         kind: The kind of probe: `linear`, or `head`, the paper's.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens.
 
     Returns:

@@ -63,11 +63,11 @@ def specialty(
         split: The split; `train` where there is one, else the only one, all of it (`ls.choose` and `ls.tune`, which
             score a fifth of it, look for l* in the rest).
         pool: How a model's token states become rows.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens.
         ci: Add intervals of this level, such as 0.95, and `wins`: how often each layer came out as l*, over halves of
             the texts. A model's rows are extracted first.
-        null: How many times the texts exchange their labels, for `null`, `ratio` and `p`; 0 leaves them out.
+        null: How many times labels are permuted among texts, for `null`, `ratio` and `p`; 0 leaves them out.
         seed: Decides the halves and the permutations.
 
     Returns:

@@ -169,7 +169,7 @@ def sentence(claim: Claim, value: Statistic) -> str:
 
 
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What is no finite number as JSON has it: an interval without a bound is none."""
+    """What is not a finite number as JSON has it: an interval without a bound is none."""
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in entry.items()}
 
 

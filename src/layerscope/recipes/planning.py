@@ -1,4 +1,4 @@
-"""What a reproduction will run: the profile as it was asked for, without what cannot be had, and its cells."""
+"""What a reproduction will run: the profile as it was asked for, without what is missing, and its cells."""
 
 from __future__ import annotations
 

@@ -201,5 +201,5 @@ def function(name: str) -> Any:
     for part in parts:
         known = getattr(known, part, None) if not part.startswith("_") else None
     if not callable(known):
-        raise LayerscopeError(f"A recipe calls {name}, which is no public function of layerscope.")
+        raise LayerscopeError(f"A recipe calls {name}, which is not a public function of layerscope.")
     return known

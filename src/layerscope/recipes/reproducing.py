@@ -60,7 +60,7 @@ def reproduce(
 
     Returns:
         A `Reproduction`: `.claims` has a verdict for every claim and combination, `.summary` one row per claim,
-        `.missing` what could not be had or done, with the reason.
+        `.missing` what could not be fetched or done, with the reason.
 
     Example:
         >>> import tempfile, layerscope as ls

@@ -33,7 +33,7 @@ class Reproduction(Result):
     combination), models (of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
 
     Attributes:
-        missing: What could not be had or done, by name, with the reason.
+        missing: What could not be fetched or done, by name, with the reason.
         folder: Where records and the report are.
 
     Example:

@@ -79,7 +79,9 @@ def inches_of(width: str | float) -> float:
     except ValueError:
         inches = 0.0
     if not 1.0 <= inches <= 40.0:
-        raise InputError(f"The width {str(width)!r} is no width of 1 to 40 inches; write 6.75in, 8cm, 85mm or 240pt.")
+        raise InputError(
+            f"The width {str(width)!r} is not a width of 1 to 40 inches; write 6.75in, 8cm, 85mm or 240pt."
+        )
     return inches
 
 

@@ -59,7 +59,7 @@ def compare(
         task: What models are run on: a task's name, a `Task`, a file. Representations have theirs already.
         split: The split of the task; `validation` where there is one.
         pool: How token states become rows: `cls`, `mean`, `last`, `words` or `tokens`.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens; the rest is cut off.
         final_norm: Take the last layer after the model's final norm.
         names: The models' names in labels and figures.

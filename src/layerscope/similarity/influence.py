@@ -28,7 +28,7 @@ _WORDS = {
     "title": "Influence of every block",
     "shows": "1 - mean cosine of a block's input and output, over tokens (Men et al. 2024).",
     "reading": "Low: the block hardly turns what goes through it, and can perhaps be left out. Block l makes layer l.",
-    "caveat": "Depends on the texts. A low influence is no proof: only the loss without the block says what it costs.",
+    "caveat": "Depends on the texts. A low influence is not proof: only the loss without the block says what it costs.",
     "x_name": "block",
 }
 
@@ -53,10 +53,10 @@ def block_influence(
     your own whose output is wider or narrower than its input.
 
     Args:
-        model: A model argument.
+        model: A model, or what `ls.load` takes.
         task: The texts; their labels do not matter.
         split: The split; `validation` where there is one.
-        limit: Only the first so many examples.
+        limit: Use only the first N examples.
         max_length: The longest text in tokens; the rest is cut off.
         batch_tokens: Tokens per batch, padding included.
         special: Count special tokens too, as ShortGPT, which takes all positions. A first token such as BOS often has

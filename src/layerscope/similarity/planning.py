@@ -114,7 +114,7 @@ class Plan:
 
     @property
     def dual(self) -> list[Measure]:
-        """Measures that can be had from n x n Gram matrices."""
+        """Measures that can be computed from n x n Gram matrices."""
         return [m for m in self.measures if m.dual is not None and not m.own(self.options).get("standardize")]
 
     def of_grams(self, views: Views, stored: bool) -> list[Measure]:

@@ -39,7 +39,7 @@ class Facts:
     tokens: int = 0  # of all texts
     groups: int = 0  # of texts, for intervals
     primal: bool = True  # whether a measure needs d x d products
-    dual: bool = False  # whether a measure can be had from n x n Gram matrices
+    dual: bool = False  # whether a measure can be computed from n x n Gram matrices
     row_measures: bool = False  # whether the rows themselves are needed: measures of rows, shuffles
     processes: int = 1
 
@@ -113,7 +113,7 @@ class Route:
     size: int  # bytes that are kept
     room: int  # bytes for products and Gram matrices
     passes: int  # over the texts
-    grams: bool  # whether what can be had from Gram matrices is
+    grams: bool  # whether what can be computed from Gram matrices is
     forward_seconds: float
     other_seconds: float
     reason: str = ""  # why there are several passes

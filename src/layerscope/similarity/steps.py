@@ -6,7 +6,7 @@ statistic of a split is the least of its cuts' externally studentised residuals:
 and spread are estimated without any of them, so that several boundaries do not hide one another. The split was chosen
 among many, so the statistic is compared with the largest one over all splits into as many blocks. For normal logs that
 has a distribution that depends on neither the trend nor the spread, and is drawn. The first and the last step make no
-block of two layers, so that a first layer unlike all others, as embeddings are, is no boundary.
+block of two layers, so that a first layer unlike all others, as embeddings are, is not a boundary.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def home() -> Path:
 
 
 def remember(folder: Path) -> None:
-    """Note that work may be unfinished in a folder. A store that cannot be written to is no obstacle."""
+    """Note that work may be unfinished in a folder. A store that cannot be written to is not an obstacle."""
     folder = folder.absolute()
     if folder.is_relative_to(home().absolute()):  # the store looks after itself
         return

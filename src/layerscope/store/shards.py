@@ -136,7 +136,7 @@ def _header(path: Path) -> tuple[dict[str, dict[str, object]], int]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_LONGEST_HEADER, path.stat().st_size - 8):
-            raise ValueError(f"its header is said to have {length} bytes")
+            raise ValueError(f"its header claims to have {length} bytes")
         header = parse_json(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is not an object")

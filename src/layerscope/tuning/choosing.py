@@ -167,12 +167,13 @@ def choose(
     named.
 
     Args:
-        model: A model argument.
-        task: A task argument with classes as labels. Of a single split a fifth is held out and scored, as in tuning.
+        model: A model, or what `ls.load` takes.
+        task: A task with classes as labels, or what `ls.task` takes. Of a task with a single split, a fifth is held out
+            and scored, as in tuning.
         probes: Whether to train probes too.
         kind: The kind of probe: `linear`, or `head`, the family's own head as in Xie et al.
         null: How many times the texts exchange their labels for the comparison; at least 20.
-        limit: The first so many examples of each split.
+        limit: Use only the first N examples of each split.
         max_length: Longest text in tokens.
         seed: Decides the halves, the permutations, and what probes draw.
 

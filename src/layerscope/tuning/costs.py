@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.data import Task
 from layerscope.data import task as open_task
 from layerscope.drawing.words import numbers
@@ -71,7 +71,7 @@ def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[
     frozen = (work.macs(LayerPlan.truncated(depth, lowest - 1)) - work.macs(LayerPlan([]))) / work.tokens
     total, trainable = counts(method.apply(tuned, strategy, embeddings, 0))
     return {
-        "blocks": f"{blocks[0]}-{blocks[-1]}" if blocks else "none",
+        "blocks": spans(blocks),
         "head": strategy.head,
         "parameters": total,
         "trainable": trainable,
@@ -105,8 +105,8 @@ def training_cost(
     """What one strategy trains and costs, before anything is trained.
 
     Args:
-        model: A model argument.
-        task: A task argument; it decides the head.
+        model: A model, or what `ls.load` takes.
+        task: A task, or what `ls.task` takes; it decides the head.
         strategy: The strategy, as `ls.tune` takes it.
         method: The method, as `ls.tune` takes it.
         best: l*, where the strategy needs it; looked for in the training rows if it is not given.
@@ -139,8 +139,8 @@ def strategies(
     """The papers' strategies with what each trains and costs, before anything is trained.
 
     Args:
-        model: A model argument.
-        task: A task argument; it decides the head.
+        model: A model, or what `ls.load` takes.
+        task: A task, or what `ls.task` takes; it decides the head.
         best: l*; looked for in the training rows if it is not given.
         method: The method, as `ls.tune` takes it.
         size: The method's size.

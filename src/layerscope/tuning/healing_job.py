@@ -195,7 +195,7 @@ class HealingJob(TrainingJob):
 
 
 def _alike(got: np.ndarray, expected: np.ndarray, dtype: torch.dtype) -> bool:
-    """Whether answers are equal but for the rounding of merged weights."""
+    """Whether answers are equal except for the rounding of merged weights."""
     if got.shape != expected.shape or not np.isfinite(got).all():
         return False
     scale = max(float(np.abs(expected).max()), 1e-6)

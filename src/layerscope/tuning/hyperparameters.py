@@ -24,7 +24,7 @@ class Hyperparameters(BaseModel):
     max_steps: int | None = Field(None, ge=1)  # instead of epochs
     batch: int = Field(16, ge=1)
     accumulate: int = Field(1, ge=1)
-    warmup: float = Field(0.06, ge=0)  # a share of the steps, or (from 1 on) their number
+    warmup: float = Field(0.06, ge=0)  # a share of the steps, or (1 and above) their number
     schedule: Literal["linear", "constant", "cosine", "constant_with_warmup"] = "linear"
     weight_decay: float = Field(0.0, ge=0)
     adam_epsilon: float = Field(1e-8, gt=0)

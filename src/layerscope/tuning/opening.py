@@ -1,4 +1,4 @@
-"""Opening what `tune` saved where that is no standard checkpoint: the base model with its adapters."""
+"""Opening what `tune` saved where that is not a standard checkpoint: the base model with its adapters."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class PeftMethod(Method):
             return get_peft_model(model.network, self.config(model, strategy))
 
     def save(self, tuned: Model, trained: Any, folder: Path, strategy: Strategy) -> None:
-        trained.save_pretrained(folder / ADAPTER)
+        trained.save_pretrained(folder / ADAPTER, save_embedding_layers=False)  # no method here trains them
 
 
 def head_names(model: Model) -> list[str]:

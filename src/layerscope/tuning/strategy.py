@@ -61,7 +61,7 @@ class Strategy:
             if match := re.fullmatch(pattern, name):
                 return make(match)
         raise InputError(
-            f"{text!r} is no strategy; write (bottom, top, head) with numbers, L and l*, such as (l*-2, l*, L), or "
+            f"{text!r} is not a strategy; write (bottom, top, head) with numbers, L and l*, such as (l*-2, l*, L), or "
             f"{', '.join(NAMES)}.{near(name, NAMES)}"
         )
 

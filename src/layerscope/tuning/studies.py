@@ -201,8 +201,8 @@ def strategy_study(
     """Train every strategy with every method and seed. Every training is kept, so an interrupted study goes on.
 
     Args:
-        model: A model argument.
-        task: A task argument.
+        model: A model, or what `ls.load` takes.
+        task: A task, or what `ls.task` takes.
         strategies: Strategies as `ls.tune` takes them; all of Xie et al.'s (of Wu et al.'s with the preset wu2020) if
             none are named. Those that a model or a method cannot have are left out with a note.
         methods: The names of methods.

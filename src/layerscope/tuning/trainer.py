@@ -198,7 +198,7 @@ class _Metrics:
     def __call__(self, prediction: Any) -> dict[str, float]:
         logits, labels = prediction.predictions, prediction.label_ids
         if np.isnan(logits).any():
-            return {"score": math.nan}  # the most likely class of a NaN is no answer
+            return {"score": math.nan}  # the most likely class of a NaN is not an answer
         guesses = logits[..., 0] if self._task.regression else logits.argmax(axis=-1)
         return {"score": metrics.score(self._task.metric, labels, guesses)}
 

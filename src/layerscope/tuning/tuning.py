@@ -109,9 +109,10 @@ def _note_cut(training: Training) -> None:
     cut, rows = training.outcome["cut_off"], training.outcome["rows"]
     if any(cut.values()):
         log.warning(
-            "Cut off at %d tokens are %d of the %d texts of %s that were learned from, and %d of the %d scored ones.",
-            *(training.job.hyperparameters.max_length, cut["learned"], rows["learned"], training.job.lesson.task.name),
-            *(cut["scored"], rows["scored"]),
+            "%d of the %d texts of %s that were learned from, and %d of the %d that were scored, are cut off at %d "
+            "tokens.",
+            *(cut["learned"], rows["learned"], training.job.lesson.task.name, cut["scored"], rows["scored"]),
+            training.job.hyperparameters.max_length,
         )
 
 
@@ -156,8 +157,8 @@ def plan_tuning(
     l* is looked for in the training rows where the strategy needs it and `best` is not given.
 
     Args:
-        model: A model argument.
-        task: A task argument.
+        model: A model, or what `ls.load` takes.
+        task: A task, or what `ls.task` takes.
         strategy: As in `tune`, and so are the others.
         method: The method's name, or a Method.
         preset: A paper's hyperparameters.
@@ -204,10 +205,10 @@ def tune(
 
     Args:
         model: A folder, a hub id, a Model or a transformers model.
-        task: A task's name, a Task, or what `ls.task` takes. Of a single split a fifth is held out and scored.
+        task: A task's name, a Task, or what `ls.task` takes. Of a single split, a fifth is held out and scored.
         strategy: Which blocks are tuned and where the head sits: `(bottom, top, head)` with numbers, L and l*, or full,
             head-only, top-3, freeze-bottom-6, freeze-top-4.
-        method: The name of a method: finetune, adapter, lora, prefix.
+        method: The name of a method (finetune, adapter, lora, prefix), or a `Method` of your own.
         preset: phang2021, wu2020 or xie2022: the papers' hyperparameters.
         seed: Decides the new head, the order of rows and dropout.
         seeds: Several seeds, for one training with each.

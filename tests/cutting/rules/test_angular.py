@@ -7,7 +7,7 @@ from layerscope.cutting.rules.angular import Angular
 
 
 def distances(depth, nearest):
-    """Distances of layers 0..depth that grow with the length of a span, but for the spans of `nearest`."""
+    """Distances of layers 0..depth that grow with the length of a span, except for the spans of `nearest`."""
     layers = np.arange(depth + 1)
     values = 0.1 * np.abs(layers[:, None] - layers[None]) + 0.3
     for first, last in nearest:

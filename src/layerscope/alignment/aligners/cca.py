@@ -32,7 +32,7 @@ class CCA(Affine):
     def __init__(self, ridge: float | str = "auto", *, seed: int = 0) -> None:
         super().__init__(seed=seed)
         if ridge != "auto" and (isinstance(ridge, str) or not 0 <= ridge < math.inf):
-            raise InputError(f"ridge is {ridge!r}; it must be 'auto' or a number from 0 on.")
+            raise InputError(f"ridge is {ridge!r}; it must be 'auto' or a number of at least 0.")
         self.ridge = ridge
 
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Factors, Factors]:

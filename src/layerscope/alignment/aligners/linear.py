@@ -25,7 +25,7 @@ class Linear(Affine):
     def __init__(self, strength: float | str = "cv", *, seed: int = 0) -> None:
         super().__init__(seed=seed)
         if strength != "cv" and (isinstance(strength, str) or not 0 <= strength < math.inf):
-            raise InputError(f"strength is {strength!r}; it must be 'cv' or a number from 0 on.")
+            raise InputError(f"strength is {strength!r}; it must be 'cv' or a number of at least 0.")
         self.strength = strength
 
     def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(out: Path = _OUT, format: Format = FORMAT) -> None:
-    """A real small model on real text, offline: tuned with two seeds, looked into, cut, and reported in one page."""
+    """Show what layerscope does, offline: tune a real small model twice, look into it, cut it, and write a report."""
     from layerscope.cli.demo.stage import Settings
 
     done = play(Settings(), out, say=print if format is Format.table else _nothing)

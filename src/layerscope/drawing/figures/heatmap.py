@@ -19,7 +19,7 @@ EXTRAS = ("low", "high", "bias", "baseline", "p_value", "calibrated")  # what ma
 
 @dataclass(frozen=True, kw_only=True)
 class HeatmapFigure(Figure):
-    """`values[i, j]` of row i and column j. NaN with a reason is undefined; NaN without one is no cell at all.
+    """`values[i, j]` of row i and column j. NaN with a reason is undefined; NaN without one is not a cell at all.
 
     A reason beside a value says why something else of the cell, such as its interval, is undefined.
     """

@@ -42,7 +42,7 @@ class Processes(Engine):
             except BrokenProcessPool:
                 lost = list(running.values())
                 tries.update(lost)
-                log.warning("A process was lost (killed, or out of memory); what it worked on is begun again.")
+                log.warning("A process was lost (killed, or out of memory); its work is started again.")
                 for place in [place for place in lost if tries[place] >= _TRIES]:
                     yield place, Outcome(None, f"its process was lost {_TRIES} times (killed, or out of memory)", 0.0)
                 todo += [place for place in lost if tries[place] < _TRIES]

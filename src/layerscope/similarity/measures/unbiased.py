@@ -85,7 +85,7 @@ def _together(
 
     None if rows are shuffled, or not finite: then each layer is looked at by itself, which says where.
 
-    Gram matrices are not centred by passes over them: their inner products are mended by sums of rows (Song et al.).
+    Gram matrices are not centred by passes over them: their inner products are corrected by sums of rows (Song et al.).
     """
     if shuffle is not None or part(0, 0, 1).device.type != "cpu":
         return None

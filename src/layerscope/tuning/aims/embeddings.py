@@ -28,7 +28,7 @@ from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.rows import ItemRows
 
 DISTANCES = ("cosine", "mse")
-_REAL = "real"  # which positions are no padding; the network's own mask is not given where it takes none
+_REAL = "real"  # which positions are not padding; the network's own mask is not given where it takes none
 
 
 class EmbeddingAim(Aim):
