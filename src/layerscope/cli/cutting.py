@@ -166,6 +166,8 @@ def cut_and_save(
     names = (f"1-{model.depth}", str(plan))
     table = pandas.DataFrame({"blocks": names, "score": map(float, scores), "parameters": sizes})
     table.insert(1, "metric", scores[0].metric)
+    for place, end in enumerate(("low", "high")):
+        table.insert(3 + place, end, [each.interval[place] for each in scores])
     title = f"{model.name} on {task.name}, nothing trained"
     show(table.to_dict("records"), format, title)
     if print_as is not None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def figures_of(advice: Advice) -> list[Figure]:
     """Score against cost of every candidate, the rules beside one another, and the tables of both."""
-    table = numbers("Every candidate", "What each keeps, scores and costs.", advice.frame.sort_values("macs"))
+    frame = advice.frame.drop(columns="plan").sort_values("macs")  # the column blocks says the same
+    table = numbers("Every candidate", "What each keeps, scores and costs.", frame)
     rules = advice.rules
     if not len(rules):
         return [candidates(advice), table]

@@ -41,7 +41,8 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveFigure(Figure):
-    """Curves over one axis; `references` are level lines, `marks` upright ones."""
+    """Curves over one axis; `references` are level lines, `marks` upright ones; `log` makes the upright axis one of
+    powers of ten."""
 
     kind: ClassVar[str] = "curve"
     series: tuple[Series, ...]
@@ -49,6 +50,7 @@ class CurveFigure(Figure):
     y_name: str
     references: Marks = ()
     marks: Marks = ()
+    log: bool = False
     n: int | None = None
 
     def data(self) -> Columns:
@@ -62,7 +64,8 @@ class CurveFigure(Figure):
         return columns
 
     def settings(self) -> dict[str, Any]:
-        return {**line_settings(self), "marks": [list(m) for m in self.marks], "x_name": self.x_name}
+        own = {"marks": [list(m) for m in self.marks], "x_name": self.x_name}
+        return {**line_settings(self), **own, **({"log": True} if self.log else {})}
 
     @classmethod
     def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
@@ -72,7 +75,9 @@ class CurveFigure(Figure):
             if all(math.isnan(v) for v in parts["low"]):
                 parts = {k: parts[k] for k in ("x", "y")}
             series.append(Series(name, **parts))
-        return cls(**words, **restored_lines(settings, "marks"), series=tuple(series), x_name=settings["x_name"])
+        lines = restored_lines(settings, "marks")
+        log = bool(settings.get("log", False))
+        return cls(**words, **lines, series=tuple(series), x_name=settings["x_name"], log=log)
 
     def draw(self, ax: Axes) -> None:
         from matplotlib.ticker import MaxNLocator

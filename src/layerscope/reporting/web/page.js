@@ -42,12 +42,7 @@ class Card {
     this.at = best;
     const facets = this.figure().facets;
     this.selects.forEach((s) => { if (s.dataset.facet in facets) s.value = facets[s.dataset.facet]; });
-    const figure = this.figure();
-    this.node.querySelector(".shows").textContent = figure.shows;
-    this.node.querySelector(".reading span").textContent = figure.reading;
-    const caveat = this.node.querySelector(".caveat");
-    caveat.hidden = !figure.caveat;
-    caveat.querySelector("span").textContent = figure.caveat;
+    this.node.querySelectorAll("[data-at]").forEach((node) => { node.hidden = Number(node.dataset.at) !== this.at; });
     this.ready = false;
     this.draw();
     this.list();
@@ -112,6 +107,19 @@ const sized = new ResizeObserver((entries) => {
 });
 cards.forEach((card) => seen.observe(card.plot));
 document.querySelectorAll("table.sortable").forEach(sortable);
+document.querySelectorAll("[data-copy]").forEach((button) => {
+  const code = button.parentNode.querySelector("code");
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(code.textContent); } catch { // a file may have no clipboard
+      getSelection().selectAllChildren(code);
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
+    said.textContent = "The command is copied.";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+});
 addEventListener("beforeprint", () => cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); }));
 addEventListener("scroll", scrolled, { passive: true });
 
