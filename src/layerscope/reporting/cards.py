@@ -41,11 +41,18 @@ class Card:
         return self.first.kind in DRAWN
 
     @property
+    def upright(self) -> bool:
+        """Whether it is a table of one row and many columns, which is shown with its columns below one another."""
+        if not isinstance(self.first, TableFigure) or len(self.first.table) <= NARROW:
+            return False
+        return len(next(iter(self.first.table.values()))) == 1
+
+    @property
     def wide(self) -> bool:
         """Whether it takes the page's whole width."""
         widest = max((len(f.columns) for f in self.figures if isinstance(f, HeatmapFigure)), default=0)
         if isinstance(self.first, TableFigure):
-            return len(self.first.table) > NARROW
+            return len(self.first.table) > NARROW and not self.upright
         return widest > 14
 
 

@@ -19,6 +19,8 @@ GENERAL = {
     "not sure": "It may be so, and the numbers do not decide it: too few texts, or too small a difference.",
     "not tested": "Nothing was measured that could say how sure it is; the number stands alone.",
     "hatched cell": "There is no value, and the reason shows when the pointer or the arrow keys are on it. It is not 0.",
+    "\u2013": "In a table: undefined, there is no such number.",
+    "M, G, T": "In a table: millions, thousands of millions (10^9), millions of millions (10^12).",
     "interval": "Where the value would lie with other texts of the same kind: 95% unless another level is named.",
     "layer, block": "Layer 0 is the output of the embeddings, layer l that of block l. Blocks count from 1.",
 }

@@ -83,7 +83,7 @@ def plan_rows(record: Record) -> list[dict[str, Any]]:
 
 def _texts(record: Record) -> str:
     n = record.data.get("n")
-    return task_name(record.data.get("task", "")) + (f", {n:,} texts" if isinstance(n, int) else "")
+    return task_name(record.data.get("task", "")) + (f", n = {n:,}" if isinstance(n, int) else "")
 
 
 def _first(layer: float) -> str:
@@ -128,7 +128,7 @@ def _by_plan(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
     drawn = CurveFigure(
         title=f"{metric.replace('_', ' ').capitalize()} by the number of blocks that go",
         shows=f"{metric} against how many blocks are left out, for each rule that proposes which.",
-        reading=f"{_LOWER} `top blocks` cuts off the last ones and reads the layer that is left.",
+        reading=f"{_LOWER} The rule called top blocks cuts off the last ones and reads the layer that is left.",
         caveat="Rules are compared on the rows that did not choose their plans; a gap smaller than the intervals in the "
         "table may be chance.",
         series=tuple(curves),
@@ -162,7 +162,7 @@ def _rules(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
     words = {
         "title": "Rules side by side",
         "shows": f"{metric} of each rule's best plan, by how many blocks it leaves out.",
-        "reading": f"{_LOWER} A rule that is no better than `random` has found nothing.",
+        "reading": f"{_LOWER} A rule that is no better than random blocks has shown nothing.",
     }
     return [TableFigure.of(told, **words)]
 

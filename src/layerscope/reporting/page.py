@@ -94,7 +94,7 @@ def render(records: Sequence[Record], title: str) -> str:
     script, style = _script(), _file("page.css")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"spell": spell, "raw": _raw, "moment": _moment, "numeric": _numeric, "cells": _cells}
-    environment.filters |= {"sentence": _sentence}
+    environment.filters |= {"sentence": _sentence, "brief": brief}
     page = environment.from_string(_file("page.html"))
     sections = [_section(f"record-{k + 1}", record) for k, record in enumerate(records)]
     if (language := language_section(records)) is not None:
@@ -123,8 +123,9 @@ def _section(name: str, record: Record) -> dict[str, Any]:
 
 
 def _sentence(text: str) -> str:
-    """A text with a capital at its beginning and a full stop at its end."""
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+    """A text with a capital at its beginning (but for `p = 0.2` and the like) and a full stop at its end."""
+    first = text[:1] if text[1:3] == " =" else text[:1].upper()
+    return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def payload(figure: Figure) -> dict[str, Any]:
@@ -193,8 +194,22 @@ def spell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", "\u2009")
     if isinstance(value, float):
-        return spell(int(value)) if 1e5 <= abs(value) < math.inf else f"{value:.4g}"
+        return spell(int(value)) if 1e4 <= abs(value) < math.inf else f"{value:.4g}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def brief(value: Any) -> str:
+    """A value as a cell of a table shows it: large numbers in millions and more, a dash where there is none."""
+    if isinstance(value, float) and math.isnan(value):
+        return "\u2013"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        for size, prefix in _PREFIXES:
+            if abs(value) >= size:
+                return f"{value / size:.4g}\u2009{prefix}"
+    return f"{value:.3g}" if isinstance(value, float) and 0 < abs(value) < 1 else spell(value)
 
 
 def _raw(value: Any) -> str:

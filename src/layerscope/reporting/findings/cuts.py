@@ -228,7 +228,7 @@ def cut(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         metric, up = str(row["metric"]), metrics.higher_is_better(str(row["metric"]))
         low, high = float(row.get("low", math.nan)), float(row.get("high", math.nan))
         text = (
-            f"Cut to {row['blocks']}, the model has {metric} {number(row['score'])}, and {number(whole['score'])} uncut, "
+            f"Cut, the model ({row['blocks']}) has {metric} {number(row['score'])}, and {number(whole['score'])} uncut, "
             f"with {row['parameters'] / whole['parameters']:.0%} of the parameters."
         )
         loses = worse(better_end(low, high, up), whole["score"], up)
