@@ -39,7 +39,7 @@ def test_a_command_leaves_a_record_that_can_be_shown(kind, classifier, words, in
     assert {figure.kind for figure in found.figures} == kinds
     for figure in found.figures:
         assert figure.shows
-        assert figure.reading
+        assert figure.reading or figure.kind == "table"
     assert [m["weights"] for m in found.models] == [fingerprint(ls.load(classifier))]
     assert shlex.split(found.command)[:3] == ["layerscope", command, classifier]
     assert found.versions["layerscope"] == ls.__version__
@@ -110,4 +110,6 @@ def test_fewer_seeds_leave_no_old_training_behind(classifier, words, invoke, tmp
     with pytest.raises(InputError, match="--overwrite"):
         invoke(*about, 2)
     assert invoke(*about, 2, "--overwrite").exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["seed-0", "seed-1", "tune-record"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("seed-0", "seed-1", "trainings.csv", "trainings.parquet", "trainings.png", "tune-record"),
+    ]

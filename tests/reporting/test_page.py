@@ -148,7 +148,7 @@ def test_values_as_people_read_them(value, text):
 
 
 def test_a_kind_that_the_script_does_not_know_is_a_still_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr("layerscope.reporting.page._DRAWN", ("heatmap",))
+    monkeypatch.setattr("layerscope.reporting.cards.DRAWN", ("heatmap",))
     figure = next(f for f in gallery.every_kind(gallery.SCRIPT).figures if f.kind == "bars")
     text = ls.report(ls.Record(kind="x", title="x", figures=[figure]), tmp_path / "r.html").read_text()
     assert '<div class="still"><svg' in text

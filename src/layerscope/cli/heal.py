@@ -138,7 +138,7 @@ def heal(
                 "strategy": strategy,
                 "distill": distill or None,
             }
-            keep(staging, "heal", title, {"healing": healing}, tables="", final=out, **about)
+            keep(staging, "heal", title, {"healing": healing}, tables=False, final=out, **about)
     if format is Format.table:
         kept = "The store keeps the checkpoint; the same command with -o FOLDER copies it there, nothing trained again."
         print(kept if out is None else f"Saved in {out}, reopened and compared.")

@@ -51,8 +51,8 @@ def candidates(advice: Advice) -> ScatterFigure:
     return ScatterFigure(
         title="What each smaller model costs and scores",
         shows=f"{metric} against multiply-adds for every candidate{by}.",
-        reading=f"Left is cheaper, {better} is better. Scores are on the rows that did not choose, and the line joins the "
-        f"candidates that no other beats there; {advice.how}.",
+        reading=f"Left is cheaper, {better} is better. Scores are on the rows that did not choose, and the line joins "
+        f"the candidates that no other beats there; {advice.how}.",
         caveat=caveat("The interval of a score is a bootstrap over the texts that did not choose.", scored),
         points=tuple(sorted(points, key=lambda p: p.series == "chosen")),
         x_name="multiply-adds, share of the whole model",

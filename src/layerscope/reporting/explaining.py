@@ -18,7 +18,7 @@ GENERAL = {
     "sure": "The interval, or the p-value, decides it: at 95%, after allowing for the choice where one was made.",
     "not sure": "It may be so, and the numbers do not decide it: too few texts, or too small a difference.",
     "not tested": "Nothing was measured that could say how sure it is; the number stands alone.",
-    "hatched cell": "There is no value, and the reason shows when the pointer or the arrow keys are on it. It is not 0.",
+    "hatched cell": "There is no value. The reason shows when the pointer or the arrow keys are on it. It is not 0.",
     "\u2013": "In a table: undefined, there is no such number.",
     "M, G, T": "In a table: millions, thousands of millions (10^9), millions of millions (10^12).",
     "interval": "Where the value would lie with other texts of the same kind: 95% unless another level is named.",
@@ -82,7 +82,9 @@ def terms(tables: Iterable[Mapping[str, Sequence[Any]]]) -> dict[str, str]:
     return {name: MEANINGS[name] for name in names}
 
 
-def without_constants(table: Mapping[str, Sequence[Any]], narrow: int) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
+def without_constants(
+    table: Mapping[str, Sequence[Any]], narrow: int
+) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
     """The columns of a table, and apart from them what is the same in every row, where it has many columns."""
     count = len(next(iter(table.values()), ()))
     if count < 2 or len(table) <= narrow:

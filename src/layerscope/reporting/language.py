@@ -69,7 +69,9 @@ def plan_rows(record: Record) -> list[dict[str, Any]]:
         elif {"layer", "macs", "majority"} | _COLUMNS <= columns:
             depth = int(frame["layer"].max())
             told += [
-                _plan(row, "top blocks" if row["layer"] < depth else "", depth - int(row["layer"]), _first(row["layer"]))
+                _plan(
+                    row, "top blocks" if row["layer"] < depth else "", depth - int(row["layer"]), _first(row["layer"])
+                )
                 for row in frame.to_dict("records")
                 if "curve" not in columns
             ]
@@ -129,8 +131,8 @@ def _by_plan(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
         title=f"{metric.replace('_', ' ').capitalize()} by the number of blocks that go",
         shows=f"{metric} against how many blocks are left out, for each rule that proposes which.",
         reading=f"{_LOWER} The rule called top blocks cuts off the last ones and reads the layer that is left.",
-        caveat="Rules are compared on the rows that did not choose their plans; a gap smaller than the intervals in the "
-        "table may be chance.",
+        caveat="Rules are compared on the rows that did not choose their plans; a gap smaller than the intervals in "
+        "the table may be chance.",
         series=tuple(curves),
         x_name="blocks left out",
         y_name=metric,
@@ -152,7 +154,9 @@ def _rules(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
     sizes = dict.fromkeys((row["model"], row["texts"], row["removed"]) for row in plans if row["rule"] in rules)
     told = []
     for model, texts, removed in sorted(sizes):
-        scores = {r["rule"]: r["score"] for r in plans if (r["model"], r["texts"], r["removed"]) == (model, texts, removed)}
+        scores = {
+            r["rule"]: r["score"] for r in plans if (r["model"], r["texts"], r["removed"]) == (model, texts, removed)
+        }
         if len(scores) > 1:
             best = min((rule for rule in scores if math.isfinite(scores[rule])), key=scores.__getitem__, default="")
             row = {"model": model, "texts": texts, "left out": removed, **{rule: scores.get(rule) for rule in rules}}
@@ -175,13 +179,23 @@ def healing_rows(record: Record) -> list[dict[str, Any]]:
         columns = set(frame.columns)
         if {"uncut", "cut", "healed"} <= columns:
             told += [
-                {"model": short(str(row.get("model", model))), "plan": str(record.settings.get("without") or ""), **_three(row)}
+                {
+                    "model": short(str(row.get("model", model))),
+                    "plan": str(record.settings.get("without") or ""),
+                    **_three(row),
+                }
                 for row in frame.to_dict("records")
             ]
         elif {"blocks", "removed", "before", "after"} <= columns:
             whole = float(frame["after"].iloc[0])
             told += [
-                {"model": model, "plan": f"keep {row['blocks']}", "uncut": whole, "cut": row["before"], "healed": row["after"]}
+                {
+                    "model": model,
+                    "plan": f"keep {row['blocks']}",
+                    "uncut": whole,
+                    "cut": row["before"],
+                    "healed": row["after"],
+                }
                 for row in frame[frame["removed"] > 0].to_dict("records")
             ]
     return told

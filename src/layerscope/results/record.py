@@ -1,8 +1,8 @@
 """Records: folders in which commands leave their results, as values that any later version can draw.
 
 A record holds `record.json` (what was asked, of what, with which versions, and the figures' words and settings), each
-result's table as the Parquet file that `Result.save` writes, and a Parquet file for each figure whose columns do not
-stand in one of those tables. It is written whole or not at all.
+result's table as the Parquet file that `Result.save` writes and as CSV, and a Parquet file for each figure whose
+columns do not stand in one of those tables. It is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from layerscope.drawing.figure import KINDS, Columns, Figure
 from layerscope.errors import DataError, InputError, first_line
 from layerscope.results.cards import FigureCard, RecordCard, SettingsCard
 from layerscope.results.result import Result
-from layerscope.store import atomic_folder, inside, is_staging, read_value, settled, shaped, write_json
+from layerscope.results.spreadsheet import csv_text
+from layerscope.store import atomic_folder, inside, is_staging, read_value, settled, shaped, write_json, write_text
 from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ def write_record(folder: str | Path, record: Record) -> Path:
         tables = {name: f"{name}.parquet" for name in record.results}
         for name, file in tables.items():
             record.results[name].write_table(staging / file)
+            write_text(staging / f"{name}.csv", csv_text(record.results[name].frame))
         columns = {file: _read(staging, file).to_pydict() for file in tables.values()}
         entries = []
         for k, figure in enumerate(record.figures):

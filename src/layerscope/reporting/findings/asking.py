@@ -38,7 +38,18 @@ QUESTIONS = {
 }
 _OWN = re.compile(r"^(?:Next|On your own model): (.+)$", re.DOTALL)
 # What says which data is meant, and goes with --task into the next command.
-_DATA = ("--task", "--text", "--text-pair", "--label", "--labels", "--choices", "--tags", "--kind", "--config", "--max-length")
+_DATA = (
+    "--task",
+    "--text",
+    "--text-pair",
+    "--label",
+    "--labels",
+    "--choices",
+    "--tags",
+    "--kind",
+    "--config",
+    "--max-length",
+)
 _HEADS = re.compile(r"For[A-Z]|LMHead")
 
 
@@ -127,7 +138,9 @@ def _after_advice(record: Record, models: list[str]) -> Next | None:
             more = ["--without", gone, "-o", "healed"]
             why = "Heal the cut model for longer" if name == "healed" else "Train the cut model a little, and save it"
             return Next(_command("heal", models[:1], record, *more), why)
-    return Next(_command("advise", models[:1], record, "--heal", "300", "-o", "healed-advice"), "See what healing would allow")
+    return Next(
+        _command("advise", models[:1], record, "--heal", "300", "-o", "healed-advice"), "See what healing would allow"
+    )
 
 
 def numbers_in(blocks: str) -> set[int]:

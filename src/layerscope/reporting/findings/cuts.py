@@ -57,8 +57,8 @@ def _one_truncation(name: str, part: pandas.DataFrame) -> list[Finding]:
     if kept < depth:
         row = below[below["layer"] == kept].iloc[0]
         text = (
-            f"{whose}{_blocks(depth - kept).capitalize()} of {depth} at the top may be dispensable: with the head on layer {kept}, "
-            f"{metric} is {number(row['score'])}, where the whole model has {number(whole['score'])}."
+            f"{whose}{_blocks(depth - kept).capitalize()} of {depth} at the top may be dispensable: with the head on "
+            f"layer {kept}, {metric} is {number(row['score'])}, where the whole model has {number(whole['score'])}."
         )
         evidence = f"{interval(row['low'], row['high'])} includes the whole model's score; {_NOT_TESTED}{rows(n)}"
         told = [Finding(text, evidence, False, ANSWER)]
@@ -158,8 +158,8 @@ def _kept(whole: Any, chosen: Any, metric: str, record: Record) -> Finding:
     bounded = confidence > 0 and math.isfinite(chosen["change_low"])
     depth = int(str(whole["blocks"]).split("-")[-1])
     text = (
-        f"Blocks {chosen['blocks']} of {depth} are enough: {metric} is {number(chosen['score'])}, where the whole model "
-        f"has {number(whole['score'])}, with {chosen['parameters'] / whole['parameters']:.0%} of the parameters."
+        f"Blocks {chosen['blocks']} of {depth} are enough: {metric} is {number(chosen['score'])}, where the whole "
+        f"model has {number(whole['score'])}, with {chosen['parameters'] / whole['parameters']:.0%} of the parameters."
     )
     bound = (
         f"with {confidence:.0%} confidence it loses at most {number(max(-chosen['change_low'], 0.0))}"
@@ -228,8 +228,8 @@ def cut(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         metric, up = str(row["metric"]), metrics.higher_is_better(str(row["metric"]))
         low, high = float(row.get("low", math.nan)), float(row.get("high", math.nan))
         text = (
-            f"Cut, the model ({row['blocks']}) has {metric} {number(row['score'])}, and {number(whole['score'])} uncut, "
-            f"with {row['parameters'] / whole['parameters']:.0%} of the parameters."
+            f"Cut, the model ({row['blocks']}) has {metric} {number(row['score'])}, and {number(whole['score'])} "
+            f"uncut, with {row['parameters'] / whole['parameters']:.0%} of the parameters."
         )
         loses = worse(better_end(low, high, up), whole["score"], up)
         sure = None if math.isnan(low) else bool(loses)

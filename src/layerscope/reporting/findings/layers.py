@@ -49,7 +49,9 @@ def _steps(part: pandas.DataFrame, measure: str, n: Any, model: str) -> list[Fin
     """The pair of neighbouring layers that is least alike."""
     order = list(dict.fromkeys(part["row_layer"]))
     place = {layer: k for k, layer in enumerate(order)}
-    near = part[[place.get(b, -9) == place[a] + 1 for a, b in zip(part["row_layer"], part["column_layer"], strict=True)]]
+    near = part[
+        [place.get(b, -9) == place[a] + 1 for a, b in zip(part["row_layer"], part["column_layer"], strict=True)]
+    ]
     if len(near) < 2:
         return []
     far = _distance(measure)
@@ -83,7 +85,9 @@ def _across(part: pandas.DataFrame, measure: str, n: Any, first: str, second: st
         f"most alike in layer {most['row_layer']} ({number(most['value'])}); the mean over layers is "
         f"{number(same['value'].mean())}."
     )
-    told = [Finding(text, f"layer {least['row_layer']}: {interval(least['low'], least['high'])}{rows(n)}", apart, ANSWER)]
+    told = [
+        Finding(text, f"layer {least['row_layer']}: {interval(least['low'], least['high'])}{rows(n)}", apart, ANSWER)
+    ]
     if not math.isnan(float(least["p_value"])):
         told.append(_chance(least, measure, n))
     return told
@@ -116,7 +120,9 @@ def blocks(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     """Whether the layers fall into groups."""
     first, p = frame.iloc[0], float(frame["p_value"].iloc[0])
     groups = [f"{a} to {b}" for a, b in zip(frame["first_layer"], frame["last_layer"], strict=True)]
-    split = f"The best split of the layers has {len(frame)} groups: {', '.join(groups)} (strength {first['strength']:.2f})"
+    split = (
+        f"The best split of the layers has {len(frame)} groups: {', '.join(groups)} (strength {first['strength']:.2f})"
+    )
     bounds = interval(float(first["low"]), float(first["high"]))
     if math.isnan(p):
         return [Finding(f"{split}.", f"{bounds}; {first['reason']}", None, ANSWER)]
@@ -135,8 +141,8 @@ def curve(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     for model, part in frame[frame[name].notna()].groupby("model", sort=False):
         least, most = part.loc[part[name].idxmin()], part.loc[part[name].idxmax()]
         text = (
-            f"{name} of {short(str(model))} is lowest in {what} {int(least['layer'])} ({number(least[name])}) and highest in {what} "
-            f"{int(most['layer'])} ({number(most[name])})."
+            f"{name} of {short(str(model))} is lowest in {what} {int(least['layer'])} "
+            f"({number(least[name])}) and highest in {what} {int(most['layer'])} ({number(most[name])})."
         )
         if "low" not in part:
             told.append(Finding(text, NO_INTERVAL + rows(record.data.get("n")), None, ANSWER))

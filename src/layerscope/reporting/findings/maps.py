@@ -40,8 +40,8 @@ def alignment(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     best = means.min(axis=1)
     if len(best) > 2:
         text = (
-            f"Over the layers the best map leaves between {best.min():.0%} (layer {best.idxmin()}) and {best.max():.0%} "
-            f"(layer {best.idxmax()}) of the spread unexplained."
+            f"Over the layers the best map leaves between {best.min():.0%} (layer {best.idxmin()}) and "
+            f"{best.max():.0%} (layer {best.idxmax()}) of the spread unexplained."
         )
         told.append(Finding(text, f"means over pairs of models; {NO_INTERVAL} for the difference", None, SUPPORT))
     return told
@@ -57,7 +57,12 @@ def _best_map(scored: pandas.DataFrame, layer: int, method: str) -> Finding:
     if math.isnan(low):
         return Finding(text, f"mean over {len(own)} pairs of models{rows(own['n'].iloc[0])}", None, ANSWER)
     ends = widened(value, low, high, at["method"].nunique())
-    return Finding(text, f"{interval(low, high)} on texts that it did not learn from{rows(own['n'].iloc[0])}", bool(ends[1] < 1), ANSWER)
+    return Finding(
+        text,
+        f"{interval(low, high)} on texts that it did not learn from{rows(own['n'].iloc[0])}",
+        bool(ends[1] < 1),
+        ANSWER,
+    )
 
 
 _BOUNDS = ("relative_low", "relative_high")
@@ -69,7 +74,8 @@ def synthetic(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     told = []
     for truth, errors in means.iterrows():
         best = errors.idxmin()
-        text = f"Where the true map is {truth}, {best} comes nearest: {errors[best]:.1%} of the spread is left unexplained."
+        left = f"{errors[best]:.1%} of the spread is left unexplained"
+        text = f"Where the true map is {truth}, {best} comes nearest: {left}."
         repeats = int(frame[(frame["truth"] == truth) & (frame["method"] == best)].shape[0])
         told.append(Finding(text, f"mean over {repeats} repeats; {NO_INTERVAL}", None, ANSWER if not told else SUPPORT))
     return told

@@ -41,7 +41,9 @@ class Summary:
 
 def summarize(records: Sequence[Record]) -> Summary:
     """What records say together. Every record has its say before one has a second."""
-    told = [(rank, Told(finding, k)) for k, record in enumerate(records) for rank, finding in enumerate(findings_of(record))]
+    told = [
+        (rank, Told(finding, k)) for k, record in enumerate(records) for rank, finding in enumerate(findings_of(record))
+    ]
     told.sort(key=lambda part: (part[0], -part[1].finding.weight, part[1].finding.sure is None))  # stable
     chosen = sorted(told[:MOST], key=lambda part: (part[1].record, part[0]))
     steps = [step for record in records if (step := next_step(record)) is not None]

@@ -38,14 +38,11 @@ def specialty(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     best, n = layers.loc[layers["nu"].idxmin()], record.data.get("n")
     p = _p(best, len(layers), record)
     shown = p < _SIGNIFICANT
-    text = (
-        f"Layer {int(best['layer'])} separates the classes best: nu is {number(best['nu'])}, and {number(best['null'])} "
-        f"with permuted labels."
-        if "null" in frame
-        else f"Layer {int(best['layer'])} separates the classes best: nu is {number(best['nu'])}."
-    )
+    layer, least = int(best["layer"]), number(best["nu"])
+    permuted = f", and {number(best['null'])} with permuted labels" if "null" in frame else ""
+    text = f"Layer {layer} separates the classes best: nu is {least}{permuted}."
     if not shown and not math.isnan(p):
-        text = f"No layer is shown to separate the classes: the least nu is {number(best['nu'])}, in layer {int(best['layer'])}."
+        text = f"No layer is shown to separate the classes: the least nu is {least}, in layer {layer}{permuted}."
     evidence = "no labels were permuted" if math.isnan(p) else f"p = {p:.2g} after allowing for the choice among layers"
     bounds = f"; {interval(best['low'], best['high'])}" if "low" in frame else ""
     told = [Finding(text, f"{evidence}{bounds}{rows(n)}", None if math.isnan(p) else bool(shown), ANSWER)]
@@ -81,7 +78,11 @@ def _probes(layers: pandas.DataFrame, n: Any) -> list[Finding]:
     if "probe_low" not in layers or math.isnan(best["probe_low"]):
         return [Finding(f"{text}.", NO_INTERVAL + rows(n), None, SUPPORT)]
     tied = layers[(layers["probe"] >= best["probe_low"]) & (layers["layer"] != best["layer"])]["layer"]
-    ties = f"; layer{'s' if len(tied) > 1 else ''} {listed([str(int(k)) for k in tied])} may do as well" if len(tied) else ""
+    ties = (
+        f"; layer{'s' if len(tied) > 1 else ''} {listed([str(int(k)) for k in tied])} may do as well"
+        if len(tied)
+        else ""
+    )
     return [Finding(f"{text}{ties}.", interval(best["probe_low"], best["probe_high"]), not len(tied), SUPPORT)]
 
 
