@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 METRICS = ("perplexity", "bits_per_byte", "nll")  # of running text; all of them are better the lower they are
 WHOLE = "the whole model"
+NO_BLOCK = "none"  # the embeddings alone: in the table, but not in the picture, which it would flatten
 _LOWER = "Lower is better."
 _WIDE = 10.0  # how many times the least the most may be on a linear axis
 _COLUMNS = {"score", "metric"}
@@ -89,7 +90,7 @@ def _texts(record: Record) -> str:
 
 
 def _first(layer: float) -> str:
-    return f"1-{int(layer)}" if layer > 1 else "1" if layer else "none"
+    return f"1-{int(layer)}" if layer > 1 else "1" if layer else NO_BLOCK
 
 
 def _plan(row: Any, rule: str, removed: float, blocks: str) -> dict[str, Any]:
@@ -115,14 +116,16 @@ def _by_plan(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
         reading=f"{_LOWER} Plans are comparable where model and texts are the same.",
     )
     curves = []
-    several = len({(row["model"], row["texts"]) for row in plans}) > 1
+    models, read = ({row[name] for row in plans} for name in ("model", "texts"))
     for model, texts in dict.fromkeys((row["model"], row["texts"]) for row in plans):
         own = [row for row in plans if (row["model"], row["texts"]) == (model, texts)]
         whole = next((row["score"] for row in own if row["removed"] == 0), math.nan)
         for rule in dict.fromkeys(row["rule"] for row in own if row["rule"] and math.isfinite(row["removed"])):
             points = [(0.0, whole)] if math.isfinite(whole) else []
-            points += sorted((float(r["removed"]), r["score"]) for r in own if r["rule"] == rule and r["removed"])
-            name = f"{rule}, {model} on {texts}" if several else rule
+            mine = [r for r in own if r["rule"] == rule and r["removed"] and r["blocks"] != NO_BLOCK]
+            points += sorted((float(r["removed"]), r["score"]) for r in mine)
+            said = [rule, *([model] if len(models) > 1 else []), *([texts] if len(read) > 1 else [])]
+            name = ", ".join(said)
             curves.append(Series(name, *(tuple(part) for part in zip(*points, strict=True))))
     if not curves:
         return [table]
@@ -163,6 +166,8 @@ def _rules(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
             told.append({**row, "best": best})
     if not told:
         return []
+    unused = [rule for rule in rules if all(row[rule] is None for row in told)]
+    told = [{name: value for name, value in row.items() if name not in unused} for row in told]
     words = {
         "title": "Rules side by side",
         "shows": f"{metric} of each rule's best plan, by how many blocks it leaves out.",

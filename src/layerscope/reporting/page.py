@@ -21,6 +21,7 @@ from layerscope.errors import InputError
 from layerscope.reporting.cards import NARROW, cards
 from layerscope.reporting.explaining import GENERAL, explained, terms, without_constants
 from layerscope.reporting.findings import summarize
+from layerscope.reporting.formulas import typeset
 from layerscope.reporting.language import language_section
 from layerscope.results import Record, find_records, read_record
 from layerscope.store import write_text
@@ -94,7 +95,7 @@ def render(records: Sequence[Record], title: str) -> str:
     script, style = _script(), _file("page.css")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"spell": spell, "raw": _raw, "moment": _moment, "numeric": _numeric, "cells": _cells}
-    environment.filters |= {"sentence": _sentence, "brief": brief}
+    environment.filters |= {"sentence": _sentence, "brief": brief, "typeset": lambda text: Markup(typeset(text))}
     page = environment.from_string(_file("page.html"))
     sections = [_section(f"record-{k + 1}", record) for k, record in enumerate(records)]
     if (language := language_section(records)) is not None:

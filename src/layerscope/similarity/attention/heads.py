@@ -127,7 +127,7 @@ def prepare_norm(side: Tensor, mask: Mask) -> tuple[Flat, Tensor]:
 
 
 def update_norm(a: tuple[Flat, Tensor], b: tuple[Flat, Tensor]) -> Tensor:
-    """Sums of |A - B|_F."""
+    """Sums of Frobenius distances of A and B."""
     total = _own_distances(a[0]) if b is a else _distances(a[0], b[0].to(a[1].device))
     return torch.stack([total, a[1].expand_as(total)])
 
