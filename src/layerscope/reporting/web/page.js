@@ -80,6 +80,8 @@ class Card {
     this.plot.style.minHeight = height + "px"; // the page does not jump while it is redrawn
     this.plot.replaceChildren();
     DRAW[figure.kind](this, figure, this.plot, Math.max(this.width, 240));
+    const svg = this.plot.querySelector("svg"); // with a view box a page of paper can make it smaller
+    if (svg) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
     this.plot.style.minHeight = "0";
     this.plot.removeAttribute("data-lazy");
   }
@@ -120,7 +122,13 @@ document.querySelectorAll("[data-copy]").forEach((button) => {
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   });
 });
-addEventListener("beforeprint", () => cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); }));
+let closed = []; // what printing opens, and closes again
+addEventListener("beforeprint", () => {
+  cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); });
+  closed = [...document.querySelectorAll("main details:not([open])")].filter((node) => !node.classList.contains("numbers"));
+  closed.forEach((node) => { node.open = true; });
+});
+addEventListener("afterprint", () => { closed.forEach((node) => { node.open = false; }); closed = []; });
 addEventListener("scroll", scrolled, { passive: true });
 
 if (matchMedia("(max-width: 64rem)").matches) document.querySelector(".contents details").open = false;
