@@ -4,10 +4,12 @@ import json
 import shlex
 
 import pytest
+from markupsafe import escape
 
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.models.identity import fingerprint
+from layerscope.reporting.findings import findings_of
 
 QUICK = ["--epochs", 2, "--batch", 8]
 
@@ -55,6 +57,12 @@ def test_a_command_leaves_a_record_that_can_be_shown(kind, classifier, words, in
     assert "The report is" in done.output
     page = (tmp_path / "report.html").read_text()
     assert found.title in page
+    if kind not in ("extract", "strategies"):
+        told = findings_of(found)
+        assert told
+        assert escape(told[0].text) in page  # the summary begins with what came out
+    if kind != "extract":
+        assert {f"{name}.{ending}" for name in found.tables for ending in ("csv", "parquet")} <= set(found.files)
     assert "<title>Ours</title>" in page
     done = invoke("figures", out, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
     assert len(done.stdout.splitlines()) == len(found.figures)

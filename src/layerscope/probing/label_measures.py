@@ -68,7 +68,7 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
 
 
 def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
-    """Measure |X|_* of the rows: how much space a layer's states take up (Ren et al. 2023).
+    """Measure the sum of the singular values of the rows: how much space a layer's states take up (Ren et al. 2023).
 
     Args:
         reps: Representations.
@@ -91,7 +91,11 @@ def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 
     def value(x: Tensor, _: np.ndarray, __: np.ndarray) -> float:
         return float(torch.linalg.svdvals(x).sum()) * (n / len(x)) ** 0.5  # it grows with the square root of the rows
 
-    words = _words("Nuclear norm", "|X|_* of the rows", "High: the states take up more space.")
+    words = _words(
+        "Nuclear norm",
+        r"$\lVert X \rVert_*$, the sum of the singular values of the rows,",
+        "High: the states take up more space.",
+    )
     return curve_of("nuclear_norm", _by_layer(value), reps, least=None, ci=ci, seed=seed, words=words)
 
 

@@ -86,7 +86,7 @@ def plan_rows(record: Record) -> list[dict[str, Any]]:
 
 def _texts(record: Record) -> str:
     n = record.data.get("n")
-    return task_name(record.data.get("task", "")) + (f", n = {n:,}" if isinstance(n, int) else "")
+    return task_name(record.data.get("task") or "") + (f", n = {n:,}" if isinstance(n, int) else "")
 
 
 def _first(layer: float) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.drawing.figure import KINDS, Columns, Figure
 from layerscope.errors import DataError, InputError, first_line
 from layerscope.results.cards import FigureCard, RecordCard, SettingsCard
-from layerscope.results.result import Result
+from layerscope.results.result import Result, view
 from layerscope.results.spreadsheet import csv_text
 from layerscope.store import atomic_folder, inside, is_staging, read_value, settled, shaped, write_json, write_text
 from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
@@ -103,6 +103,11 @@ class Record:
             results=results,
             **about,
         )
+
+    def _repr_html_(self) -> str:
+        """The findings, the first picture and the first table, for notebooks."""
+        frames = [*self.tables.values(), *(result.frame for result in self.results.values())]
+        return view(self.title, self.findings, self.figures, frames[0] if frames else None)
 
     def with_findings(self, findings: Sequence[str]) -> Record:
         """The same record with other sentences."""

@@ -64,7 +64,7 @@ class Next:
 def question(record: Record) -> str:
     """What was asked, as a question; the record's title where its kind is unknown."""
     names = [short(str(model.get("name", ""))) for model in record.models]
-    task = task_name(record.data.get("task", ""))
+    task = task_name(record.data.get("task") or "")
     if record.kind not in QUESTIONS or not names:
         return record.title
     return QUESTIONS[record.kind].format(models=listed(names), task=f" on {task}" if task else "")
@@ -77,8 +77,9 @@ def next_step(record: Record) -> Next | None:
             why = "Do the same on your own model" if sentence.startswith("On") else "Tune under what is recommended"
             return Next(match.group(1), why)
     step = _STEPS.get(record.kind)
-    models = [str(model.get("name", "")) for model in record.models]
-    return step(record, models) if step is not None and models and all(models) else None
+    models = [str(model["name"]) for model in record.models if model.get("name") and model.get("class")]
+    known = bool(models) and len(models) == len(record.models)  # arrays have no name that a command takes
+    return step(record, models) if step is not None and known else None
 
 
 def _words(record: Record) -> list[str]:
@@ -89,7 +90,7 @@ def _words(record: Record) -> list[str]:
         name, sign, value = token.partition("=")
         if name in _DATA:
             words += [name, value if sign else given[place + 1]] if sign or place + 1 < len(given) else []
-    task = task_name(record.data.get("task", ""))
+    task = task_name(record.data.get("task") or "")
     return words if "--task" in words else (["--task", task] if task else [])
 
 

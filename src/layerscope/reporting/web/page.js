@@ -125,8 +125,7 @@ document.querySelectorAll("[data-copy]").forEach((button) => {
 let closed = []; // what printing opens, and closes again
 addEventListener("beforeprint", () => {
   cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); });
-  closed = [...document.querySelectorAll("main details:not([open])")].filter((node) => !node.classList.contains("numbers"));
-  closed.forEach((node) => { node.open = true; });
+  for (const node of document.querySelectorAll("main details:not([open], .numbers)")) { node.open = true; closed.push(node); }
 });
 addEventListener("afterprint", () => { closed.forEach((node) => { node.open = false; }); closed = []; });
 addEventListener("scroll", scrolled, { passive: true });

@@ -145,7 +145,8 @@ def _own_distances(side: Flat) -> Tensor:
 
 
 def _distances(left: Flat, right: Flat, own: bool = False) -> Tensor:
-    """(N, M) float64: sums over sentences of |A - B|, from |A|^2 + |B|^2 - 2 <A, B> where that has enough digits.
+    """(N, M) float64: sums over sentences of the distance of A and B, from their squares and their product where that
+    has enough digits.
 
     `own`: head i is the same in both, which nobody needs to know.
     """
