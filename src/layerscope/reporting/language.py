@@ -13,9 +13,10 @@ from layerscope.cutting.candidates import by_rule
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.table import TableFigure
+from layerscope.errors import log
 from layerscope.reporting.findings.finding import short, task_name
 from layerscope.reporting.findings.healing import in_nats, recovered
-from layerscope.reporting.findings.readers import findings_of, frames_of
+from layerscope.reporting.findings.readers import DAMAGED, findings_of, frames_of
 from layerscope.results import Record
 
 if TYPE_CHECKING:
@@ -37,18 +38,23 @@ def language_section(records: Sequence[Record]) -> Record | None:
     figures: list[Figure] = []
     for metric in METRICS:
         mine = [record for record in own if _metric(record) == metric]
-        plans = [row for record in mine for row in plan_rows(record)]
-        if plans:
-            figures += _by_plan(metric, plans)
-            figures += _rules(metric, plans)
-        if healed := [row for record in mine for row in healing_rows(record)]:
-            figures += _healing(metric, healed)
+        try:
+            figures += _figures(metric, mine)
+        except DAMAGED:
+            log.warning("Tables of %s are not as layerscope writes them; the page sets none beside another.", metric)
     if not figures:
         return None
     said = [finding.text for record in own for finding in findings_of(record)[:1]]
     models = {str(model.get("name")): model for record in own for model in record.models}
     title = "Language models"
     return Record(kind="language models", title=title, figures=figures, findings=said, models=list(models.values()))
+
+
+def _figures(metric: str, records: Sequence[Record]) -> list[Figure]:
+    plans = [row for record in records for row in plan_rows(record)]
+    healed = [row for record in records for row in healing_rows(record)]
+    drawn = [*_by_plan(metric, plans), *_rules(metric, plans)] if plans else []
+    return [*drawn, *(_healing(metric, healed) if healed else [])]
 
 
 def _metric(record: Record) -> str:

@@ -46,3 +46,14 @@ def test_answers_come_first():
     told = findings_of(ls.Record.of("compare", "Layers", {"cka": result, "blocks": split}))
     assert [finding.weight for finding in told] == sorted((f.weight for f in told), reverse=True)
     assert told[0].text.startswith("The best split")
+
+
+def test_a_table_of_somebody_else_is_left_out_of_the_summary(tmp_path, caplog):
+    odd = pandas.DataFrame({name: ["x"] for columns, _ in READERS for name in columns})
+    for columns, _ in READERS:
+        record = ls.Record(kind="advise", title="Odd", figures=[], tables={"t": odd[sorted(columns)]}, models=[{}])
+        ls.report(record, tmp_path / "r.html")
+    lm = odd.assign(metric="perplexity")
+    for columns, _ in READERS:
+        part = lm[sorted(columns)]
+        ls.report(ls.Record(kind="x", title="Odd", figures=[], tables={"t": part}, models=[{}]), tmp_path / "r.html")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.cutting.plan import spans
 from layerscope.drawing.words import listed
 from layerscope.reporting.findings.finding import short, task_name
-from layerscope.reporting.findings.readers import frames_of
+from layerscope.reporting.findings.readers import DAMAGED, frames_of
 
 if TYPE_CHECKING:
     from layerscope.results import Record
@@ -79,7 +79,10 @@ def next_step(record: Record) -> Next | None:
     step = _STEPS.get(record.kind)
     models = [str(model["name"]) for model in record.models if model.get("name") and model.get("class")]
     known = bool(models) and len(models) == len(record.models)  # arrays have no name that a command takes
-    return step(record, models) if step is not None and known else None
+    try:
+        return step(record, models) if step is not None and known else None
+    except DAMAGED:
+        return None
 
 
 def _words(record: Record) -> list[str]:

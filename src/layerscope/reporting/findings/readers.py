@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from layerscope.errors import log
 from layerscope.reporting.findings import claims, cuts, healing, layers, maps, tuning
 from layerscope.reporting.findings.finding import Finding
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from layerscope.results import Record
 
+DAMAGED = (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError)
 Reader = Callable[["pandas.DataFrame", "Record"], list[Finding]]
 # The first reader whose columns a table has reads it.
 READERS: tuple[tuple[frozenset[str], Reader], ...] = tuple(
@@ -44,7 +46,12 @@ def findings_of(record: Record) -> list[Finding]:
     told: list[Finding] = []
     for frame in frames_of(record).values():
         if len(frame) and (reader := _reader(frame)) is not None:
-            told += reader(frame, record)
+            try:
+                told += reader(frame, record)
+            except DAMAGED:  # somebody else's table, with our columns and not our values
+                log.warning(
+                    "A table of %r is not as layerscope writes it; the summary leaves it out.", record.title[:60]
+                )
     return sorted(dict.fromkeys(told), key=lambda finding: -finding.weight)
 
 
