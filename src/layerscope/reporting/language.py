@@ -229,7 +229,7 @@ def _healing(metric: str, healed: Sequence[dict[str, Any]]) -> list[Figure]:
             names.append(f"{label}: {name}" if len(healed) > 1 else name)
             values.append(row[name])
     of_loss = " (of the loss per token)" if metric == "perplexity" else ""
-    words = {
+    words: dict[str, Any] = {
         "shows": f"{metric} of the uncut model, of the cut one, and of that after a short training.",
         "reading": f"{_LOWER} Brought back is the share of what the cut lost that healing undid{of_loss}.",
         "caveat": "One seed each, without intervals.",

@@ -53,7 +53,9 @@ def test_a_comparison_gets_intervals_first_and_then_goes_on():
 
 
 def test_other_commands_go_on_too():
-    best = pandas.DataFrame({"resolved": ["(1, 6, 6)", "(5, 6, 6)"], "method": "lora", "score": [0.7, 0.8]})
+    best = pandas.DataFrame(
+        {"resolved": ["(1, 6, 6)", "(5, 6, 6)"], "method": "lora", "score": [0.7, 0.8], "metric": "accuracy"}
+    )
     assert "--strategy '(5, 6, 6)' --method lora" in next_step(record("study", tables={"s": best})).command
     assert next_step(record("align", models=("a", "b"))).command.startswith("layerscope inject a b")
     assert next_step(record("heal", "layerscope heal m -o out")).command == "layerscope evaluate out --task sst2"

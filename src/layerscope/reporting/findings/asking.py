@@ -10,8 +10,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from layerscope.cutting.plan import spans
+from layerscope.data.metrics import higher_is_better
 from layerscope.drawing.words import listed
-from layerscope.reporting.findings.finding import short, task_name
+from layerscope.reporting.findings.finding import extreme, short, task_name
 from layerscope.reporting.findings.readers import DAMAGED, frames_of
 
 if TYPE_CHECKING:
@@ -183,8 +184,8 @@ def _after_tuning(record: Record, models: list[str]) -> Next | None:
 
 def _after_study(record: Record, models: list[str]) -> Next | None:
     for frame in frames_of(record).values():
-        if {"resolved", "method", "score"} <= set(frame.columns) and frame["score"].notna().any():
-            best = frame.loc[frame["score"].idxmax()]
+        if {"resolved", "method", "score", "metric"} <= set(frame.columns) and frame["score"].notna().any():
+            best = extreme(frame, "score", most=higher_is_better(str(frame["metric"].iloc[0])))
             more = ["--strategy", str(best["resolved"]), "--method", str(best["method"]), "--seeds", "5", "-o", "tuned"]
             return Next(_command("tune", models[:1], record, *more), "Train the best one with more seeds")
     return None

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from numbers import Real
 from pathlib import PurePath
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
 
 ANSWER, SUPPORT, DETAIL = 3, 2, 1  # weights: what was asked for, what it rests on, what is good to know
 NO_INTERVAL = "no interval was measured"
@@ -79,6 +82,11 @@ def worse_end(low: float, high: float, up: bool) -> float:
 def better_end(low: float, high: float, up: bool) -> float:
     """The end of an interval that is the better one."""
     return high if up else low
+
+
+def extreme(frame: pandas.DataFrame, column: str, most: bool) -> Any:
+    """The row with the most, or the least, in a column: the first of equals, and a defined one if there is any."""
+    return frame.sort_values(column, ascending=not most, kind="stable").iloc[0]
 
 
 def short(name: str) -> str:

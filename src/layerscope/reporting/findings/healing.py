@@ -29,7 +29,7 @@ def healing(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     told = []
     for row in frame.to_dict("records"):
         metric, cut, healed, uncut = str(row["metric"]), float(row["cut"]), float(row["healed"]), float(row["uncut"])
-        n = next((figure.n for figure in record.figures if getattr(figure, "n", None)), None)
+        n = next((n for figure in record.figures if (n := getattr(figure, "n", None))), None)
         better = worse(cut, healed, metrics.higher_is_better(metric))
         text = f"Healing takes {metric} from {number(cut)} to {number(healed)}"
         if math.isfinite(uncut):

@@ -11,6 +11,7 @@ from layerscope.reporting.findings.finding import (
     NO_INTERVAL,
     SUPPORT,
     Finding,
+    extreme,
     interval,
     number,
     rows,
@@ -55,8 +56,8 @@ def _steps(part: pandas.DataFrame, measure: str, n: Any, model: str) -> list[Fin
     if len(near) < 2:
         return []
     far = _distance(measure)
-    at = near["value"].idxmax() if far else near["value"].idxmin()
-    step, others = near.loc[at], near.drop(at)
+    step = extreme(near, "value", most=far)
+    others = near.drop(step.name)
     nearest = float(others["value"].max() if far else others["value"].min())
     low, high = widened(step["value"], step["low"], step["high"], len(near))
     sure = None if math.isnan(low) else bool(low > nearest if far else high < nearest)
@@ -139,7 +140,7 @@ def curve(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     what = "block" if "influence" in (record.kind, name) else "layer"
     told = []
     for model, part in frame[frame[name].notna()].groupby("model", sort=False):
-        least, most = part.loc[part[name].idxmin()], part.loc[part[name].idxmax()]
+        least, most = extreme(part, name, most=False), extreme(part, name, most=True)
         text = (
             f"{name} of {short(str(model))} is lowest in {what} {int(least['layer'])} "
             f"({number(least[name])}) and highest in {what} {int(most['layer'])} ({number(most[name])})."

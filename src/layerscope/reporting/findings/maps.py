@@ -71,9 +71,9 @@ _BOUNDS = ("relative_low", "relative_high")
 def synthetic(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     """Which method comes nearest to maps that are known."""
     means = frame.groupby(["truth", "method"], sort=False)["relative"].mean().unstack()
-    told = []
+    told: list[Finding] = []
     for truth, errors in means.iterrows():
-        best = errors.idxmin()
+        best = str(errors.idxmin())
         left = f"{errors[best]:.1%} of the spread is left unexplained"
         text = f"Where the true map is {truth}, {best} comes nearest: {left}."
         repeats = int(frame[(frame["truth"] == truth) & (frame["method"] == best)].shape[0])
@@ -87,7 +87,7 @@ def injection(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     metric, target, n = str(first["metric"]), float(first["target_score"]), first["n"]
     up = metrics.higher_is_better(metric)
     learned = frame[~frame["method"].isin(_FLOORS) & frame["score"].notna()]
-    told = []
+    told: list[Finding] = []
     for weight, layer in ((ANSWER, learned["layer"].max()), (SUPPORT, learned["layer"].min())):
         at = learned[learned["layer"] == layer].sort_values("score", ascending=not up)
         if not len(at) or (told and layer == learned["layer"].max()):

@@ -14,6 +14,7 @@ from layerscope.reporting.findings.finding import (
     NO_INTERVAL,
     SUPPORT,
     Finding,
+    extreme,
     interval,
     number,
     rows,
@@ -35,7 +36,7 @@ def specialty(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     layers = frame[(frame["layer"] >= 1) & frame["nu"].notna()]
     if not len(layers):
         return [Finding("nu has no value in any layer.", "every class or every row is the same", False, ANSWER)]
-    best, n = layers.loc[layers["nu"].idxmin()], record.data.get("n")
+    best, n = extreme(layers, "nu", most=False), record.data.get("n")
     p = _p(best, len(layers), record)
     shown = p < _SIGNIFICANT
     layer, least = int(best["layer"]), number(best["nu"])
@@ -73,7 +74,7 @@ def _winners(layers: pandas.DataFrame, best: Any) -> list[Finding]:
 def _probes(layers: pandas.DataFrame, n: Any) -> list[Finding]:
     if "probe" not in layers or not layers["probe"].notna().any():
         return []
-    best = layers.loc[layers["probe"].idxmax()]
+    best = extreme(layers, "probe", most=True)
     text = f"Probes read the labels best from layer {int(best['layer'])}, with a score of {number(best['probe'])}"
     if "probe_low" not in layers or math.isnan(best["probe_low"]):
         return [Finding(f"{text}.", NO_INTERVAL + rows(n), None, SUPPORT)]
@@ -121,7 +122,7 @@ def study(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         return []
     metric = str(frame["metric"].iloc[0])
     up = metrics.higher_is_better(metric)
-    best = defined.loc[defined["score"].idxmax() if up else defined["score"].idxmin()]
+    best = extreme(defined, "score", most=up)
     text = (
         f"Of {len(defined)} strategies and methods {_named(best)} scores best: {metric} {number(best['score'])} with "
         f"{best['trainable'] / best['parameters']:.0%} of the parameters trained."
