@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 _ENDS = re.compile(r"(?<=[.!?])\s+(?=[A-Z`0-9])")
 _SHORT = 40  # characters below which a sentence is easier to read than a link
 GENERAL = {
-    "sure": "The interval, or the p-value, decides it: at 95%, after allowing for the choice where one was made.",
+    "sure": "The interval, or the p-value, decides it: at 95%, after allowing for the choice where one was made. A "
+    "number that stands alone is sure where its interval lies within a tenth of it.",
     "not sure": "It may be so, and the numbers do not decide it: too few texts, or too small a difference.",
     "not tested": "Nothing was measured that could say how sure it is; the number stands alone.",
     "hatched cell": "There is no value. The reason shows when the pointer or the arrow keys are on it. It is not 0.",

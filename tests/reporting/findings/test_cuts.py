@@ -86,7 +86,7 @@ def test_advice_with_a_bound_is_sure_and_tells_it():
     frame = candidates().assign(chosen=[False, False, True, False])
     asked = {"confidence": 0.9, "tolerance": 0.03, "rules": ["last", "angular", "random"]}
     kept, best, lost = advice(frame, record(kind="advise", settings=asked))
-    assert kept.text.startswith("Blocks 1, 3-4 of 4 are enough: accuracy is 0.790")
+    assert kept.text.startswith("Blocks 1, 3-4 of 4 are enough within a tolerance of 0.03: accuracy is 0.790")
     assert "with 80% of the parameters" in kept.text
     assert "with 90% confidence it loses at most 0.020" in kept.evidence
     assert kept.sure is True
@@ -96,6 +96,21 @@ def test_advice_with_a_bound_is_sure_and_tells_it():
     free = advice(frame, record(kind="advise", settings={**asked, "confidence": 0}))[0]
     assert free.sure is False
     assert "without a bound" in free.evidence
+
+
+def test_advice_of_a_size_is_not_called_enough():
+    frame = candidates().assign(chosen=[False, False, True, False])
+    told = advice(frame, record(kind="advise", settings={"target": "keep 3 blocks"}))[0]
+    assert told.text.startswith("Blocks 1, 3-4 of 4 are the best of those that keep 3 blocks: accuracy")
+
+
+@pytest.mark.parametrize(("half", "sure"), [(1.0, True), (9.0, False)])
+def test_a_perplexity_is_sure_where_its_interval_is_narrow(half, sure):
+    bounds = {"low": (50 - half,), "high": (50 + half,)}
+    drawn = BarsFigure(title="Score", shows="", reading="", names=("m",), values=(50.0,), y_name="p", **bounds)
+    row = {"model": "m", "task": "t", "n": 5, "metric": "perplexity", "score": 50.0, "majority": math.nan}
+    told = score(pandas.DataFrame([row]), record(kind="evaluate", figures=[drawn]))[0]
+    assert told.sure is sure
 
 
 def test_advice_that_keeps_all_says_what_stood_in_the_way():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from layerscope.results import Record
 
+_NEAR = 0.1  # the share of a value within which its interval must lie, so that the value is sure
 _NOT_TESTED = "the difference itself was not tested"
 
 
@@ -157,8 +158,11 @@ def _kept(whole: Any, chosen: Any, metric: str, record: Record) -> Finding:
     confidence = float(record.settings.get("confidence") or 0.0)
     bounded = confidence > 0 and math.isfinite(chosen["change_low"])
     depth = int(str(whole["blocks"]).split("-")[-1])
+    allowed, target = record.settings.get("tolerance"), record.settings.get("target")
+    what = f"are the best of those that {target}" if target else "are enough"
+    within = f" within a tolerance of {allowed}" if allowed is not None and not target else ""
     text = (
-        f"Blocks {chosen['blocks']} of {depth} are enough: {metric} is {number(chosen['score'])}, where the whole "
+        f"Blocks {chosen['blocks']} of {depth} {what}{within}: {metric} is {number(chosen['score'])}, where the whole "
         f"model has {number(whole['score'])}, with {chosen['parameters'] / whole['parameters']:.0%} of the parameters."
     )
     bound = (
@@ -246,7 +250,8 @@ def score(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     text = f"{short(str(row['model']))} has {metric} {number(value)} on {task_name(row['task'])}"
     evidence = f"{interval(low, high)}{rows(row.get('n'))}"
     if math.isnan(guess):
-        return [Finding(f"{text}.", evidence, None if math.isnan(low) else True, ANSWER)]
+        near = (high - low) / 2 <= _NEAR * abs(value)
+        return [Finding(f"{text}.", evidence, None if math.isnan(low) else bool(near), ANSWER)]
     text += f"; always giving the most frequent class would have {number(guess)}."
     return [Finding(text, evidence, None if math.isnan(low) else bool(low > guess), ANSWER)]
 
