@@ -13,7 +13,7 @@ import layerscope as ls
 from layerscope.drawing.words import MEANINGS, numbers
 from layerscope.errors import InputError
 from layerscope.reporting.cards import cards
-from layerscope.reporting.page import brief, embedded, spell
+from layerscope.reporting.page import MOST_QUESTIONS, brief, embedded, spell
 
 
 class Page(HTMLParser):
@@ -99,6 +99,14 @@ def test_the_page_begins_with_what_was_asked_what_came_out_and_what_to_do(tmp_pa
     assert {"not sure", "not tested"} & set(re.findall(r'data-sure="([^"]*)"', summary))
     assert "layerscope compare x --task 'a b' --ci 0.95 --baseline 200" in said
     assert page.index('id="summary"') < page.index('id="record-1"') < page.index('id="glossary"')
+
+
+def test_many_questions_are_counted(tmp_path):
+    records = [ls.Record(kind="x", title=f"Question {k}", figures=[]) for k in range(20)]
+    page = ls.report(records, tmp_path / "r.html").read_text()
+    asked = page[page.index('class="asked"') : page.index("</ul>", page.index('class="asked"'))]
+    assert asked.count("<li>") == MOST_QUESTIONS + 1
+    assert "and 8 more: see the contents." in asked
 
 
 def test_every_link_of_the_page_leads_somewhere(page):

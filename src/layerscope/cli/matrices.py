@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from layerscope.similarity.similarity import Similarity
 
 MOST_COLUMNS = 12  # layers across; of more a line cannot be read
-MOST_ROWS = 26  # layers down, of a summary
+MOST_ROWS = 48  # layers down, of a summary
 
 
 def readable(rows: Sequence[dict[str, Any]]) -> bool:

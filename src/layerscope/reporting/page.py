@@ -31,6 +31,7 @@ _STOPS = 33  # colours of the scale that the page is given; it blends between th
 _SCRIPTS = ("tools", "pointing", "heatmap", "charts", "rows", "tables", "page")
 _DIGITS = 6  # of every number on the page
 MOST_VALUES = 2_000_000  # on a page
+MOST_QUESTIONS = 12  # in its summary
 
 
 def report(
@@ -105,6 +106,7 @@ def render(records: Sequence[Record], title: str) -> str:
         title=title,
         sections=sections,
         summary=summarize(records),
+        most_questions=MOST_QUESTIONS,
         words=explained(shown),
         general=GENERAL,
         terms=terms(figure.table for card in shown for figure in card.figures if isinstance(figure, TableFigure)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,12 +29,12 @@ class Summary:
     """What stands on top of a page.
 
     Attributes:
-        questions: What each record was asked, in their order.
+        questions: What was asked, each question once, with the place of the first record that was asked it.
         findings: At most six, each with the place of its record.
         next: The recommended command, or None.
     """
 
-    questions: Sequence[str]
+    questions: Mapping[str, int]
     findings: Sequence[Told]
     next: Next | None
 
@@ -47,4 +47,7 @@ def summarize(records: Sequence[Record]) -> Summary:
     told.sort(key=lambda part: (part[0], -part[1].finding.weight, part[1].finding.sure is None))  # stable
     chosen = sorted(told[:MOST], key=lambda part: (part[1].record, part[0]))
     steps = [step for record in records if (step := next_step(record)) is not None]
-    return Summary([question(record) for record in records], [part for _, part in chosen], steps[-1] if steps else None)
+    asked: dict[str, int] = {}
+    for k, record in enumerate(records):
+        asked.setdefault(question(record), k)
+    return Summary(asked, [part for _, part in chosen], steps[-1] if steps else None)
