@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 _RELATIVE = "relative error"
-_SHOWS = "|Y - g(X)|^2 over |Y - mean Y|^2 on rows that the aligners did not learn from"
+RELATIVE = r"$\frac{\lVert Y - g(X) \rVert^2}{\lVert Y - \bar{Y} \rVert^2}$"
+_SHOWS = f"{RELATIVE} on rows that the aligners did not learn from"
 _READING = "0 is a perfect map, 1 is no better than the mean."
 _ERRORS = ("relative", "relative_low", "relative_high")
 

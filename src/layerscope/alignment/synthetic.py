@@ -14,7 +14,7 @@ from torch import Tensor
 from layerscope.alignment.fitting import Fitting, fit_all
 from layerscope.alignment.methods import Options, by_place, check_methods
 from layerscope.alignment.networks import random_couplings
-from layerscope.alignment.results import Study
+from layerscope.alignment.results import RELATIVE, Study
 from layerscope.data.resampling import halves
 from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.words import caveat, numbers
@@ -62,8 +62,8 @@ def _boxes(rows: pandas.DataFrame) -> BoxFigure:
     methods = rows.groupby("method", sort=False)["relative"]
     return BoxFigure(
         title=f"Finding a map that is there: {truth}, noise {noise:g}",
-        shows="|Y - g(X)|^2 over |Y - mean Y|^2 on rows that the aligners did not learn from, for Y = f(X) with a "
-        "known f; every repeat is a point.",
+        shows=f"{RELATIVE} on rows that the aligners did not learn from, for Y = f(X) with a known f; every repeat is "
+        "a point.",
         reading="0 is a perfect map, 1 is no better than the mean.",
         caveat=caveat("", int(rows["n"].min())),
         boxes={str(method): tuple(map(float, values)) for method, values in methods},
@@ -94,7 +94,8 @@ def synthetic_study(
         truths: Kinds of f: `inn` is a random invertible network of one coupling block that splits the features as they
             come, `rotated inn` the same in other coordinates, `linear` a random matrix. No method is told anything
             of f.
-        noise: Added to Y, as shares of its standard deviation: then no method can come below noise^2 / (1 + noise^2).
+        noise: Added to Y, as shares of its standard deviation: then no method can come below the
+            share of the noise in the variance of Y.
         methods: Alignment methods; all of them if not given.
         repeats: How many f of each kind.
         seed: Decides f, the noise, folds and networks.

@@ -163,7 +163,7 @@ def specialty_study(
 
     Returns:
         A `Robustness` with one setting per model and pool, the probe's score with its interval (low, high), and rho
-        signed, with its slope and R^2.
+        signed, with its slope and R².
 
     Example:
         >>> import layerscope as ls

@@ -1,4 +1,4 @@
-"""Statistics of aligners' errors: the relative error on held-out rows, |Y - g(X)|^2 over |Y - mean Y|^2."""
+"""Statistics of aligners' errors: the squared error on held-out rows over the spread of Y."""
 
 from __future__ import annotations
 
