@@ -487,11 +487,13 @@ CALLS["reproduce"] = Call(
         "tasks": {"tasks": [_words(1)]},
         "seeds": ({"paper": "phang2021", "only": "fig4"}, {"paper": "phang2021", "only": "fig4", "seeds": [1]}),
         "profile": {"profile": "offline"},
+        "dtype": {"dtype": "bfloat16"},
     },
     {
         "out": {"out": "elsewhere"},
         "engine": {"engine": "local"},  # others are compared with it in tests/engine
         "gpus": {"gpus": 0.5},
+        "device": {"device": "cpu"},
     },
 )
 

@@ -304,6 +304,12 @@ def _device(device: str | torch.device | None) -> torch.device:
     return usable_device
 
 
+def check_opening(dtype: torch.dtype | str, device: str | torch.device | None) -> None:
+    """Raise a sentence where models cannot be opened in this float type or on this device."""
+    _dtype(dtype)
+    _device(_one_place(device))
+
+
 def default_device() -> torch.device:
     """The first GPU, or the CPU."""
     if torch.cuda.is_available():

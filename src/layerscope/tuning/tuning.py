@@ -204,8 +204,8 @@ def tune(
     Args:
         model: A folder, a hub id, a Model or a transformers model.
         task: A task's name, a Task, or what `ls.task` takes. Of a single split a fifth is held out and scored.
-        strategy: Which blocks are tuned and where the head sits: `(bottom, top, head)` with numbers, L and l*, or full,
-            head-only, top-3, freeze-bottom-6, freeze-top-4.
+        strategy: Which blocks are tuned and where the head sits: `(bottom, top, head)` with numbers, L, l* and m, or
+            full, head-only, top-3, freeze-bottom-6, freeze-top-4.
         method: The name of a method: finetune, adapter, lora, prefix.
         preset: phang2021, wu2020 or xie2022: the papers' hyperparameters.
         seed: Decides the new head, the order of rows and dropout.

@@ -13,7 +13,7 @@ from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.leaving_out import without_groups
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
-from layerscope.tuning.papers import middle_layer
+from layerscope.tuning.strategy import Strategy
 
 if TYPE_CHECKING:
     import pandas
@@ -86,13 +86,14 @@ def _no_points(metric: str) -> Statistic | None:
 def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
     """How many points one strategy scores above another, both averaged over seeds, text for text; seeds in the note.
 
-    `middle` is the strategy of three blocks around the middle layer with the head on top (Xie et al., table 8).
+    A strategy that was not asked for by its name is looked for by its blocks and head.
     """
     study = result(values, of)
     frame = study.frame
     depth = study.trainings[0].trainings[0].job.lesson.model.depth
-    names = [_middle(depth) if name == "middle" else name for name in (better, worse)]
-    places = {row.strategy: k for k, row in enumerate(frame.itertuples()) if row.method == method}
+    own = {k: row for k, row in enumerate(frame.itertuples()) if row.method == method}
+    places = {row.resolved: k for k, row in own.items()} | {row.strategy: k for k, row in own.items()}
+    names = [name if name in places else _in_numbers(name, depth) for name in (better, worse)]
     for name in names:
         if name not in places:
             return Statistic.missing(f"the strategy {name} is none of those that were trained with {method}")
@@ -111,9 +112,10 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     return estimated(float(np.mean(by_seed)), 100 * (groups[0] - groups[1]), n=n, least=least, note=note)
 
 
-def _middle(depth: int) -> str:
-    middle = middle_layer(depth)
-    return f"({max(middle - 2, 1)}, {middle}, {depth})"
+def _in_numbers(name: str, depth: int) -> str:
+    """A strategy's blocks and head, where they follow from the depth alone."""
+    strategy = Strategy.parse(name)
+    return name if strategy.needs_best else str(strategy.resolve(depth, quiet=True))
 
 
 def _without_groups(training: Any) -> np.ndarray:
