@@ -94,9 +94,9 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     own = {k: row for k, row in enumerate(frame.itertuples()) if row.method == method}
     places = {row.resolved: k for k, row in own.items()} | {row.strategy: k for k, row in own.items()}
     names = [name if name in places else _in_numbers(name, depth) for name in (better, worse)]
-    for name in names:
+    for asked, name in zip((better, worse), names, strict=True):
         if name not in places:
-            return Statistic.missing(f"the strategy {name} is none of those that were trained with {method}")
+            return Statistic.missing(f"the strategy {asked} is none of those that were trained with {method}")
     sides = [study.trainings[places[name]].trainings for name in names]
     resolved = [str(side[0].job.strategy) for side in sides]
     if resolved[0] == resolved[1]:
