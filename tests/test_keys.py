@@ -107,6 +107,7 @@ HYPERPARAMETERS = {
     "train_limit": {"train_limit": 20},
     "validation_limit": {"validation_limit": 20},
 }
+ENGINE = {"engine": {"engine": "local"}}  # others are compared with it in tests/engine, and where jobs are made
 HOW = {"checkpointing": {"checkpointing": True}, "report_to": {"report_to": []}}  # neutral for every training
 MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
     "standardize": ("cka", False, True),
@@ -361,7 +362,7 @@ CALLS = {
         {
             **HOW,
             "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0}),
-            "engine": {"engine": "local"},  # others are compared with it in tests/engine
+            **ENGINE,
         },
         tuple(Hyperparameters.model_fields),
         ("cache_limit", "checkpointing"),
@@ -433,7 +434,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"test": {"test": 20}},
+        {"test": {"test": 20}, **ENGINE},
     ),
     "injection_study": Call(
         {"source": classifier(), "target": classifier(1), "task": task(), "methods": ["linear"], "train": 50},
@@ -448,7 +449,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}},
+        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}, **ENGINE},
     ),
     "synthetic_study": Call(
         {"reps": reps(), "truths": ["linear"], "noise": [0.0], "methods": ["linear"], "repeats": 1},
@@ -462,6 +463,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
+        ENGINE,
     ),
 }
 
@@ -491,7 +493,7 @@ CALLS["reproduce"] = Call(
     },
     {
         "out": {"out": "elsewhere"},
-        "engine": {"engine": "local"},  # others are compared with it in tests/engine
+        **ENGINE,
         "gpus": {"gpus": 0.5},
         "device": {"device": "cpu"},
     },

@@ -56,7 +56,7 @@ REHEARSAL: dict[str, dict[str, Any]] = {
         **{"training": _STEPS, "rows": _ROWS, "words": {**_ROWS, "train": 30, "test": 30}, "reading": {"limit": 200}},
         **{"injecting": {"train": 100, "limit": 64}, "synthesis": {"repeats": 1, "options": {"inn": {"steps": 20}}}},
     },
-    "xie2022": {"training": _STEPS, "reading": {"limit": 300}, "sizes": [250, 200, 150, 100], "permutations": 5},
+    "xie2022": {"training": _STEPS, "reading": {"limit": 300}, "sizes": [150, 120, 100, 60], "permutations": 5},
 }
 
 

@@ -19,6 +19,7 @@ from layerscope.alignment.sides import MOST_ROWS, Correspondence, States
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
 from layerscope.data.resampling import jackknifed
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, ModelError, check_seed
 from layerscope.evaluation.exam import LONGEST, Exam, note_order
 from layerscope.evaluation.layer_heads import LayerHeads
@@ -52,6 +53,7 @@ def injection_study(
     seed: int = 0,
     options: Options | None = None,
     all_rows: bool = False,
+    engine: str = "local",
 ) -> InjectionStudy:
     """The target's score on a split with one of its layers replaced by the source's, mapped by every method.
 
@@ -74,6 +76,7 @@ def injection_study(
         seed: Decides folds, networks and floors.
         options: A method's own, such as `{"inn": {"steps": 500}}`.
         all_rows: Score also texts that one of the classifiers learned from.
+        engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
     Returns:
         The study: `frame` has one row per layer and method or floor, with intervals of 95 % over texts.
@@ -93,6 +96,7 @@ def injection_study(
     import pandas
 
     check_seed(seed)
+    check_engine(engine)
     check_methods(methods, options)
     giving, taking, data = load_whole(source, "injection"), load_whole(target, "injection"), open_task(task)
     note_order(giving, data)
@@ -115,6 +119,8 @@ def injection_study(
             for place, method in asked
         ],
         "injection",
+        engine,
+        [f"{method} from layer {own} to layer {at}" for (own, at), method in asked],
     )
     maps = {name: _Mapped(aligner) for name, (aligner,) in zip(asked, fitted, strict=True)}
     variants: list[tuple[Place, str, Act]] = []

@@ -19,6 +19,7 @@ from layerscope.alignment.results import AlignmentStudy
 from layerscope.alignment.sides import Attention, Correspondence, Side, States
 from layerscope.data import Examples
 from layerscope.data import task as open_task
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, check_seed, choose
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
@@ -49,6 +50,7 @@ def alignment_study(
     max_length: int = 128,
     seed: int = 0,
     options: Options | None = None,
+    engine: str = "local",
 ) -> AlignmentStudy:
     """Fit every method from each model to another, on some texts, and score it on those and on others.
 
@@ -67,6 +69,7 @@ def alignment_study(
         max_length: The longest text in tokens.
         seed: Decides pairs, folds and networks.
         options: A method's own, such as `{"inn": {"steps": 500}}`.
+        engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
     Returns:
         The study: `frame` has one row per pair of models, pair of layers, method and split, with intervals over texts;
@@ -89,6 +92,7 @@ def alignment_study(
     choose("alignment of", of, WHAT)
     choose("alignment against", against, AGAINST)
     check_seed(seed)
+    check_engine(engine)
     reading = Reading(pool, max_length=max_length)
     opened = _opened(models)
     parts = parts_of(open_task(task), train, test)
@@ -105,7 +109,8 @@ def alignment_study(
                 given, device = (options or {}).get(method, {}), target[0].model.device
                 fitting = Fitting(source[0], target[0], places, method, seed, given, device)
             comparisons.append(_Comparison(pair, source, target, places, method, fitting))
-    fitted = iter(fit_all([c.fitting for c in comparisons if c.fitting is not None], "alignment"))
+    asked = [(c.fitting, c.name) for c in comparisons if c.fitting is not None]
+    fitted = iter(fit_all([fitting for fitting, _ in asked], "alignment", engine, [name for _, name in asked]))
     rows = [row for c in comparisons for row in c.scored(next(fitted) if c.fitting is not None else None)]
     settings = {
         "methods": list(dict.fromkeys(c.method for c in comparisons)),
@@ -134,6 +139,11 @@ class _Comparison:
     places: Sequence[Place]
     method: str
     fitting: Fitting | None  # None for a similarity, which has no map
+
+    @property
+    def name(self) -> str:
+        """What its fitting is called as a job."""
+        return f"{self.method} from {self.pair[0]} to {self.pair[1]}"
 
     def scored(self, aligners: Sequence[Aligner] | None) -> Iterator[dict[str, Any]]:
         """One row per pair of layers and split."""

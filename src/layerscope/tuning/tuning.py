@@ -10,8 +10,8 @@ from typing import Any, overload
 import numpy as np
 
 from layerscope.data import task as open_task
-from layerscope.engine import Job, map_jobs
-from layerscope.errors import InputError, LayerscopeError, check_seed, log
+from layerscope.engine import Job, folders_of
+from layerscope.errors import InputError, check_seed, log
 from layerscope.models.load import load_whole
 from layerscope.store import check_free, produce_all
 from layerscope.team import Team
@@ -89,13 +89,7 @@ def _folders(jobs: Sequence[TrainingJob], engine: str) -> list[Path]:
     if engine == "local":  # the processes of a team train together
         return produce_all(jobs, Team.current())
     gpus = float(str(jobs[0].lesson.model.device).startswith("cuda"))
-    outcomes = map_jobs([Job(job, _name(job), gpus=gpus) for job in jobs], engine, title="trainings")
-    failed = [f"{_name(job)}: {o.reason}" for job, o in zip(jobs, outcomes, strict=True) if o.folder is None]
-    if failed:
-        raise LayerscopeError(
-            f"{len(failed)} of {len(jobs)} trainings failed; the others are kept. {'; '.join(failed)}"
-        )
-    return [outcome.folder for outcome in outcomes if outcome.folder is not None]
+    return folders_of([Job(job, _name(job), gpus=gpus) for job in jobs], engine, "trainings")
 
 
 def _name(job: TrainingJob) -> str:
