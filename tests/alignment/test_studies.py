@@ -9,6 +9,7 @@ import layerscope as ls
 from layerscope.alignment.methods import by_place, of_any_widths
 from layerscope.alignment.studies import SIMILARITY, _sides, parts_of
 from layerscope.errors import InputError
+from layerscope.evaluation.leaving_out import groups_of
 from layerscope.extraction.extracting import examples_of
 from layerscope.extraction.reading import Reading
 from layerscope.store import Store, keys_of
@@ -41,6 +42,10 @@ def test_states_of_every_layer(seeds, data):
     )
     expected = ls.align(source[0], target[0]).error(source[1], target[1])
     assert row["relative"] == pytest.approx(expected["relative"])
+    group = groups_of(np.arange(120))
+    aligner, rest = ls.align(source[0], target[0]), group != 3
+    without = aligner.error(source[1][rest], target[1][rest])["relative"]
+    assert study.left_out[row.name][3] == pytest.approx(without)
     mean = frame[(frame["method"] == "mean") & (frame["split"] == "train")]["relative"]
     np.testing.assert_allclose(mean, 1.0, rtol=1e-6)
     similar = frame[frame["method"] == "pwcca"]

@@ -147,12 +147,14 @@ def injection_study(
         "metric": data.metric,
         "n": len(examples),
     }
+    lost = [_lost(exam, own_answers, answer) for answer in answers]
     scores = [
-        (place, name, {**_scored(exam, answer), **_lost(exam, own_answers, answer)})
-        for (place, name, _), answer in zip(variants, answers, strict=True)
+        (place, name, {**_scored(exam, answer), **less})
+        for (place, name, _), answer, (less, _) in zip(variants, answers, lost, strict=True)
     ]
     guessed = random_labels(exam.labels, data.metric, seed, answers.shape[-1])
     scores += [(place, RANDOM_LABEL, guessed) for place in places]
+    left_out = np.asarray([without for _, without in lost] + [np.full_like(lost[0][1], np.nan)] * len(places))
     rows = [{"layer": at, "source_layer": own, "method": name, **score, **about} for (own, at), name, score in scores]
     settings = {
         "layers": [at for _, at in places],
@@ -164,7 +166,7 @@ def injection_study(
         "seed": seed,
         "options": {name: dict(given) for name, given in options.items()} if options else None,
     }
-    return InjectionStudy(pandas.DataFrame(rows), provenance_of([giving, taking], examples, settings))
+    return InjectionStudy(pandas.DataFrame(rows), provenance_of([giving, taking], examples, settings), left_out)
 
 
 def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
@@ -173,12 +175,16 @@ def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
     return {"score": exam.value(answers), "low": low, "high": high}
 
 
-def _lost(exam: Exam, own: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-    """How much less some logits score than the target's own on the same texts, with its interval by the jackknife."""
+def _lost(exam: Exam, own: np.ndarray, answers: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
+    """How much less some logits score than the target's own on the same texts, with its interval by the jackknife.
+
+    And what it would be without each group of texts.
+    """
     lost = exam.value(own) - exam.value(answers)
     without = without_groups(exam, [own, answers])
-    half = float(jackknifed(without[:, 0] - without[:, 1]))
-    return {"lost": lost, "lost_low": lost - half, "lost_high": lost + half}
+    left_out = without[:, 0] - without[:, 1]
+    half = float(jackknifed(left_out))
+    return {"lost": lost, "lost_low": lost - half, "lost_high": lost + half}, left_out
 
 
 def _same_inputs(source: Model, target: Model, examples: Examples) -> None:

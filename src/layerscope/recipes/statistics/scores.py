@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from layerscope.recipes.statistics.registry import Range, Values, estimated, reg
 from layerscope.tuning.strategy import Strategy
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 _LEAST_TEXTS = 3  # where no text of n is answered otherwise, up to 3 in n may be (the rule of three, at 95 %)
 
@@ -129,24 +128,27 @@ def _without_groups(training: Any) -> np.ndarray:
 def injected(values: Values, of: str, method: str, less: str | None = None) -> Statistic:
     """How many points the target loses when its top layer is replaced by the source's, mapped; less those of `less`.
 
-    The loss is text for text; of two methods the losses are taken as independent, so that interval is too wide.
+    Text for text, both what is lost and, of two methods, by how much more.
     """
-    frame = result(values, of).frame
+    study = result(values, of)
+    frame = study.frame
     refused = _no_points(str(frame["metric"].iloc[0]))
     if refused is not None:
         return refused
-    first = _lost(frame, method)
-    return first if less is None else first.minus(_lost(frame, less))
+    highest = np.asarray(frame["layer"] == frame["layer"].max())
+    places = []
+    for name in (method, less):
+        at = np.flatnonzero(highest & np.asarray(frame["method"] == name))
+        if name is not None and not len(at):
+            return Statistic.missing(f"{name} was not among the methods, or cannot map these layers")
+        places += at[:1].tolist()
 
+    def value(lost: np.ndarray) -> float:
+        return 100 * float(lost[places[0]] - sum(lost[places[1:]]))
 
-def _lost(frame: pandas.DataFrame, method: str) -> Statistic:
-    rows = frame[(frame["layer"] == frame["layer"].max()) & (frame["method"] == method)]
-    if not len(rows):
-        return Statistic.missing(f"{method} was not among the methods, or cannot map these layers")
-    row = rows.iloc[0]
-    value, low, high = (100 * float(row[name]) for name in ("lost", "lost_low", "lost_high"))
-    half = max((high - low) / 2, 100 * _LEAST_TEXTS / int(row["n"])) if not math.isnan(high) else math.nan
-    return Statistic(value, value - half, value + half, n=int(row["n"]))
+    groups = None if study.left_out is None else np.asarray([value(lost) for lost in study.left_out.T])
+    n = int(frame["n"].iloc[places[0]])
+    return estimated(value(frame["lost"].to_numpy(dtype=float)), groups, n=n, least=100 * _LEAST_TEXTS / n)
 
 
 @register
