@@ -262,7 +262,7 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"kind": {"kind": "head"}},
+        {"kind": {"kind": "head"}, **ENGINE},
     ),
     "truncation_curve": Call(
         {"model": classifier(), "task": task()},

@@ -1,8 +1,5 @@
 """A small task, and two seeds of a small classifier that were trained on it."""
 
-import pickle
-from typing import ClassVar
-
 import numpy as np
 import pandas
 import pytest
@@ -10,9 +7,6 @@ import torch
 import zoo
 
 import layerscope as ls
-from layerscope.engine import mapping
-from layerscope.engine.engines.local import Local
-from layerscope.engine.job import Engine, work
 
 
 @pytest.fixture(scope="package")
@@ -53,26 +47,3 @@ def trained(data, seed, steps=90, batch=16):
     model = ls.load(network.eval(), tokenizer=tokenizer)
     model.name = f"seed-{seed}"
     return model
-
-
-class Posted(Engine):
-    """An engine that sends every job as another process would get it, and does it here."""
-
-    name = "posted"
-    sent: ClassVar[list[str]] = []
-
-    def check(self):
-        pass
-
-    def run(self, jobs):
-        for place, job in enumerate(jobs):
-            self.sent.append(job.name)
-            yield place, work(pickle.loads(pickle.dumps(job)))
-
-
-@pytest.fixture
-def posted(monkeypatch):
-    """The names of the jobs that went through the engine `posted`."""
-    monkeypatch.setattr(mapping, "ENGINES", {"posted": Posted, "local": Local})
-    monkeypatch.setattr(Posted, "sent", [])
-    return Posted.sent
