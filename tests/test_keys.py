@@ -49,6 +49,7 @@ HYPERPARAMETERS = {
     "train_limit": {"train_limit": 20},
     "validation_limit": {"validation_limit": 20},
 }
+ENGINE = {"engine": {"engine": "local"}}  # others are compared with it in tests/engine, and where jobs are made
 HOW = {"checkpointing": {"checkpointing": True}, "report_to": {"report_to": []}}  # neutral for every training
 MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
     "standardize": ("cka", False, True),
@@ -203,7 +204,7 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"kind": {"kind": "head"}},
+        {"kind": {"kind": "head"}, **ENGINE},
     ),
     "truncation_curve": Call(
         {"model": classifier(), "task": task()},
@@ -303,7 +304,7 @@ CALLS = {
         {
             **HOW,
             "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0}),
-            "engine": {"engine": "local"},  # others are compared with it in tests/engine
+            **ENGINE,
         },
         tuple(Hyperparameters.model_fields),
         ("cache_limit", "checkpointing"),
@@ -375,7 +376,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"test": {"test": 20}},
+        {"test": {"test": 20}, **ENGINE},
     ),
     "injection_study": Call(
         {"source": classifier(), "target": classifier(1), "task": task(), "methods": ["linear"], "train": 50},
@@ -390,7 +391,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}},
+        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}, **ENGINE},
     ),
     "synthetic_study": Call(
         {"reps": reps(), "truths": ["linear"], "noise": [0.0], "methods": ["linear"], "repeats": 1},
@@ -404,6 +405,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
+        ENGINE,
     ),
 }
 
@@ -429,11 +431,13 @@ CALLS["reproduce"] = Call(
         "tasks": {"tasks": [_words(1)]},
         "seeds": ({"paper": "phang2021", "only": "fig4"}, {"paper": "phang2021", "only": "fig4", "seeds": [1]}),
         "profile": {"profile": "offline"},
+        "dtype": {"dtype": "bfloat16"},
     },
     {
         "out": {"out": "elsewhere"},
-        "engine": {"engine": "local"},  # others are compared with it in tests/engine
+        **ENGINE,
         "gpus": {"gpus": 0.5},
+        "device": {"device": "cpu"},
     },
 )
 

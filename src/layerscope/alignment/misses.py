@@ -37,10 +37,20 @@ def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95, texts: np.ndarray | No
     return values
 
 
+def relative_without(mapped: Tensor, y: Tensor, group: np.ndarray) -> np.ndarray:
+    """(groups,) The error relative to the spread of `y` without each group of rows in turn."""
+    target = y.double()
+    misses = (mapped.double() - target).pow(2).sum(dim=1)
+    return _without_groups(misses, target - target.mean(dim=0), group)[1]
+
+
 def _without_each(misses: Tensor, centred: Tensor, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean miss of a row, and that over the mean spread, without each text in turn."""
-    count = len(np.unique(texts))
-    group = torch.from_numpy(resampling.folds(texts, count, seed=0)).to(misses.device)  # one fold per text
+    return _without_groups(misses, centred, resampling.folds(texts, len(np.unique(texts)), seed=0))
+
+
+def _without_groups(misses: Tensor, centred: Tensor, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count, group = int(groups.max()) + 1, torch.from_numpy(groups).to(misses.device)
 
     def without(rows: Tensor) -> Tensor:
         sums = torch.zeros(count, *rows.shape[1:], dtype=rows.dtype, device=rows.device).index_add_(0, group, rows)

@@ -16,6 +16,7 @@ from layerscope.errors import InputError
 from layerscope.results import Result
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
     from matplotlib.axes import Axes
 
@@ -29,10 +30,16 @@ _ERRORS = ("relative", "relative_low", "relative_high")
 
 
 class Study(Result):
-    """A study is its table; figures and summaries are made of it."""
+    """A study is its table; figures and summaries are made of it.
 
-    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
-        self._frame, self.provenance = frame, provenance
+    `left_out` has, for every row of the table, what its error (of injections: what is lost) would be without each of
+    some groups of texts, so that two rows can be compared text for text; None where that is not known.
+    """
+
+    def __init__(
+        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
+    ) -> None:
+        self._frame, self.provenance, self.left_out = frame, provenance, left_out
 
     @property
     def frame(self) -> pandas.DataFrame:

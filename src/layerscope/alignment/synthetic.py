@@ -18,6 +18,7 @@ from layerscope.alignment.results import RELATIVE, Study
 from layerscope.data.resampling import halves
 from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.words import caveat, numbers
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, check_seed, choose
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
@@ -85,6 +86,7 @@ def synthetic_study(
     repeats: int = 3,
     seed: int = 0,
     options: Options | None = None,
+    engine: str = "local",
 ) -> SyntheticStudy:
     """How close each method comes to Y = f(X) on the half of the texts that it did not learn from.
 
@@ -100,6 +102,7 @@ def synthetic_study(
         repeats: How many f of each kind.
         seed: Decides f, the noise, folds and networks.
         options: A method's own, such as `{"inn": {"start": "plain"}}`.
+        engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
     Returns:
         The study: `frame` has one row per truth, noise, repeat and method, `summary` averages over repeats.
@@ -116,6 +119,7 @@ def synthetic_study(
     import pandas
 
     check_seed(seed)
+    check_engine(engine)
     for truth in truths:
         choose("truth", truth, TRUTHS)
     check_methods(methods, options)
@@ -133,6 +137,8 @@ def synthetic_study(
     fitted = fit_all(
         [Fitting(given, case, [(0, 0)], method, seed, (options or {}).get(method, {})) for case, method in asked],
         "synthetic study",
+        engine,
+        [f"{method} to {case.truth}, noise {case.noise:g}, repeat {case.seed - seed}" for case, method in asked],
     )
     rows = []
     for (case, method), (aligner,) in zip(asked, fitted, strict=True):

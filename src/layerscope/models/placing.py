@@ -49,3 +49,9 @@ def float_type_of(dtype: torch.dtype | str) -> torch.dtype:
     if not isinstance(named, torch.dtype) or not named.is_floating_point:
         raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
     return named
+
+
+def check_opening(dtype: torch.dtype | str, device: str | torch.device | None) -> None:
+    """Raise a sentence where models cannot be opened in this float type or on this device."""
+    float_type_of(dtype)
+    device_of(device)
