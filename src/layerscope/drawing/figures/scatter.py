@@ -16,6 +16,7 @@ from layerscope.drawing.painting import (
     name_levels,
     plain,
     reference_lines,
+    settle,
     text_size,
     wrapped,
     write_at,
@@ -85,13 +86,14 @@ class ScatterFigure(Figure):
         axis_names(ax, self.x_name, self.y_name)
         if all(p.x == int(p.x) for p in self.points if math.isfinite(p.x)):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(names) > 1:
+            drawn = [line for line in ax.get_lines() if line.get_label() in {plain(name) for name in names}]
+            ax.legend(handles=drawn)
+        settle(ax)
         taken = dots_of(ax, [(p.x, p.y) for p in self.points])
         told = [p for p in self.points if p.series in self.stressed or (few and not self.stressed)]
         self._name_points(ax, taken, told)
         name_levels(ax, self.references, taken)
-        if len(names) > 1:
-            drawn = [line for line in ax.get_lines() if line.get_label() in {plain(name) for name in names}]
-            ax.legend(handles=drawn)
 
     def _name_points(self, ax: Axes, taken: list[Box], points: Sequence[Point]) -> None:
         for p in points:
