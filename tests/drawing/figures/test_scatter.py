@@ -28,3 +28,12 @@ def test_the_name_of_the_chosen_point_covers_no_other_and_ticks_are_whole():
     name = next(text for text in ax.texts if text.get_text() == "the chosen one").get_window_extent()
     assert not any(name.contains(x, y) for x, y in ax.transData.transform([(p.x, p.y) for p in points]))
     assert all(tick == int(tick) for tick in ax.get_xticks())
+
+
+def test_an_axis_of_powers_of_ten_survives_its_settings():
+    points = tuple(Point(k, 10.0**k, f"p{k}", "s") for k in range(3))
+    figure = ScatterFigure(title="t", shows="", reading="", points=points, x_name="x", y_name="y", log=True)
+    assert ScatterFigure.restored(figure.words(), figure.settings(), figure.data()) == figure
+    ax = Canvas().add_subplot()
+    figure.draw(ax)
+    assert ax.get_yscale() == "log"

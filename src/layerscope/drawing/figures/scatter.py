@@ -52,6 +52,7 @@ class ScatterFigure(Figure):
     joined: tuple[str, ...] = ()
     stressed: tuple[str, ...] = ()
     references: Marks = ()
+    log: bool = False  # the upright axis is one of powers of ten
     n: int | None = None
 
     def data(self) -> Columns:
@@ -59,12 +60,13 @@ class ScatterFigure(Figure):
 
     def settings(self) -> dict[str, Any]:
         own = {"x_name": self.x_name, "joined": list(self.joined), "stressed": list(self.stressed)}
-        return {**line_settings(self), **own}
+        return {**line_settings(self), **own, **({"log": True} if self.log else {})}
 
     @classmethod
     def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
         points = tuple(Point(**dict(zip(data, values, strict=True))) for values in zip(*data.values(), strict=True))
         own: dict[str, Any] = {name: tuple(settings[name]) for name in ("joined", "stressed")}
+        own["log"] = bool(settings.get("log", False))
         return cls(**words, **restored_lines(settings), **own, points=points, x_name=settings["x_name"])
 
     def draw(self, ax: Axes) -> None:
@@ -83,6 +85,8 @@ class ScatterFigure(Figure):
                 if large or few:
                     ax.plot([p.x, p.x], [p.low, p.high], color=f"C{k % 7}", linewidth=0.8, alpha=1.0 if large else 0.5)
         reference_lines(self, ax.axhline)
+        if self.log:
+            ax.set_yscale("log")
         axis_names(ax, self.x_name, self.y_name)
         if all(p.x == int(p.x) for p in self.points if math.isfinite(p.x)):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
