@@ -24,7 +24,9 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert "Each rule's best plan of each size" in done.stdout
     assert "last, random: about 8 plans." in " ".join(done.stderr.split())  # said first
     assert "runs of a block for each of" in done.stderr
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"advice.csv", "advice.png", "advise-record"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        *("advice.csv", "advice.parquet", "advice.png", "advise-record"),
+    }
 
 
 def test_a_tool_that_is_not_known_is_refused_before_the_work(tuned_minilm):

@@ -26,7 +26,7 @@ def test_alignment(classifier, words, invoke, tmp_path):
     )
     assert f"{out / 'align-record'}, in place of the one before;" in done.stderr
     assert ls.read_record(out / "align-record").figures[0].values.shape == (5, 5)
-    assert {p.name for p in out.iterdir()} == {"align-record", "alignment.csv", "alignment.png"}
+    assert {p.name for p in out.iterdir()} == {"align-record", "alignment.csv", "alignment.parquet", "alignment.png"}
     assert invoke("report", out, "-o", tmp_path / "report.html").exit_code == 0
     with pytest.raises(ls.LayerscopeError, match="no alignment method 'pls'"):
         invoke("align", classifier, other, "--task", words, "--method", "pls")

@@ -13,7 +13,9 @@ def test_cutting_on_the_command_line(tuned_minilm, tmp_path):
     assert done.returncode == 0, done.stderr
     curve = json.loads(done.stdout)
     assert [row["layer"] for row in curve] == list(range(7))
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"truncation.csv", "truncation.png", "truncate-record"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        *("truncation.csv", "truncation.parquet", "truncation.png", "truncate-record"),
+    }
     done = run_here("truncate", tuned_minilm, *data, "--keep", 5, "--save", tmp_path / "small")
     assert done.returncode == 0, done.stderr
     assert "reopened and compared" in done.stdout

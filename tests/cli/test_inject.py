@@ -19,7 +19,7 @@ def test_injection(classifier, words, invoke, tmp_path):
     assert record.data["n"] == int(pandas.read_csv(out / "injection.csv")["n"].iloc[-1])  # rows that were scored
     curves, _ = record.figures
     assert [one.name for one in curves.series] == ["identity", "linear", "random embedding", "random label"]
-    assert {p.name for p in out.iterdir()} == {"inject-record", "injection.csv", "injection.png"}
+    assert {p.name for p in out.iterdir()} == {"inject-record", "injection.csv", "injection.parquet", "injection.png"}
     assert invoke("report", out, "-o", tmp_path / "report.html").exit_code == 0
     with pytest.raises(ls.LayerscopeError, match="no alignment method 'pls'"):
         invoke(*given, "--method", "pls")

@@ -11,7 +11,9 @@ def test_specialty_on_the_command_line(model, labelled, tmp_path):
     done = run_here("specialty", model, "--task", labelled, "--no-probe", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "Next: layerscope tune" in done.stdout
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"specialty.csv", "specialty.png", "specialty-record"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        *("specialty.csv", "specialty.parquet", "specialty.png", "specialty-record"),
+    }
 
 
 def test_the_recommended_command_can_be_run_as_it_stands(model, tmp_path):

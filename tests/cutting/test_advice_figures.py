@@ -49,3 +49,15 @@ def test_the_findings_say_who_lost_to_chance(advice):
     else:
         assert said == "Every rule is at least as good as random blocks at every size."
     assert advice.findings() == [str(advice), said]
+
+
+def test_the_front_is_that_of_the_scores_that_are_shown(advice):
+    scatter = advice.figures()[0]
+    shown = {(point.x, point.y) for point in scatter.points}
+    line = {(point.x, point.y) for point in scatter.points if point.series == "front"}
+
+    def beaten(x, y):
+        return any(u <= x and v >= y and (u < x or v > y) for u, v in shown)
+
+    assert line == {point for point in shown if not beaten(*point)}
+    assert sum(point.series == "chosen" for point in scatter.points) == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from searches import Made, gone
 
-from layerscope.cutting.candidates import by_rule, proposed
+from layerscope.cutting.candidates import by_rule, front, proposed
 from layerscope.cutting.rule import chosen_rules
 
 
@@ -58,3 +58,13 @@ def test_higher_is_better_where_it_is():
     )
     found = by_rule(frame, ["last", "random", "deepest"]).set_index("rule")
     assert found["lost"].tolist() == [True, False, True]  # what is undefined is worse than anything
+
+
+def test_the_front_is_of_the_score_that_is_asked_for():
+    frame = pandas.DataFrame(
+        {"macs": [4, 3, 2, 1], "chosen_on": [0.9, 0.95, 0.5, 0.4], "score": [0.9, 0.8, 0.85, 0.4], "metric": "accuracy"}
+    )
+    assert front(frame).tolist() == [False, True, True, True]
+    assert front(frame, "score").tolist() == [True, False, True, True]
+    worse = frame.assign(metric="perplexity")
+    assert front(worse).tolist() == [False, False, False, True]

@@ -59,6 +59,7 @@ def candidates(advice: Advice) -> ScatterFigure:
         y_name=f"{metric} on rows that did not choose",
         joined=("front",),
         stressed=("chosen",),
+        log=metric == "perplexity" and _spread(table["score"]),
         references=(("the whole model", float(table["score"].iloc[0])),),
         n=n,
     )

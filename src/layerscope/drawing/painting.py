@@ -154,6 +154,13 @@ def reference_lines(figure: Any, line: Callable[..., Any]) -> None:
         line(value, color="0.4", linestyle=_DASHES[k % len(_DASHES)], linewidth=0.8, label=plain(name))
 
 
+def settle(ax: Axes) -> None:
+    """Lay the figure out, so that places in pixels are where they will be; names are placed after it."""
+    canvas: Any = ax.get_figure(root=True)
+    if canvas.get_layout_engine() is not None:
+        canvas.draw_without_rendering()
+
+
 def dots_of(ax: Axes, points: Sequence[tuple[float, float]]) -> list[Box]:
     """The boxes of some points in pixels, for names to stay clear of."""
     import numpy as np

@@ -3,6 +3,7 @@
 from alike import assert_same
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from layerscope.drawing.figures.curve import CurveFigure, Series
@@ -29,3 +30,49 @@ def test_lines_to_compare_with_can_be_told_apart():
     curve.draw(ax)
     drawn = {line.get_label(): line for line in ax.lines}
     assert len({drawn[name].get_linestyle() for name, _ in lines}) == 3
+
+
+def curves(count, **more):
+    series = tuple(Series(f"line {k}", (0.0, 1.0, 2.0), (1.0 + k, 2.0 + k, 3.0 + k)) for k in range(count))
+    return CurveFigure(title="t", shows="", reading="", series=series, x_name="layer", y_name="y", **more)
+
+
+def drawn(figure):
+    canvas = Canvas(figsize=(5.6, 3.4), layout="constrained")
+    FigureCanvasAgg(canvas)
+    ax = canvas.add_subplot()
+    figure.draw(ax)
+    canvas.draw_without_rendering()
+    return ax
+
+
+def test_lines_are_named_in_the_picture_and_many_in_a_legend():
+    few = drawn(curves(3))
+    assert {text.get_text() for text in few.texts} == {"line 0", "line 1", "line 2"}
+    assert few.get_legend() is None
+    many = drawn(curves(9))
+    assert many.get_legend() is not None
+    assert not many.texts
+
+
+def test_names_of_lines_and_levels_cover_no_point_and_no_other_name():
+    figure = curves(3, references=(("the whole model", 3.0),), marks=(("layer 1", 1.0),))
+    ax = drawn(figure)
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert len(boxes) == 5
+    points = [(x, y) for series in figure.series for x, y in zip(series.x, series.y, strict=True)]
+    for x, y in ax.transData.transform(points):
+        assert not any(box.contains(x, y) for box in boxes)
+    assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+
+
+def test_layers_have_whole_numbers():
+    ticks = drawn(curves(1)).get_xticks()
+    assert all(tick == int(tick) for tick in ticks)
+
+
+def test_an_axis_of_powers_of_ten_survives_its_settings():
+    figure = curves(2, log=True)
+    assert CurveFigure.restored(figure.words(), figure.settings(), figure.data()).log
+    assert "log" not in curves(2).settings()  # as it was before there was such an axis
+    assert drawn(figure).get_yscale() == "log"

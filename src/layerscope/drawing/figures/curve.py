@@ -27,6 +27,7 @@ from layerscope.drawing.painting import (
     name_uprights,
     plain,
     reference_lines,
+    settle,
 )
 
 if TYPE_CHECKING:
@@ -107,13 +108,14 @@ class CurveFigure(Figure):
         if all(x == int(x) for series in self.series for x in series.x):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis_names(ax, self.x_name, self.y_name)
-        taken = dots_of(ax, [point for series in self.series for point in zip(series.x, series.y, strict=True)])
-        name_uprights(ax, self.marks, taken)
-        name_levels(ax, self.references, taken)
         if named:
             name_lines(ax, [end for k, series in enumerate(self.series) for end in _end(series, f"C{k % 7}")])
         elif len(self.series) > MOST_NAMED:
             ax.legend()
+        settle(ax)
+        taken = dots_of(ax, [point for series in self.series for point in zip(series.x, series.y, strict=True)])
+        name_uprights(ax, self.marks, taken)
+        name_levels(ax, self.references, taken)
 
 
 def _end(series: Series, colour: str) -> list[tuple[str, float, str]]:

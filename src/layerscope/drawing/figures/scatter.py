@@ -16,6 +16,7 @@ from layerscope.drawing.painting import (
     name_levels,
     plain,
     reference_lines,
+    settle,
     text_size,
     wrapped,
     write_at,
@@ -51,6 +52,7 @@ class ScatterFigure(Figure):
     joined: tuple[str, ...] = ()
     stressed: tuple[str, ...] = ()
     references: Marks = ()
+    log: bool = False  # the upright axis is one of powers of ten
     n: int | None = None
 
     def data(self) -> Columns:
@@ -58,12 +60,13 @@ class ScatterFigure(Figure):
 
     def settings(self) -> dict[str, Any]:
         own = {"x_name": self.x_name, "joined": list(self.joined), "stressed": list(self.stressed)}
-        return {**line_settings(self), **own}
+        return {**line_settings(self), **own, **({"log": True} if self.log else {})}
 
     @classmethod
     def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
         points = tuple(Point(**dict(zip(data, values, strict=True))) for values in zip(*data.values(), strict=True))
         own: dict[str, Any] = {name: tuple(settings[name]) for name in ("joined", "stressed")}
+        own["log"] = bool(settings.get("log", False))
         return cls(**words, **restored_lines(settings), **own, points=points, x_name=settings["x_name"])
 
     def draw(self, ax: Axes) -> None:
@@ -82,16 +85,19 @@ class ScatterFigure(Figure):
                 if large or few:
                     ax.plot([p.x, p.x], [p.low, p.high], color=f"C{k % 7}", linewidth=0.8, alpha=1.0 if large else 0.5)
         reference_lines(self, ax.axhline)
+        if self.log:
+            ax.set_yscale("log")
         axis_names(ax, self.x_name, self.y_name)
         if all(p.x == int(p.x) for p in self.points if math.isfinite(p.x)):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(names) > 1:
+            drawn = [line for line in ax.get_lines() if line.get_label() in {plain(name) for name in names}]
+            ax.legend(handles=drawn)
+        settle(ax)
         taken = dots_of(ax, [(p.x, p.y) for p in self.points])
         told = [p for p in self.points if p.series in self.stressed or (few and not self.stressed)]
         self._name_points(ax, taken, told)
         name_levels(ax, self.references, taken)
-        if len(names) > 1:
-            drawn = [line for line in ax.get_lines() if line.get_label() in {plain(name) for name in names}]
-            ax.legend(handles=drawn)
 
     def _name_points(self, ax: Axes, taken: list[Box], points: Sequence[Point]) -> None:
         for p in points:

@@ -3,7 +3,7 @@
 function axes(svg, { left, top, w, h }, x, y, figure) {
   for (const t of y.ticks) {
     make("line", { x1: left, x2: left + w, y1: y.at(t), y2: y.at(t), class: "grid" }, svg);
-    make("text", { x: left - 7, y: y.at(t) + 4, "text-anchor": "end", "font-size": 12, class: "soft" }, svg, spell(t));
+    make("text", { x: left - 7, y: y.at(t) + 4, "text-anchor": "end", "font-size": 12, class: "soft" }, svg, figure.log && t >= 1e4 ? powerOfTen(t) : spell(t));
   }
   for (const t of x.ticks) {
     make("line", { x1: x.at(t), x2: x.at(t), y1: top + h, y2: top + h + 4, class: "axis" }, svg);
@@ -187,13 +187,13 @@ function scatter(card, figure, plot, width) {
   const d = figure.data, all = range(d.x.length).map((k) => ({ x: d.x[k], y: d.y[k], label: d.label[k], series: d.series[k], low: d.low[k], high: d.high[k] }));
   const names = [...new Set(d.series)];
   legend(card, names);
-  const shown = all.filter((p) => known(p.x) && known(p.y) && !card.off.has(p.series)).sort((a, b) => a.x - b.x || a.y - b.y);
+  const shown = all.filter((p) => known(p.x) && known(p.y) && (!figure.log || p.y > 0) && !card.off.has(p.series)).sort((a, b) => a.x - b.x || a.y - b.y);
   const box = frameOf(plot, width, 340), { svg, left, top, w, h } = box;
   const few = shown.length <= 40, stressed = (p) => figure.stressed.includes(p.series);
-  const whiskered = (p) => (few || stressed(p)) && known(p.low) && known(p.high);
-  const xs = reach(shown.map((p) => p.x), 0.06), ys = reach([...shown.flatMap((p) => (whiskered(p) ? [p.y, p.low, p.high] : [p.y])), ...figure.references.map((r) => r[1])], 0.08);
+  const whiskered = (p) => (few || stressed(p)) && known(p.low) && known(p.high) && (!figure.log || p.low > 0);
+  const xs = reach(shown.map((p) => p.x), 0.06);
   const x = { at: linear(xs[0], xs[1], left, left + w), ticks: ticks(xs[0], xs[1], Math.max(2, w / 60), d.x.every(Number.isInteger)) };
-  const y = { at: linear(ys[0], ys[1], top + h, top), ticks: ticks(ys[0], ys[1], 6) };
+  const y = heights(figure, [...shown.flatMap((p) => (whiskered(p) ? [p.y, p.low, p.high] : [p.y])), ...figure.references.map((r) => r[1])], top, h);
   axes(svg, box, x, y, figure);
   const taken = shown.map((p) => dot(x.at(p.x), y.at(p.y), stressed(p) ? 9 : 6));
   for (const name of figure.joined) {

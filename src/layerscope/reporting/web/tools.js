@@ -29,9 +29,16 @@ const known = (v) => typeof v === "number";
 const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 const range = (n) => Array.from({ length: n }, (_, k) => k);
 
+const RAISED = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079";
+
+function powerOfTen(v) { // 2.5 × 10⁷; a power itself without its 1
+  const [factor, exponent] = v.toExponential(3).split("e+"), short = String(Number(factor));
+  return (short === "1" ? "10" : `${short} \u00d7 10`) + [...exponent].map((digit) => RAISED[digit]).join("");
+}
+
 function spell(v) {
   if (!known(v)) return "undefined";
-  if (Math.abs(v) >= 1e7) return v.toExponential(3).replace(/\.?0*e\+/, " \u00d7 10^").replace(/^1 \u00d7 /, "").replace(/\^(\d+)/, (_, n) => [...n].map((c) => "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[c]).join(""));
+  if (Math.abs(v) >= 1e7) return powerOfTen(v);
   if (Number.isInteger(v)) return v.toLocaleString("en").replace(/,/g, "\u2009");
   const size = Math.abs(v);
   return size >= 1e5 || size < 1e-4 ? v.toExponential(2) : String(Number(v.toPrecision(4)));
