@@ -6,17 +6,15 @@ Run with: python benchmarks/elmo.py [--model garden:elmo-s0] [--texts 600] [--ro
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from extract import Nobody, batches, in_turn
+from extract import Nobody, batches, in_turn, show
 
 import layerscope as ls
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import encode
-from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 
 POOLS = ("mean", "words")
@@ -30,7 +28,7 @@ def throughput(source: str, texts: int, rounds: int) -> dict[str, float]:
 
     def bare(pool: str) -> Callable[[], Any]:
         """Words are split otherwise where rows are words, so each pool has batches of its own."""
-        grouped = batches(encode(model, examples, Reading(pool)), default_tokens(model.device), by_length=True)
+        grouped = batches(encode(model, examples, Reading(pool)), default_tokens(model), by_length=True)
         prepared = [model.tokenizer.batch([item.ids for item in group]).on(model.device) for group in grouped]
         return lambda: [_forward(model, batch) for batch in prepared]
 
@@ -55,15 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--format", choices=("table", "json"), default="table")
     options = parser.parse_args()
-    result = throughput(options.model, options.texts, options.rounds)
-    where = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else where
-    if options.format == "json":
-        print(json.dumps({"device": device, **result}, indent=1))
-        return
-    print(f"{options.model} over pydocs, {options.texts} texts, median of {options.rounds} rounds, {device}")
-    for name, value in result.items():
-        print(f"  {name:48} {value:10.3f}")
+    show(throughput(options.model, options.texts, options.rounds), options)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
-from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Batch
 
@@ -77,7 +77,7 @@ def throughput(source: str, texts: int, rounds: int, device: str | None = None) 
     examples = ls.task("pydocs").split("train")
     examples = examples.take([i % len(examples) for i in range(texts)])
     reading = Reading()
-    budget = default_tokens(model.device)
+    budget = default_tokens(model)
     runner = Runner(model, None, reading)
     items = encode(model, examples, reading)
     prepared = {by: [runner.inputs(b) for b in batches(items, budget, by)] for by in (True, False)}
@@ -124,6 +124,18 @@ def stream_only(source: str, texts: int) -> None:
         print(peak_megabytes())
 
 
+def show(result: dict[str, float], options: argparse.Namespace) -> None:
+    """The figures as a table, or as JSON."""
+    where = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else where
+    if options.format == "json":
+        print(json.dumps({"device": device, **result}, indent=1))
+        return
+    print(f"{options.model} over pydocs, {options.texts} texts, median of {options.rounds} rounds, {device}")
+    for name, value in result.items():
+        print(f"  {name:48} {value:10.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo:minilm")
@@ -137,14 +149,7 @@ def main() -> None:
         n = 4000  # enough texts for the allocator to reach its plateau
         small, large = (peak_memory(options.model, count) for count in (n, 4 * n))
         result |= {f"peak MB at n = {n}": small, f"peak MB at n = {4 * n}": large, "peak at 4n / at n": large / small}
-    where = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else where
-    if options.format == "json":
-        print(json.dumps({"device": device, **result}, indent=1))
-        return
-    print(f"{options.model} over pydocs, {options.texts} texts, median of {options.rounds} rounds, {device}")
-    for name, value in result.items():
-        print(f"  {name:48} {value:10.3f}")
+    show(result, options)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 Run with: python benchmarks/scale.py [--device cuda] [--sentences 100000] [--texts FILE] [--only bert-large n]
 
-Every row is a ratio within one run. A bare forward has the same texts, tokenised beforehand, in batches that are sorted
-by length over all of them, and neither hooks nor hidden states. Without a GPU the models are small ones, unless
+Every row is a ratio within one run: after a warm-up of both sides over a tenth of the texts, they are timed in turn for
+`--rounds` rounds, and the least seconds of each count. A bare forward has the same texts, tokenised beforehand, in
+batches that are sorted by length over all of them, and neither hooks nor hidden states; the faster of two counts, one
+with batches as large as layerscope's and one with large ones. Without a GPU the models are small ones, unless
 `--device cuda` asks for the sizes in the names. `--texts` is a file with one text per line; without one, the texts are
 sentences put together from `pydocs`. Rows print as they end, `--output` keeps them as JSON, and none begins after
-`--most` seconds. `--profile ROW` shows where the time of one row goes instead.
+`--most` seconds. `--profile ROW ..` shows where the time of rows goes instead, stage by stage.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import importlib.util
 import itertools
 import json
 import platform
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,13 +32,14 @@ import extract
 import numpy as np
 import peers
 import similarity
+import stages
 import torch
 from memory import peak_megabytes
 
 import layerscope as ls
+from layerscope.extraction.costs import default_tokens
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
-from layerscope.extraction.loop import default_tokens
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 
@@ -48,6 +51,7 @@ SHAPES = {  # blocks, width, attention heads; and what stands for it where there
     "minilm": ((6, 384, 12), (2, 32, 4)),
 }
 SHORT = 90  # characters of a short sentence
+LARGE = 16384  # tokens of a large batch
 
 
 class Setting:
@@ -57,9 +61,11 @@ class Setting:
         self.device = torch.device(options.device)
         self.small = options.device == "cpu"
         self.rounds: int = options.rounds
+        self.counts: list[int] | None = options.counts
         self.file: str | None = options.texts
         self.sentences: int = options.sentences or (400 if self.small else 100_000)
         self.texts = list(itertools.islice(sentences(options.texts), self.sentences))
+        self.source: str | None = options.tokenizer
         self.tokenizer = ls.load(options.tokenizer or usual_tokenizer(), device="cpu").tokenizer
 
     def model(self, kind: str, dtype: torch.dtype = torch.float32) -> Model:
@@ -96,9 +102,9 @@ class Setting:
             torch.cuda.synchronize()
 
     def in_turn(self, actions: dict[str, Callable[[], Any]]) -> Values:
-        """The median seconds of each action, run in turn so that a busy machine slows all alike."""
+        """The least seconds of each action in several rounds, run in turn so that a busy machine slows all alike."""
         times = [{name: self.seconds(action) for name, action in actions.items()} for _ in range(self.rounds)]
-        return {name: statistics.median(turn[name] for turn in times) for name in actions}
+        return {name: min(turn[name] for turn in times) for name in actions}
 
     def free(self) -> None:
         gc.collect()
@@ -129,11 +135,27 @@ def task_of(texts: Sequence[str]) -> Any:
     return ls.task(pandas.DataFrame({"text": list(texts)}))
 
 
-def bare(setting: Setting, model: Model, texts: Sequence[str]) -> Callable[[], None]:
+@dataclass
+class Work:
+    """A network with random weights, texts, and what is done with both."""
+
+    name: str
+    model: Model
+    texts: list[str]
+    actions: dict[str, Callable[[Sequence[str]], Callable[[], Any]]]  # of some texts: the action
+
+    def with_bare(self, texts: Sequence[str]) -> dict[str, Callable[[], Any]]:
+        """The actions over some texts, bare forwards before them: batches of layerscope's tokens, and large ones."""
+        budgets = {default_tokens(self.model)} | ({LARGE} if self.model.device.type == "cuda" else set())
+        forwards = {f"bare, {budget} tokens": bare(self.model, texts, budget) for budget in sorted(budgets)}
+        return forwards | {name: make(texts) for name, make in self.actions.items()}
+
+
+def bare(model: Model, texts: Sequence[str], budget: int) -> Callable[[], None]:
     """The forward alone, over batches that lie on the device."""
     runner = Runner(model, None, Reading())
     items = encode(model, task_of(texts).split(), Reading())
-    order, budget = np.argsort(-items.lengths, kind="stable"), default_tokens(model.device)
+    order = np.argsort(-items.lengths, kind="stable")
     batches, start = [], 0
     while start < len(order):
         some = order[start : start + max(1, budget // int(items.lengths[order[start]]))]
@@ -148,51 +170,60 @@ def bare(setting: Setting, model: Model, texts: Sequence[str]) -> Callable[[], N
     return run
 
 
-def over_bare(setting: Setting, model: Model, texts: Sequence[str], actions: dict[str, Callable[[], Any]]) -> Values:
-    """Seconds of each action over those of the bare forward, after a warm-up of the latter."""
-    forward = bare(setting, model, texts)
-    bare(setting, model, texts[: max(64, len(texts) // 20)])()
-    taken = setting.in_turn({"bare": forward} | actions)
-    ratios = {f"{name} / bare forward": taken[name] / taken["bare"] for name in actions}
-    return {"bare forward, s": taken["bare"], **ratios}
+def over_bare(setting: Setting, work: Work) -> Values:
+    """Seconds of each action over those of the bare forward, after a warm-up of both over a tenth of the texts."""
+    for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))]).values():
+        action()
+    taken = setting.in_turn(work.with_bare(work.texts))
+    forwards = {f"{name}, s": seconds for name, seconds in taken.items() if name not in work.actions}
+    best = min(forwards.values())
+    return {**forwards, **{f"{name} / bare forward": taken[name] / best for name in work.actions}}
 
 
-def compared(model: Model, texts: Sequence[str], pool: str) -> Callable[[], Any]:
+def compared(model: Model, pool: str, texts: Sequence[str]) -> Callable[[], Any]:
     task = task_of(texts)
-    ls.compare(model, task=task, measure="cka", pool=pool, limit=64)  # what is done once for a model
     return lambda: ls.compare(model, task=task, measure="cka", pool=pool)
 
 
-def bert_large(setting: Setting) -> Iterator[tuple[str, Values]]:
-    for dtype, pools in ((torch.float32, ("cls", "mean")), (torch.bfloat16, ("mean",))):
-        model = setting.model("bert-large", dtype)
-        actions = {f"CKA, {pool}": compared(model, setting.texts, pool) for pool in pools}
-        name = f"bert-large, {len(setting.texts):,} sentences, {str(dtype).removeprefix('torch.')}"
-        yield name, over_bare(setting, model, setting.texts, actions)
-        del model, actions
-        setting.free()
+def streamed(model: Model, pool: str, texts: Sequence[str]) -> Callable[[], Any]:
+    examples = task_of(texts).split()
+    return lambda: ls.stream(model, examples, extract.Nobody(), pool=pool)
 
 
-def llama(setting: Setting) -> Iterator[tuple[str, Values]]:
-    texts = setting.texts[:5000]
-    model = setting.model("llama", torch.bfloat16)
-    actions = {"CKA, last": compared(model, texts, "last")}
-    yield f"llama, {len(texts):,} sentences, bfloat16", over_bare(setting, model, texts, actions)
+def bert_large(setting: Setting, dtype: torch.dtype = torch.float32, pools: Sequence[str] = ("cls", "mean")) -> Work:
+    model = setting.model("bert-large", dtype)
+    name = f"bert-large, {len(setting.texts):,} sentences, {str(dtype).removeprefix('torch.')}"
+    return Work(name, model, setting.texts, {f"CKA, {pool}": partial(compared, model, pool) for pool in pools})
 
 
-def bert_base(setting: Setting) -> Iterator[tuple[str, Values]]:
-    """The speed of extraction as a share of the bare forward's; no row is kept."""
-    texts = [text for text in setting.texts if len(text) <= SHORT]
-    model, task = setting.model("bert-base"), task_of(texts)
+def llama(setting: Setting) -> Work:
+    texts, model = setting.texts[:5000], setting.model("llama", torch.bfloat16)
+    actions = {"CKA, last": partial(compared, model, "last")}
+    return Work(f"llama, {len(texts):,} sentences, bfloat16", model, texts, actions)
 
-    def streamed(pool: str) -> Callable[[], Any]:
-        examples = task.split()
-        return lambda: ls.stream(model, examples, extract.Nobody(), pool=pool)
 
-    actions = {pool: streamed(pool) for pool in extract.POOLS}
-    values = over_bare(setting, model, texts, actions)
-    shares = {f"extraction, {pool}: share of its speed": 1 / values.pop(f"{pool} / bare forward") for pool in actions}
-    yield f"bert-base, {len(texts):,} short sentences, float32", values | shares
+def bert_base(setting: Setting) -> Work:
+    """Extraction, of which no row is kept."""
+    texts, model = [text for text in setting.texts if len(text) <= SHORT], setting.model("bert-base")
+    actions = {f"extraction, {pool}": partial(streamed, model, pool) for pool in extract.POOLS}
+    return Work(f"bert-base, {len(texts):,} short sentences, float32", model, texts, actions)
+
+
+def ratios(make: Callable[[Setting], Work], setting: Setting) -> Iterator[tuple[str, Values]]:
+    work = make(setting)
+    yield work.name, over_bare(setting, work)
+
+
+def shares(make: Callable[[Setting], Work], setting: Setting) -> Iterator[tuple[str, Values]]:
+    """The same the other way round: the speed as a share of the bare forward's."""
+    for name, values in ratios(make, setting):
+        yield (
+            name,
+            {
+                key.replace(" / bare forward", ": share of its speed"): 1 / value if "/" in key else value
+                for key, value in values.items()
+            },
+        )
 
 
 def minilm(setting: Setting) -> Iterator[tuple[str, Values]]:
@@ -216,7 +247,7 @@ def minibatch(setting: Setting) -> Iterator[tuple[str, Values]]:
     def ours(reps: ls.Representations) -> Any:
         return ls.compare(reps, measure="cka_minibatch", batch=batch)
 
-    for n in (1000,) if setting.small else (1000, 10_000, 100_000):
+    for n in setting.counts or ((1000,) if setting.small else (1000, 10_000, 100_000)):
         states = similarity.layers(n)
         actions = {
             "ours": partial(ours, ls.Representations.from_arrays(states)),
@@ -235,11 +266,12 @@ def minibatch(setting: Setting) -> Iterator[tuple[str, Values]]:
 
 def against_n(setting: Setting) -> Iterator[tuple[str, Values]]:
     """Seconds and peak memory, each n in a process of its own, texts from a generator."""
-    counts = (500, 2000) if setting.small else (10_000, 100_000, 1_000_000)
+    counts = setting.counts or ((500, 2000) if setting.small else (10_000, 100_000, 1_000_000))
     found: dict[int, Values] = {}
     for n in counts:
         command = [sys.executable, __file__, "--stream", str(n), "--device", setting.device.type]
         command += [] if setting.file is None else ["--texts", setting.file]
+        command += [] if setting.source is None else ["--tokenizer", setting.source]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
@@ -268,10 +300,14 @@ def stream_only(options: argparse.Namespace) -> None:
     print(json.dumps(values | {"peak MB on the device": on_device}))
 
 
-ROWS: dict[str, Callable[[Setting], Iterator[tuple[str, Values]]]] = {
+WORKS: dict[str, Callable[[Setting], Work]] = {
     "bert-large": bert_large,
+    "bert-large-bfloat16": partial(bert_large, dtype=torch.bfloat16, pools=("mean",)),
     "llama": llama,
     "bert-base": bert_base,
+}
+ROWS: dict[str, Callable[[Setting], Iterator[tuple[str, Values]]]] = {
+    **{name: partial(shares if name == "bert-base" else ratios, make) for name, make in WORKS.items()},
     "minilm": minilm,
     "minibatch": minibatch,
     "n": against_n,
@@ -285,10 +321,11 @@ def main() -> None:
     parser.add_argument("--texts", help="a file with one text per line")
     parser.add_argument("--tokenizer", help="the model whose tokenizer reads the texts")
     parser.add_argument("--only", nargs="+", choices=tuple(ROWS), default=list(ROWS))
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=2, help="in turn; the least seconds count")
     parser.add_argument("--most", type=float, default=480.0, help="seconds after which no further row begins")
     parser.add_argument("--output", type=Path, help="a JSON file that holds every row as soon as it ends")
-    parser.add_argument("--profile", choices=tuple(ROWS), help="print where the time of one row goes")
+    parser.add_argument("--profile", nargs="+", choices=tuple(WORKS), help="print where the time of these rows goes")
+    parser.add_argument("--counts", type=int, nargs="+", help="of rows and texts, for minibatch and n")
     parser.add_argument("--stream", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stream:
@@ -298,7 +335,9 @@ def main() -> None:
     where = torch.cuda.get_device_name() if setting.device.type == "cuda" else f"{torch.get_num_threads()} threads"
     print(f"{where}, {platform.machine()}, torch {torch.__version__}", flush=True)
     if options.profile:
-        profiled(setting, options.profile)
+        for row in options.profile:
+            profiled(setting, row)
+            setting.free()
         return
     began = time.perf_counter()
     for row in options.only:
@@ -322,17 +361,16 @@ def keep(path: Path | None, results: dict[str, Any]) -> None:
 
 
 def profiled(setting: Setting, row: str) -> None:
-    """A row over few texts under torch's profiler: the fifteen costliest operations, on the device and on the host."""
-    from torch.profiler import ProfilerActivity, profile
-
-    setting.texts = setting.texts[:10_000]
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        for name, values in ROWS[row](setting):
-            similarity.show(name, values)
-    table = seen.key_averages()
-    if setting.device.type == "cuda":
-        print(table.table(sort_by="self_cuda_time_total", row_limit=15, max_name_column_width=60))
-    print(table.table(sort_by="self_cpu_time_total", row_limit=15, max_name_column_width=60))
+    """Where the seconds of each action of a row go, beside those of the bare forward."""
+    work = WORKS[row](setting)
+    print(work.name)
+    for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))]).values():
+        action()
+    for name, action in work.with_bare(work.texts).items():
+        print(name)
+        with stages.watched(setting.device) as seen:
+            taken = setting.seconds(action)
+        seen.show(taken)
 
 
 if __name__ == "__main__":

@@ -44,5 +44,4 @@ injected = ls.injection_study(
 print(injected.frame.pivot(index="layer", columns="method", values="score").round(3))
 alone = injected.frame.iloc[0]
 print(f"alone: {alone['source_score']:.3f} and {alone['target_score']:.3f}, majority {alone['majority']:.3f}")
-injected.plot("injection.png")
-Image("injection.png", width=480)
+injected

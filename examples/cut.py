@@ -38,8 +38,7 @@ Image("curve.png", width=480)
 
 # %%
 spans = ls.skip_map(model, "pydocs", **short)
-spans.plot("skip.png")
-Image("skip.png", width=400)
+spans
 
 # %% [markdown]
 # **Advice.** Half of the rows choose, the other half score.

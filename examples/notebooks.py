@@ -3,7 +3,8 @@
 python examples/notebooks.py                 # all
 python examples/notebooks.py compare cut     # some
 
-`# %% [markdown]` begins a text cell, `# %%` a code cell. Cells run in an empty folder; notes on stderr are left out.
+`# %% [markdown]` begins a text cell, `# %%` a code cell. Cells run in an empty folder; notes on
+stderr and bars of progress are left out.
 """
 
 from __future__ import annotations
@@ -52,9 +53,14 @@ def execute(made: Any) -> Any:
     for cell in made.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr" and not _gone(output)]
     made.metadata.pop("language_info", None)
     return made
+
+
+def _gone(output: Any) -> bool:
+    """Whether it is a bar of progress that has done its work."""
+    return output.get("data", {}).get("text/html") == ""
 
 
 def main(names: list[str]) -> None:

@@ -3,6 +3,7 @@
     python garden/scores.py                                  # every model, both tasks, three seeds, the twin
     python garden/scores.py --models bert-s0 --tasks sst2    # a part; what is there already is kept
     python garden/scores.py --share 0/4                      # one of four processes that divide the work
+    python garden/scores.py --twins                          # the untrained twins only, again
     python garden/scores.py --check                          # trains nothing; says what falls short
 
 SST-2 is read from LAYERSCOPE_DATA or the hub. Every training is kept in layerscope's store, so that it is never
@@ -67,6 +68,11 @@ def merge(job: Job, found: dict[str, Any], held_out: dict[str, float], path: Pat
         record = everything.setdefault(model, {"tasks": {}})
         record["held_out"] = held_out
         entry = record["tasks"].setdefault(task, {"seeds": {}, TWIN: None})
+        if entry["seeds"] and entry.get("edition", found.get("edition")) != found.get("edition"):
+            raise SystemExit(
+                f"{path.name} has {model} on {task} {entry['edition']}, and here it is {found.get('edition')}: their "
+                "rows differ. Use that Python, or score all seeds and the twin into another file with --out."
+            )
         entry["metric"], entry["majority"] = found["metric"], found["majority"]
         entry["settings"] = SETTINGS[task]
         if found.get("edition"):
@@ -119,8 +125,9 @@ def main(arguments: list[str] | None = None) -> None:
     index, count = (int(part) for part in options.share.split("/"))
     if not options.check:
         changes = {"train_limit": options.limit} if options.limit else {}
-        for job in jobs(options.models, options.tasks, options.seeds, (index, count)):
-            if _has(read(options.out), *job):
+        seeds = [] if options.twins else options.seeds
+        for job in jobs(options.models, options.tasks, seeds, (index, count)):
+            if not options.twins and _has(read(options.out), *job):
                 continue
             found = tuned(job, **changes)
             merge(job, found, layerscope_garden.card(job[0])["held_out"], options.out)
@@ -145,6 +152,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--models", nargs="+", default=names, choices=names)
     parser.add_argument("--tasks", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--twins", action="store_true", help="the untrained twins only, also where they have a score")
     parser.add_argument("--share", default="0/1", help="i/n: do every n-th training, from the i-th on")
     parser.add_argument("--limit", type=int, default=None, help="train on N rows only (to try things)")
     parser.add_argument("--out", type=Path, default=SCORES)

@@ -26,6 +26,19 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     return folder
 
 
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the jobs that go through the engine `posted`, which sends them as other processes would get them."""
+    import jobs
+
+    from layerscope.engine import mapping
+    from layerscope.engine.engines.local import Local
+
+    monkeypatch.setattr(mapping, "ENGINES", {"posted": jobs.Posted, "local": Local})
+    monkeypatch.setattr(jobs.Posted, "sent", [])
+    return jobs.Posted.sent
+
+
 @pytest.fixture(scope="session")
 def tuned_minilm(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a real tuned classifier, made once for all test processes."""

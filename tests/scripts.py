@@ -12,5 +12,9 @@ def script(name):
     title = name.removesuffix(".py").replace("/", "_")
     spec = importlib.util.spec_from_file_location(title, ROOT / name)
     sys.modules[title] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str((ROOT / name).parent))  # as Python does for a script
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
     return module

@@ -6,82 +6,24 @@ import dataclasses
 import inspect
 import json
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import torch
 import zoo
+from keyed import SMALL, cased, classifier, encoder, reps, rows, speaker, task, texts
 from safetensors.torch import load_file
 
 import layerscope as ls
 from layerscope.alignment.methods import METHODS, options_of
 from layerscope.cutting.trained_heads import HeadTraining
-from layerscope.extraction.reading import Reading
 from layerscope.similarity.registry import measure
 from layerscope.store import Store, keys_of
 from layerscope.tuning.hyperparameters import Hyperparameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
-
-SMALL = {"num_hidden_layers": 3, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
-WORDS = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in", "this", "that", "not"]
-
-
-# What the calls are made of.
-
-
-@cache
-def classifier(seed=0):
-    return ls.load(zoo.network("bert", seed=seed, labels=2, **SMALL), tokenizer=zoo.tokenizer())
-
-
-@cache
-def encoder(seed=0):
-    return ls.load(zoo.network("bert", "encoder", seed=seed, **SMALL), tokenizer=zoo.tokenizer())
-
-
-@cache
-def speaker():
-    return ls.load(zoo.network("bert", "masked", **SMALL), tokenizer=zoo.tokenizer())
-
-
-@cache
-def texts():
-    return ls.task({"train": rows(20, 0)[["text"]], "validation": rows(12, 1)[["text"]]}, kind="text")
-
-
-def rows(count, seed):
-    """Texts whose class is the word that they end with."""
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(0, 2, count)
-    texts = [" ".join([*generator.choice(WORDS[2:], size=generator.integers(1, 7)), WORDS[k]]) for k in labels]
-    return pandas.DataFrame({"text": texts, "label": labels})
-
-
-@cache
-def task(seed=0, metric=None):
-    return ls.task(
-        {"train": rows(60, seed), "validation": rows(48, seed + 1), "test": rows(44, seed + 2)}, metric=metric
-    )
-
-
-@cache
-def cased():
-    """A tokenizer that keeps the case of letters."""
-    other = zoo.tokenizer()
-    other.backend_tokenizer.normalizer = None
-    return other
-
-
-@cache
-def reps(seed=0):
-    draw = np.random.default_rng(seed).normal
-    return ls.Representations.from_arrays([draw(size=(60, 4)), draw(size=(60, 4))], np.arange(60) % 2)
-
 
 # The table. A change is what is given in place of the base arguments; a pair of them is a first call and a second one.
 # `keyed` changes give another key, `neutral` ones are computed both ways, and what is stored must be the same: exactly,
@@ -107,6 +49,7 @@ HYPERPARAMETERS = {
     "train_limit": {"train_limit": 20},
     "validation_limit": {"validation_limit": 20},
 }
+ENGINE = {"engine": {"engine": "local"}}  # others are compared with it in tests/engine, and where jobs are made
 HOW = {"checkpointing": {"checkpointing": True}, "report_to": {"report_to": []}}  # neutral for every training
 MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
     "standardize": ("cka", False, True),
@@ -261,7 +204,7 @@ CALLS = {
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},
         },
-        {"kind": {"kind": "head"}},
+        {"kind": {"kind": "head"}, **ENGINE},
     ),
     "truncation_curve": Call(
         {"model": classifier(), "task": task()},
@@ -361,7 +304,7 @@ CALLS = {
         {
             **HOW,
             "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0}),
-            "engine": {"engine": "local"},  # others are compared with it in tests/engine
+            **ENGINE,
         },
         tuple(Hyperparameters.model_fields),
         ("cache_limit", "checkpointing"),
@@ -433,7 +376,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"test": {"test": 20}},
+        {"test": {"test": 20}, **ENGINE},
     ),
     "injection_study": Call(
         {"source": classifier(), "target": classifier(1), "task": task(), "methods": ["linear"], "train": 50},
@@ -448,7 +391,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
-        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}},
+        {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}, **ENGINE},
     ),
     "synthetic_study": Call(
         {"reps": reps(), "truths": ["linear"], "noise": [0.0], "methods": ["linear"], "repeats": 1},
@@ -462,6 +405,7 @@ CALLS = {
             "seed": {"seed": 1},
             "options": _method_options(),
         },
+        ENGINE,
     ),
 }
 
@@ -487,11 +431,13 @@ CALLS["reproduce"] = Call(
         "tasks": {"tasks": [_words(1)]},
         "seeds": ({"paper": "phang2021", "only": "fig4"}, {"paper": "phang2021", "only": "fig4", "seeds": [1]}),
         "profile": {"profile": "offline"},
+        "dtype": {"dtype": "bfloat16"},
     },
     {
         "out": {"out": "elsewhere"},
-        "engine": {"engine": "local"},  # others are compared with it in tests/engine
+        **ENGINE,
         "gpus": {"gpus": 0.5},
+        "device": {"device": "cpu"},
     },
 )
 
@@ -665,116 +611,3 @@ def test_a_curve_of_trained_heads_has_the_values_of_its_metric():
     assert not np.allclose(values["accuracy"], values["f1"])
     again = ls.truncation_curve(classifier(), task(metric="accuracy"), mode="tuned", epochs=1).frame
     assert np.array_equal(again["score"], values["accuracy"])
-
-
-# The nouns' parts. Models and tokenizers are in models/test_identity.py.
-
-
-def test_the_spec_of_a_task_has_its_kind_its_classes_in_order_and_its_metric():
-    frame = rows(30, 0).assign(other="the list", label=lambda f: f["label"].map({0: "no", 1: "yes"}))
-    numbers = rows(30, 0).assign(label=np.linspace(0, 1, 30))
-    base = ls.task(frame, text="text", label="label")
-    others = [
-        base.with_metric("f1"),
-        ls.task(frame.assign(label=frame["label"].map({"no": "yes", "yes": "never"})), text="text", label="label"),
-        ls.task(frame, text="text", text_pair="other", label="label"),
-        ls.task(numbers, text="text", label="label", regression=True),
-    ]
-    assert base.spec() == ls.task(frame, text="text", label="label").spec() == base.with_metric("accuracy").spec()
-    assert all(json.dumps(other.spec()) != json.dumps(base.spec()) for other in others)
-
-
-def test_the_order_of_the_labels_makes_another_key():
-    import datasets
-
-    def task_of(names):
-        features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
-        data = {"text": list(rows(40, 0)["text"]), "label": [k % 2 for k in range(40)]}
-        return ls.task({"train": datasets.Dataset.from_dict(data, features=features)})
-
-    one, other = task_of(["no", "yes"]), task_of(["yes", "no"])
-    assert one.label_names == ("no", "yes")
-    assert one.spec() != other.spec()
-    assert keys_of(lambda: ls.tune(encoder(), one)) != keys_of(lambda: ls.tune(encoder(), other))
-
-
-EXAMPLES = {
-    "task": "other",
-    "split": "test",
-    "texts": lambda e: [*e.texts[:-1], "another text"],
-    "rows": lambda e: e.rows + 1,
-    "pairs": lambda e: list(e.texts),
-    "choices": lambda e: [[text, text] for text in e.texts],
-    "words": lambda e: [text.split() for text in e.texts],
-    "tags": lambda e: [np.zeros(len(text.split()), np.int64) for text in e.texts],
-    "prompts": lambda e: list(e.texts),
-    "labels": lambda e: 1 - e.labels,
-    "label_names": ("b", "a"),
-    "words_by": r"\w+",
-}
-
-
-@pytest.mark.parametrize("part", EXAMPLES)
-def test_every_part_of_examples_changes_their_spec(part):
-    examples = task().split("train")
-    value = EXAMPLES[part]
-    edited = dataclasses.replace(examples, **{part: value(examples) if callable(value) else value})
-    assert edited.spec() != examples.spec()
-    some = examples.take(slice(20))
-    edited = dataclasses.replace(some, **{part: value(some) if callable(value) else value})
-    assert edited.spec() != some.spec()
-    assert edited.take(slice(10)).spec() != some.take(slice(10)).spec()
-
-
-def test_every_field_of_examples_is_edited_above():
-    from layerscope.data import Examples
-
-    assert {f.name for f in dataclasses.fields(Examples)} == {*EXAMPLES, "skipped", "_whole"}
-
-
-def test_examples_are_those_of_their_split_however_they_were_taken():
-    examples = task().split("train")
-    assert dataclasses.replace(examples).spec() == examples.spec() == examples.take(slice(None)).spec()
-    assert examples.take(slice(20)).take(slice(10)).spec() == examples.take(slice(10)).spec()
-    assert examples.take(slice(10)).spec() != examples.take(slice(10, 20)).spec()
-
-
-def test_lists_that_join_to_the_same_text_are_not_alike():
-    examples = task().split("train").take([0])
-    words = [dataclasses.replace(examples, words=[split]) for split in (["ab", "c"], ["a", "bc"], ["abc"])]
-    numbers = [dataclasses.replace(examples, labels=np.zeros(1, kind)) for kind in ("int64", "float64")]
-    assert len({e.fingerprint for e in [*words, *numbers]}) == 5
-
-
-def test_edited_examples_are_extracted_anew():
-    examples = task().split("validation").take(slice(12))
-    edited = dataclasses.replace(examples, texts=[f"not {text}" for text in examples.texts])
-    first, second = ls.extract(encoder(), examples), ls.extract(encoder(), edited)
-    assert not torch.equal(first[2], second[2])
-    assert torch.equal(ls.extract(encoder(), edited, store=False)[2], second[2])
-
-
-READINGS = {
-    "pool": ({}, {"pool": "mean"}),
-    "subword": ({"pool": "words"}, {"pool": "words", "subword": "first"}),
-    "special": ({"pool": "tokens"}, {"pool": "tokens", "special": True}),
-    "max_length": ({}, {"max_length": 64}),
-    "final_norm": ({}, {"final_norm": True}),
-    "autocast": ({}, {"autocast": "bfloat16"}),
-}
-PLANS = {"keep": ({"keep": [1, 2, 3]}, {"keep": [1, 3]}), "head": ({"keep": [1, 2, 3]}, {"keep": [1, 2, 3], "head": 2})}
-_WHOLE = {"bottom": 1, "top": 2, "head": 3}
-STRATEGIES = {
-    "bottom": (_WHOLE, {**_WHOLE, "bottom": 2}),
-    "top": (_WHOLE, {**_WHOLE, "top": 3}),
-    "head": (_WHOLE, {**_WHOLE, "head": 2}),
-    "embeddings": (_WHOLE, {**_WHOLE, "embeddings": True}),
-}
-
-
-@pytest.mark.parametrize(("noun", "changes"), [(Reading, READINGS), (ls.LayerPlan, PLANS), (ls.Strategy, STRATEGIES)])
-def test_every_field_of_a_value_changes_its_spec(noun, changes):
-    assert {field.name for field in dataclasses.fields(noun)} == set(changes)
-    for one, other in changes.values():
-        assert noun(**one).spec() == noun(**one).spec() != noun(**other).spec()
-        json.dumps(noun(**other).spec(), allow_nan=False)

@@ -2,10 +2,11 @@
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from layerscope.progress import progress
+from layerscope.progress import bar_of, in_notebook, progress
 from layerscope.team import Team
 
 
@@ -67,3 +68,39 @@ def test_an_error_in_the_work_comes_through():
 @pytest.mark.parametrize("name", ["[1/2] task", "a[/b]", "runs/[bold]x"])
 def test_brackets_in_a_name_are_no_markup(name, shown):
     assert name in shown(name)
+
+
+def test_a_notebook_gets_a_bar_in_its_page_that_goes_when_the_work_is_done(monkeypatch):
+    display = pytest.importorskip("IPython.display", reason="the docs extra is not installed")
+    drawn = []
+
+    class Handle:
+        def update(self, page):
+            drawn.append(page.data)
+
+    def show(page, display_id):
+        drawn.append(page.data)
+        return Handle()
+
+    monkeypatch.setattr(display, "display", show)
+    monkeypatch.setattr("layerscope.progress.in_notebook", lambda: True)
+    monkeypatch.setattr("layerscope.progress._EVERY", 0.0)
+    with progress("reading <bert>", 4, "texts") as advance:
+        advance(1)
+        advance(2)
+    assert "reading &lt;bert&gt;" in drawn[0]
+    assert '<progress value="3" max="4"></progress> 3/4 texts, about' in drawn[2]
+    assert drawn[-1] == ""
+
+
+def test_work_of_unknown_length_has_a_bar_too():
+    assert bar_of("work", 3, None, "texts", 1.0) == "<div>work <progress></progress> 3 texts</div>"
+
+
+def test_only_a_kernel_is_a_notebook(monkeypatch):
+    assert not in_notebook()
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert in_notebook()
+    shell.kernel = None
+    assert not in_notebook()

@@ -47,7 +47,7 @@ def seeds(frame: pandas.DataFrame) -> list[str]:
         "",
         f"Five BERTs of the garden that differ in their seed alone (12 layers of width 128): {len(pairs)} ordered",
         f"pairs, mean-pooled states of `pydocs`, 1,600 texts to learn from, {n} others to score on. Relative error",
-        "|Y - g(X)|^2 / |Y - mean Y|^2, mean over the pairs:",
+        r"$\frac{\lVert Y - g(X) \rVert^2}{\lVert Y - \bar{Y} \rVert^2}$, mean over the pairs:",
         "",
         *table(
             ["method", *(f"layer {layer}" for layer in by_layer.columns)],

@@ -1,82 +1,251 @@
-"""Which claims of the four papers hold here. Writes claims.json, and claims.md beside it.
+"""Which claims of the four papers hold here. Writes claims.json; `--page` makes claims.md of it.
 
-Run with: python docs/results/claims.py --minutes 25 [--models bge=FOLDER,mpnet=FOLDER] [--engine local]
+Run with: python docs/results/claims.py --minutes 15 --workers 12 --models bge=FOLDER,mpnet=FOLDER
 
-The work goes in steps, the most telling ones first: one paper on one task with all models. What a step gave is in
-claims.json, so that a later run goes on with the next one, on this machine or another; jobs inside a step are kept in
-the store. `--minutes` starts no step after so long; `--page` only writes the page.
+The recipes' experiments with the offline profile's settings, but for those in SETTINGS, on other models. All their jobs
+go to `--workers` processes (small models keep a GPU busy only together), the most telling first: every claim on one
+task, then more tasks, then more models. What a job gave is in claims.json as soon as it has ended, so that a later run
+goes on with the others, here or on another machine; trainings are kept in the store. After `--minutes` what still runs
+is stopped. `--rehearse` runs every job with next to no data: its numbers mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+import math
+import multiprocessing
+import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas
-
-import layerscope as ls
-from layerscope.recipes.claims import claims
-from layerscope.recipes.reproduction import COLUMNS, VERDICTS, summarised
+from layerscope.engine import Job, Outcome, check_engine
+from layerscope.recipes.cell import Cell
+from layerscope.recipes.planning import available, cells_of, changed
+from layerscope.recipes.recipe import Experiment, Profile, read_recipe
+from layerscope.store import write_json
 
 HERE = Path(__file__).parent
-DATA, PAGE = HERE / "claims.json", HERE / "claims.md"
+PROFILE = "offline"
 GARDEN = {"learning_rate": 3e-4}  # narrow models learn faster
 MODELS: dict[str, Any] = {
     name: {"source": f"garden:{name}-s0", "training": GARDEN} for name in ("bert", "roberta", "albert", "electra")
 }
 WIDER: dict[str, Any] = {
-    "minilm": "demo:minilm",
     **{name: {"source": f"garden:{name}-s0", "training": GARDEN} for name in ("gpt2", "xlnet")},
+    "minilm": "demo:minilm",
 }
-SEEDS: dict[str, Any] = {f"s{k}": {"source": f"garden:bert-s{k}", "training": GARDEN} for k in range(5)}
-TASKS, MORE_TASKS = ("sst2", "mrpc", "stsb"), ("cola", "rte", "hellaswag")
-OF_CLASSES = ("sst2", "mrpc", "cola", "rte")  # nu is of classes
+# Trainings that differ in nothing are done once for all papers.
+TRAINING = {"learning_rate": 3e-5, "batch": 32, "epochs": 3, "train_limit": 6000, "validation_limit": 1000}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "phang2021": {"training": TRAINING},
+    "wu2020": {"training": TRAINING, "measures": ["neuron", "svcca", "cka"]},
+    "ren2023": {"training": TRAINING, "methods": ["linear", "cca", "svcca", "pwcca", "inn"]},
+    "xie2022": {"training": TRAINING, "methods": ["finetune"]},
+}
+_STEPS = {"max_steps": 2, "train_limit": 96, "validation_limit": 64, "max_length": 32, "learning_rate": 3e-4}
+_ROWS = {"train": 100, "test": 100, "pairs": 2, "max_length": 32, "options": {"inn": {"steps": 20}}}
+REHEARSAL: dict[str, dict[str, Any]] = {
+    "phang2021": {"training": _STEPS, "heads": {"train_limit": 64, "epochs": 1}, "reading": {"limit": 64}},
+    "wu2020": {"training": _STEPS, "words": {"pool": "words", "limit": 40}, "attention": {"limit": 10}},
+    "ren2023": {
+        **{"training": _STEPS, "rows": _ROWS, "words": {**_ROWS, "train": 30, "test": 30}, "reading": {"limit": 200}},
+        **{"injecting": {"train": 100, "limit": 64}, "synthesis": {"repeats": 1, "options": {"inn": {"steps": 20}}}},
+    },
+    "xie2022": {"training": _STEPS, "reading": {"limit": 300}, "sizes": [150, 120, 100, 60], "permutations": 5},
+}
 
 
-def steps(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What is run, in this order: {paper, models, tasks} as `ls.reproduce` takes them."""
+@dataclass(frozen=True)
+class Step:
+    """Some experiments of a paper on some models and tasks."""
+
+    paper: str
+    only: str
+    models: Mapping[str, Any] | None = None  # the profile's own if not given
+    tasks: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0, 1)
+    apart: bool = False  # only train their strategies, job by job, so that the experiment itself finds them done
+    device: str | None = None  # the GPU where there is one
+
+
+def steps(given: Mapping[str, Any]) -> Iterator[Step]:
+    """What is run, in this order."""
     first = {**given, **MODELS}
-    for task in TASKS:
-        for only in ("fig1", "fig3", "fig4", "fig7"):
-            yield {"paper": "phang2021", "only": only, "models": first, "tasks": [task]}
-    for task in OF_CLASSES[:2]:
-        for only in ("fig3", "table2", "fig6", "fig12"):
-            yield {"paper": "xie2022", "only": only, "models": first, "tasks": [task]}
-    for only in ("fig1", "fig2", "fig3", "fig4"):
-        yield {"paper": "wu2020", "only": only}
-    for task in TASKS[:2]:
-        for only in ("table3", "fig2", "fig3", "fig4", "fig5", "table5", "norms"):
-            yield {"paper": "ren2023", "only": only, "models": SEEDS, "tasks": [task]}
-    for task in TASKS[:2]:
-        for only in ("fig5", "fig7", "table1"):
-            yield {"paper": "wu2020", "only": only, "models": {**given, "bert": MODELS["bert"]}, "tasks": [task]}
-        yield {"paper": "xie2022", "only": "table6,table10", "models": first, "tasks": [task]}
-    for task in (*TASKS, *MORE_TASKS):
-        models = first if task in MORE_TASKS else WIDER
-        for only in ("fig1", "fig3", "fig4"):
-            yield {"paper": "phang2021", "only": only, "models": models, "tasks": [task]}
-        if task in OF_CLASSES:
-            yield {"paper": "xie2022", "only": "fig3,fig12", "models": models, "tasks": [task]}
+    few = {**dict(list(given.items())[:1]), "bert": MODELS["bert"]}
+    others = {name: MODELS[name] for name in MODELS if name not in few}
+    # Ten thousands of decompositions of small matrices are faster on a core than on a GPU.
+    yield Step("wu2020", "fig1,fig2", device="cpu")
+    yield Step("ren2023", "table3,fig2,fig3,fig4", tasks=("sst2",))
+    yield Step("phang2021", "fig1", first, ("sst2",))
+    yield from _labels(first, "sst2")
+    yield Step("xie2022", "table6", few, ("sst2",), apart=True)
+    yield Step("wu2020", "table1", few, ("sst2",), apart=True)
+    yield from _tuned(first, "sst2")
+    yield Step("xie2022", "fig12", first, ("sst2",))
+    yield from _studied(few, "sst2")
+    yield Step("phang2021", "fig1", first, ("mrpc",))
+    yield from _labels(first, "mrpc")
+    yield Step("phang2021", "fig1", first, ("stsb",))
+    yield from _tuned(first, "mrpc")
+    yield Step("xie2022", "fig12", first, ("mrpc",))
+    yield from _tuned(first, "stsb")
+    yield Step("xie2022", "table6", few, ("mrpc",), apart=True)
+    yield Step("wu2020", "table1", few, ("mrpc",), apart=True)
+    yield Step("ren2023", "table3,fig2,fig3,fig4", tasks=("mrpc",))
+    yield from _studied(few, "mrpc")
+    for task in ("sst2", "mrpc", "stsb"):
+        yield Step("phang2021", "fig3,fig4", first, (task,), (1,))
+    for task in ("cola", "rte"):
+        yield Step("phang2021", "fig1", first, (task,))
+        yield Step("phang2021", "fig3,fig4", first, (task,), (0,))
+        yield Step("xie2022", "fig3,fig12", first, (task,))
+    for task in ("sst2", "mrpc"):
+        yield Step("phang2021", "fig1", WIDER, (task,))
+        yield Step("phang2021", "fig3,fig4", WIDER, (task,), (0,))
+        yield Step("xie2022", "fig3,fig12", WIDER, (task,))
+    yield Step("phang2021", "fig1", first, ("hellaswag",))
+    yield Step("phang2021", "fig3,fig4", first, ("hellaswag",), (0,))
+    for task in ("sst2", "mrpc"):
+        yield Step("xie2022", "table6", others, (task,), apart=True)
+        yield Step("wu2020", "table1", others, (task,), apart=True)
+        yield Step("xie2022", "table6", others, (task,))
+        yield Step("wu2020", "fig5,fig7,table1", others, (task,))
 
 
-def name_of(step: dict[str, Any]) -> str:
-    """A step in words, by which claims.json knows it."""
-    parts = [step["paper"], step["only"], *step.get("tasks", ()), ", ".join(step.get("models", {}))]
-    return "; ".join(part for part in parts if part)
+def _labels(models: Mapping[str, Any], task: str) -> Iterator[Step]:
+    """What is measured against labels before any training."""
+    yield Step("xie2022", "fig3,table2,fig6", models, (task,))
 
 
-def run(step: dict[str, Any], engine: str) -> dict[str, Any]:
-    """What a step gives, as JSON has it."""
+def _tuned(models: Mapping[str, Any], task: str) -> Iterator[Step]:
+    """What is asked of models that the first experiment has tuned, of one seed."""
+    yield Step("phang2021", "fig3,fig4", models, (task,), (0,))
+    yield Step("phang2021", "fig7", models, (task,))
+
+
+def _studied(models: Mapping[str, Any], task: str) -> Iterator[Step]:
+    """What takes more trainings."""
+    yield Step("ren2023", "table5,fig5", tasks=(task,))
+    yield Step("wu2020", "fig5,fig7", models, (task,))
+    yield Step("wu2020", "table1", models, (task,))
+    yield Step("xie2022", "table6", models, (task,))
+
+
+def cells(given: Mapping[str, Any], rehearsed: bool, missing: Mapping[str, str]) -> dict[str, Cell]:
+    """The jobs of all steps in their order, by name, without those that need what cannot be had."""
+    planned: dict[str, Cell] = {}
+    for step in steps(given):
+        recipe = read_recipe(step.paper)
+        profile = _without(missing, changed(recipe.profile(PROFILE), step.models, step.tasks or None, step.seeds))
+        settings = {**profile.settings, **SETTINGS[step.paper], **(REHEARSAL[step.paper] if rehearsed else {})}
+        for strategy in settings["strategies"] if step.apart else [None]:
+            own = settings if strategy is None else {**settings, "strategies": [strategy]}
+            changes = profile.model_copy(update={"settings": own})
+            for cell in cells_of(recipe, recipe.chosen(step.only), changes, device=step.device):
+                if strategy is None:
+                    planned.setdefault(cell.name, cell)
+                else:  # it only trains
+                    planned.setdefault(f"{cell.name} {strategy}", replace(cell, claims=()))
+    return planned
+
+
+def enough(planned: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Jobs that between them have every experiment, model and task, each both where models are tuned and where not."""
+    seen: set[tuple[str, ...]] = set()
+    chosen = {}
+    for name, cell in reversed(planned.items()):
+        trains = any(call.call == "tune" for call in cell.experiment.calls)
+        used = [part for v in cell.chosen.values() for part in (v if isinstance(v, list) else [v])]
+        new = {(cell.paper, cell.experiment.name), *((str(part), str(trains)) for part in used)}
+        if new - seen and cell.claims:
+            seen |= new
+            chosen[name] = cell
+    return chosen
+
+
+def _without(missing: Mapping[str, str], profile: Profile) -> Profile:
+    def known(value: Any) -> bool:
+        return not missing.keys() & set(value if isinstance(value, list) else [value])
+
+    lists = {name: tuple(filter(known, values)) for name, values in profile.lists.items()}
+    models = {name: model for name, model in profile.models.items() if known(name)}
+    return profile.model_copy(update={"models": models, "tasks": tuple(filter(known, profile.tasks)), "lists": lists})
+
+
+def unavailable(given: Mapping[str, Any]) -> dict[str, str]:
+    """The models and tasks of all steps that cannot be opened here, and why."""
+    models, tasks = {}, dict.fromkeys(["ewt-upos"])
+    for step in steps(given):
+        profile = changed(read_recipe(step.paper).profile(PROFILE), step.models, step.tasks or None, step.seeds)
+        models |= profile.models
+        tasks |= dict.fromkeys(step.tasks)
+    over = {"model": "$models", "task": "$tasks"}
+    every = Experiment(title="all", where="everywhere", over=over, calls=())
+    return available(Profile(models=models, tasks=tuple(tasks)), [every])[1]
+
+
+class Findings:
+    """What the jobs that have ended gave, in a file that is written anew after each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        self.jobs: dict[str, Any] = kept.get("jobs", {})
+        self.missing: dict[str, str] = kept.get("missing", {})
+        self.about: dict[str, Any] = kept.get("about", {})
+
+    def add(self, name: str, cell: Cell, outcome: Outcome) -> None:
+        """Note what became of a job."""
+        entry: dict[str, Any] = {"paper": cell.paper, "experiment": cell.experiment.name, "chosen": dict(cell.chosen)}
+        if outcome.folder is not None:
+            said = {claim: asdict(value) for claim, value in cell.statistics(outcome.folder).items()}
+            entry["statistics"] = {claim: _plain(value) for claim, value in said.items()}
+        else:
+            entry["reason"] = outcome.reason
+        self.jobs[name] = {**entry, "seconds": round(outcome.seconds, 1)}
+        self.write()
+
+    def write(self) -> None:
+        """Whole or not at all, whoever writes."""
+        with self._lock:
+            write_json(self._path, {"about": self.about, "missing": self.missing, "jobs": self.jobs})
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
+
+
+def run(planned: Mapping[str, Cell], findings: Findings, engine: str, minutes: float) -> None:
+    """Do the jobs that are not done yet; after so many minutes what still runs is stopped."""
+    todo = [name for name in planned if "statistics" not in findings.jobs.get(name, {})]
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        done = ls.reproduce(**step, seeds=2, engine=engine, out=folder)
-    rows = json.loads(done.claims.to_json(orient="records"))
-    return {"rows": rows, "missing": done.missing, "seconds": round(time.monotonic() - start), "device": device()}
+    before = float(findings.about.get("minutes", 0.0))
+
+    def stop() -> None:
+        findings.about["minutes"] = round(before + minutes, 1)
+        findings.write()
+        print(f"{minutes:g} minutes are over; {len(findings.jobs)} jobs are in the file", flush=True)
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        os._exit(0)
+
+    watch = threading.Timer(60 * minutes, stop)
+    watch.daemon = True
+    watch.start()
+    jobs = [Job(planned[name], name) for name in todo]
+    for done, (place, outcome) in enumerate(check_engine(engine).run(jobs), 1):
+        name = todo[place]
+        findings.about["minutes"] = round(before + (time.monotonic() - start) / 60, 1)
+        findings.add(name, planned[name], outcome)
+        said = f"failed: {outcome.reason}" if outcome.reason else f"took {outcome.seconds:.0f} s"
+        print(f"{time.monotonic() - start:.0f} s, {done} of {len(todo)}: {name} {said}", flush=True)
+    watch.cancel()
 
 
 def device() -> str:
@@ -85,84 +254,36 @@ def device() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
 
 
-def table(frame: pandas.DataFrame) -> list[str]:
-    """A table in Markdown."""
-    lines = [list(frame), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
-    return ["| " + " | ".join(_spelled(value) for value in line) + " |" for line in lines]
-
-
-def _spelled(value: Any) -> str:
-    if pandas.isna(value):
-        return ""
-    return (f"{value:.3g}" if isinstance(value, float) else str(value)).replace("|", "\\|")
-
-
-def page(runs: dict[str, Any], steps_in_all: list[str]) -> str:
-    """The page: what was run and what not, the summary, and every verdict."""
-    frame = pandas.DataFrame([row for done in runs.values() for row in done["rows"]], columns=COLUMNS)
-    frame = frame[~((frame["verdict"] == VERDICTS[3]) & frame["note"].str.contains("none of the models that were run"))]
-    known = {claim.name: claim for claim in claims()}
-    order = [name for name in known if name in set(frame["claim"])]
-    frame = frame.assign(claim=pandas.Categorical(frame["claim"], order)).sort_values("claim", kind="stable")
-    frame["claim"] = frame["claim"].astype(str)
-    hours = sum(done["seconds"] for done in runs.values()) / 3600
-    devices = ", ".join(dict.fromkeys(done["device"] for done in runs.values()))
-    left = [name for name in steps_in_all if name not in runs]
-    missing = {name: reason for done in runs.values() for name, reason in done["missing"].items()}
-    lines = [
-        "# Claims of the four papers, put to the test",
-        "",
-        "Made by `python docs/results/claims.py`: `ls.reproduce` with the offline profile's settings (up to 8,000",
-        f"training texts, 3 epochs, two seeds) on other models. {len(runs)} steps took {hours:.1f} h ({devices}).",
-        "",
-        "A claim holds where the whole 95 % interval over texts lies beyond its threshold, does not hold where none of",
-        "it does, and is undecided where the interval spans it; [how](../howto/reproduce.md#verdicts). These are small",
-        "models: what does not hold here may hold in the paper's own.",
-        "",
-        "## Summary",
-        "",
-        *table(summarised(frame).drop(columns=["where"])),
-        "",
-        "## What was run, and what not",
-        "",
-        *(f"- run: {name} ({done['seconds']} s)" for name, done in runs.items()),
-        *(f"- not run: {name}" for name in left),
-        *(f"- missing: {name}: {reason}" for name, reason in missing.items()),
-    ]
-    for name, part in frame.groupby("claim", sort=False):
-        claim = known[str(name)]
-        number = f" The paper's number: {claim.number}." if claim.number else ""
-        lines += [
-            "",
-            f"## {str(name)[0].upper()}{str(name)[1:]}",
-            "",
-            f"{claim.says} ({claim.paper}, {claim.where}.){number} Asked for: {claim.threshold}. What would refute it: "
-            f"{claim.refuted}",
-            "",
-            *table(part[["on", "value", "low", "high", "verdict", "n", "note"]]),
-        ]
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--minutes", type=float, default=25)
+    parser.add_argument("--minutes", type=float, default=15)
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the machine, and its GPU")
     parser.add_argument("--models", default="", help="further models, the most telling first: name=folder,name=folder")
-    parser.add_argument("--engine", default="local")
-    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--only", default="", help="jobs whose names begin so, with commas: phang2021,xie2022 fig3")
+    parser.add_argument("--rehearse", action="store_true", help="next to no data, to see that everything runs")
+    parser.add_argument("--out", type=Path, default=HERE, help="where claims.json and claims.md are")
+    parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args()
     further = dict(part.split("=", 1) for part in given.models.split(",") if part)
-    runs: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {}
-    planned, start = list(steps(further)), time.monotonic()
-    for step in planned if not given.page else ():
-        if time.monotonic() - start > 60 * given.minutes:
-            break
-        if name_of(step) not in runs:
-            runs[name_of(step)] = run(step, given.engine)
-            DATA.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
-            print(name_of(step), runs[name_of(step)]["seconds"], "s", flush=True)
-    if any(done["rows"] for done in runs.values()):
-        PAGE.write_text(page(runs, [name_of(step) for step in planned]), encoding="utf-8")
+    findings = Findings(given.out / "claims.json")
+    if given.page:
+        from claims_page import page
+
+        written = page(findings.about, findings.missing, findings.jobs)
+        (given.out / "claims.md").write_text(written, encoding="utf-8")
+        return
+    findings.missing = unavailable(further)
+    for name, reason in findings.missing.items():
+        print(f"{name} is left out: {reason}", flush=True)
+    planned = cells(further, given.rehearse, findings.missing)
+    if given.rehearse:
+        planned = enough(planned)
+    if given.only:
+        planned = {name: cell for name, cell in planned.items() if name.startswith(tuple(given.only.split(",")))}
+    findings.about |= {"device": device(), "workers": given.workers, "planned": list(planned), "training": TRAINING}
+    findings.write()
+    print(f"{len(planned)} jobs", flush=True)
+    run(planned, findings, f"processes:{given.workers}", given.minutes)
 
 
 if __name__ == "__main__":

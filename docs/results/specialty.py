@@ -51,7 +51,7 @@ def measured(model: ls.Model, name: str, limit: int, pool: str) -> dict[str, obj
         "p": f"{nu.p_best:.2f}",
         "probe's best": probe.best,
         "correlation": f"{found['pearson']:.2f} ({bounds})",
-        "R^2": f"{found['r2']:.2f}",
+        "R²": f"{found['r2']:.2f}",
         "zeta": f"{ls.smoothness(nu):.2f}",
     }
 

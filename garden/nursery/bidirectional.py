@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from nursery.objectives import Batch, Objective, cross_entropy
 
+_ROUND = 2048  # a batch's distinct words are filled up to a multiple: few shapes, so that a compiled step stays one
+
 
 class Bidirectional(Objective):
     """The next word from those before it, and the word before from those after it, at every position."""
@@ -37,7 +39,8 @@ class Bidirectional(Objective):
     @staticmethod
     def of_words(options: dict[str, Any], folder: Path, vocabulary: int) -> Bidirectional:
         """With the distinct words of a cache folder of `words.number_words`."""
-        from layerscope.models.elmo import Elmo, ElmoOptions
+        from layerscope.models.elmo import Elmo
+        from layerscope.models.elmo_options import ElmoOptions
 
         characters, first = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("characters", "first"))
         return Bidirectional(Elmo(ElmoOptions.model_validate(options)), characters, first, vocabulary)
@@ -48,20 +51,22 @@ class Bidirectional(Objective):
         return stream[places + torch.arange(length - 2, device=stream.device)].long()
 
     def prepare(self, tokens: Tensor, generator: torch.Generator) -> Batch:
-        return {"words": tokens}
+        """Characters of the marks and of the distinct words, where each word of the texts is among those, labels."""
+        distinct, place = torch.unique(tokens, return_inverse=True)
+        filled = nn.functional.pad(distinct, (0, -len(distinct) % min(_ROUND, tokens.numel())))
+        begin, end = torch.zeros_like(place[:, :1]), torch.ones_like(place[:, :1])
+        return {
+            "characters": torch.cat([self.marks, self.characters[filled].long()]),
+            "places": torch.cat([begin, place + 2, end], dim=1),
+            "labels": self.first[tokens].long(),
+        }
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        numbers = batch["words"]
-        ahead, behind = self._states(numbers).chunk(2, dim=-1)
-        labels = self.first[numbers].long()
-        forward = cross_entropy(self.output(ahead[:, :-2]), labels)  # the mark and the words before each
-        backward = cross_entropy(self.output(behind[:, 2:]), labels)
+        ahead, behind = self.states(batch).chunk(2, dim=-1)
+        forward = cross_entropy(self.output(ahead[:, :-2]), batch["labels"])  # the mark and the words before each
+        backward = cross_entropy(self.output(behind[:, 2:]), batch["labels"])
         return {"loss": (forward + backward) / 2, "forward": forward, "backward": backward}
 
-    def _states(self, numbers: Tensor) -> Tensor:
+    def states(self, batch: Batch) -> Tensor:
         """(B, T + 2, d) of the last layer; every distinct word of the batch is read once."""
-        unique, place = torch.unique(numbers, return_inverse=True)
-        vectors = self.network.words.read(torch.cat([self.marks, self.characters[unique].long()]))
-        begin, end = (vectors[k].expand(len(numbers), 1, -1) for k in range(2))
-        words = torch.cat([begin, vectors[place + 2], end], dim=1)
-        return self.network.contextual(words, torch.ones(words.shape[:2], device=words.device))[-1]
+        return self.network.contextual(self.network.words.read(batch["characters"])[batch["places"]])[-1]

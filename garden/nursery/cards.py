@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 CARD, PAGE = "card.json", "README.md"
+UNFINISHED = "unfinished.json"  # the card of a model in training
 _OBJECTIVES = {
     "masked": "masked language modelling: 15 % of the tokens, masked anew in every step (80 % [MASK], 10 % another "
     "token, 10 % as it was); no next-sentence loss",
@@ -36,12 +37,14 @@ def read(folder: Path) -> dict[str, Any]:
     return json.loads((folder / CARD).read_text(encoding="utf-8"))
 
 
-def write(folder: Path, card: dict[str, Any]) -> None:
-    """Both files; card.json last, since it says that the model is finished."""
+def write(folder: Path, card: dict[str, Any], finished: bool = True) -> None:
+    """Both files; card.json last, since it says that the model is finished. One in training has another name."""
     (folder / PAGE).write_text(page(card), encoding="utf-8")
     partial = folder / f"{CARD}.partial"
     partial.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    partial.replace(folder / CARD)
+    partial.replace(folder / (CARD if finished else UNFINISHED))
+    if finished:
+        (folder / UNFINISHED).unlink(missing_ok=True)
 
 
 def page(card: dict[str, Any]) -> str:

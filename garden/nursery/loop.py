@@ -63,6 +63,7 @@ class Trainer:
     batch: int
     compiled: bool
     every: float = 60.0  # seconds between held-out losses and checkpoints
+    keep: Callable[[dict[str, float]], None] | None = None  # is given the held-out losses with each checkpoint
     step: int = 0
     elapsed: float = 0.0
     losses: list[dict[str, float]] = field(default_factory=list)  # held-out, over time
@@ -103,8 +104,10 @@ class Trainer:
                     self._log({"loss": value, "tokens_a_second": round(speed)})
                     since = (self.step, clock.elapsed())
             if self.elapsed - noted >= self.every:
-                self._note(_SOME)
+                losses = self._note(_SOME)
                 self._save()
+                if self.keep is not None:
+                    self.keep(losses)
                 noted = self.elapsed = clock.elapsed()
                 since = (self.step, self.elapsed)
         self._save()

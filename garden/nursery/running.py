@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import shutil
 import time
@@ -61,13 +62,18 @@ def run(options: argparse.Namespace) -> None:
         before.run()
         steps, seconds = before.step, before.elapsed
         objective.network.base_model.load_state_dict(before.objective.network.base_model.state_dict())
-    losses = trainer.run()
-    save_model(objective, recipe, tokenizer, out)
-    card = describe(trainer, steps + trainer.step, corpus.meta, losses, options)
-    card["masked_steps"] = steps
-    card["seconds"] = round(seconds + trainer.elapsed)
-    card["seconds_with_compiling"] = round(time.perf_counter() - started)
-    cards.write(out, card)
+
+    def keep(losses: dict[str, float], finished: bool = False) -> None:
+        """The model as it is; until the end its card has another name."""
+        save_model(objective, recipe, tokenizer, out)
+        card = describe(trainer, steps + trainer.step, corpus.meta, losses, options)
+        card["masked_steps"] = steps
+        card["seconds"] = round(seconds + trainer.elapsed)
+        card["seconds_with_compiling"] = round(time.perf_counter() - started)
+        cards.write(out, card, finished)
+
+    trainer.keep = keep
+    keep(trainer.run(), finished=True)
     checkpoints.remove(out / "checkpoint")
     if (out / "first").is_dir():
         (out / "first" / "log.jsonl").replace(out / "first-log.jsonl")
@@ -86,15 +92,14 @@ def save_model(objective: Objective, recipe: Recipe, tokenizer: Any, out: Path) 
     """The kept network as a standard checkpoint in half precision, with its tokenizer where it has one."""
     from nursery.vocabulary import finished
 
-    network = objective.kept
+    network = copy.deepcopy(objective.kept).to(device="cpu", dtype=torch.float16)
     if recipe.reads_words:
         from layerscope.models.elmo_files import write_folder
 
-        write_folder(network.to(device="cpu", dtype=torch.float16), out)
+        write_folder(network, out)
         return
     for name, value in recipe.tuning.items():
         setattr(network.config, name, value)
-    network.to(device="cpu", dtype=torch.float16)
     network.save_pretrained(out)
     finished(tokenizer, objective.summary_last, recipe.length).save_pretrained(out)
 

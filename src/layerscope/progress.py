@@ -1,21 +1,43 @@
-"""Progress on stderr for long work; silent where stderr is not a terminal."""
+"""Progress for long work: a bar on stderr in a terminal, one in the page in a notebook, nothing elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
+from typing import Any
 
 from layerscope.team import Team
+
+_EVERY = 0.2  # seconds between two looks of a notebook's bar
 
 
 @contextmanager
 def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Callable[[float], None]]:
     """A bar with speed and time left; the yielded function is told how much more is done."""
-    if not sys.stderr.isatty() or not Team.current().is_main:
+    if not Team.current().is_main:
         yield lambda _: None
-        return
+    elif in_notebook():
+        with _in_page(title, total, unit) as advance:
+            yield advance
+    elif sys.stderr.isatty():
+        with _in_terminal(title, total, unit) as advance:
+            yield advance
+    else:
+        yield lambda _: None
 
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook; never imports IPython by itself."""
+    python = sys.modules.get("IPython")
+    shell = python.get_ipython() if python is not None and hasattr(python, "get_ipython") else None
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def _in_terminal(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -31,3 +53,34 @@ def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Cal
     with Progress(*columns, console=console, transient=True) as bar:
         job = bar.add_task(title if len(title) <= room else f"{title[: room - 1]}…", total=total)
         yield lambda done: bar.advance(job, done)
+
+
+@contextmanager
+def _in_page(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
+    """A bar that the page draws itself, so that it needs no widgets; it is gone when the work is done."""
+    from IPython.display import HTML, display
+
+    handle: Any = display(HTML(bar_of(title, 0, total, unit, 0.0)), display_id=True)
+    begun = looked = time.monotonic()
+    done = 0.0
+
+    def advance(more: float) -> None:
+        nonlocal done, looked
+        done += more
+        if (now := time.monotonic()) - looked >= _EVERY:
+            looked = now
+            handle.update(HTML(bar_of(title, done, total, unit, now - begun)))
+
+    try:
+        yield advance
+    finally:
+        handle.update(HTML(""))
+
+
+def bar_of(title: str, done: float, total: int | None, unit: str, seconds: float) -> str:
+    """A bar as HTML: what is done of how much, and about how many seconds are left."""
+    if not total:
+        return f"<div>{escape(title)} <progress></progress> {done:,.0f} {escape(unit)}</div>"
+    left = f", about {seconds * (total - done) / done:,.0f} s left" if 0 < done < total else ""
+    bar = f'<progress value="{min(done, total):g}" max="{total}"></progress>'
+    return f"<div>{escape(title)} {bar} {done:,.0f}/{total:,} {escape(unit)}{left}</div>"

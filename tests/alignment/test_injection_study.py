@@ -153,3 +153,10 @@ def test_random_labels():
         1 / 3, abs=0.03
     )  # no row has class 2
     assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)["score"]) < 0.1
+
+
+def test_every_fit_is_a_job_that_can_be_done_elsewhere(seeds, data, posted):
+    given = {"layers": [2, 4], "methods": ["mean", "linear"], "limit": 40, "train": 60}
+    study = ls.injection_study(*seeds, data, engine="posted", **given)
+    assert posted == [f"{method} from layer {k} to layer {k}" for k in (2, 4) for method in ("mean", "linear")]
+    pandas.testing.assert_frame_equal(ls.injection_study(*seeds, data, **given).frame, study.frame)

@@ -9,7 +9,7 @@ from scipy.stats import t
 from scripts import script
 
 import layerscope as ls
-from layerscope.alignment.misses import error_of
+from layerscope.alignment.misses import error_of, relative_without
 
 
 def test_leaving_out_one_text_after_the_other_is_brute_force():
@@ -47,3 +47,12 @@ def test_one_text_has_no_interval():
     assert error["relative"] > 0
     assert math.isnan(error["relative_low"])
     assert math.isnan(error["mse_high"])
+
+
+def test_relative_errors_without_each_group_are_those_of_the_other_rows():
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(40, 3, generator=generator)
+    mapped = y + 0.5 * torch.randn(40, 3, generator=generator)
+    group = np.arange(40) % 4
+    rest = [error_of(mapped[group != g], y[group != g])["relative"] for g in range(4)]
+    np.testing.assert_allclose(relative_without(mapped, y, group), rest)

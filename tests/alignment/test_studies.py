@@ -9,6 +9,7 @@ import layerscope as ls
 from layerscope.alignment.methods import by_place, of_any_widths
 from layerscope.alignment.studies import SIMILARITY, _sides, parts_of
 from layerscope.errors import InputError
+from layerscope.evaluation.leaving_out import groups_of
 from layerscope.extraction.extracting import examples_of
 from layerscope.extraction.reading import Reading
 from layerscope.store import Store, keys_of
@@ -41,6 +42,10 @@ def test_states_of_every_layer(seeds, data):
     )
     expected = ls.align(source[0], target[0]).error(source[1], target[1])
     assert row["relative"] == pytest.approx(expected["relative"])
+    group = groups_of(np.arange(120))
+    aligner, rest = ls.align(source[0], target[0]), group != 3
+    without = aligner.error(source[1][rest], target[1][rest])["relative"]
+    assert study.left_out[row.name][3] == pytest.approx(without)
     mean = frame[(frame["method"] == "mean") & (frame["split"] == "train")]["relative"]
     np.testing.assert_allclose(mean, 1.0, rtol=1e-6)
     similar = frame[frame["method"] == "pwcca"]
@@ -223,3 +228,34 @@ def test_a_model_without_a_key_is_aligned_all_the_same(seeds, data):
     study = ls.alignment_study([seeds[0], model], data, **PLAIN, layers=[4])
     assert study.frame["mse"].notna().all()
     assert not [entry for entry in Store().entries() if entry.kind == "aligners"]
+
+
+def test_every_fit_is_a_job_that_can_be_done_elsewhere(seeds, data, posted):
+    given = {"methods": ["linear", "mean", "pwcca"], "pairs": 2, "layers": [2, 4], "train": 60, "test": 40}
+    study = ls.alignment_study(seeds, data, engine="posted", **given)
+    assert sorted(posted) == sorted(
+        f"{method} from {pair}" for method in ("linear", "mean") for pair in ("seed-0 to seed-1", "seed-1 to seed-0")
+    )
+    kept = {entry.key for entry in Store().entries()}
+    here = ls.alignment_study(seeds, data, **given)
+    assert {entry.key for entry in Store().entries()} == kept  # nothing was fitted again
+    pandas.testing.assert_frame_equal(here.frame, study.frame)
+    attended = ls.alignment_study(seeds, data, of="attention", engine="posted", **{**given, "methods": ["linear"]})
+    assert attended.frame["relative"].notna().all()
+
+
+def test_an_engine_that_does_not_exist_is_refused(seeds, data):
+    for study in (ls.alignment_study, ls.injection_study, ls.synthetic_study):
+        given = (seeds, data) if study is ls.alignment_study else (*seeds, data)
+        with pytest.raises(ls.LayerscopeError, match="engine 'slurm'"):
+            study(*given[: 1 if study is ls.synthetic_study else None], engine="slurm")
+
+
+@pytest.mark.slow
+def test_a_study_on_other_processes_gives_the_same(seeds, data):
+    given = {"methods": ["linear"], "pairs": 1, "layers": [2, 4], "train": 60, "test": 40}
+    spread = ls.alignment_study(seeds, data, engine="processes:2", **given)
+    kept = {entry.key for entry in Store().entries()}
+    here = ls.alignment_study(seeds, data, **given)
+    assert {entry.key for entry in Store().entries()} == kept
+    pandas.testing.assert_frame_equal(here.frame, spread.frame)

@@ -85,3 +85,10 @@ def test_mistakes_are_sentences():
         ls.synthetic_study(arrays(), methods=["lin"])
     with pytest.raises(InputError, match="seed is -1"):
         ls.synthetic_study(arrays(), seed=-1)
+
+
+def test_every_fit_is_a_job_that_can_be_done_elsewhere(posted):
+    given = {"truths": ["linear", "inn"], "noise": [0.1], "methods": ["linear"], "repeats": 2, "seed": 3}
+    study = ls.synthetic_study(arrays(), engine="posted", **given)
+    assert posted == [f"linear to {truth}, noise 0.1, repeat {k}" for truth in ("linear", "inn") for k in (0, 1)]
+    assert ls.synthetic_study(arrays(), **given).frame.equals(study.frame)

@@ -19,6 +19,7 @@ def test_compare_attention(model, reviews, tmp_path):
     assert {path.name for path in out.iterdir()} == {
         "compare-record",
         "attention_js.parquet",
+        "attention_js.csv",
         "attention_js.png",
         "attention_js-heads.png",
     }
@@ -37,7 +38,7 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     done = run_here("compare", model, "--task", reviews, "--text", "review", "--measure", "cka,neuron", "-o", out)
     assert done.returncode == 0, done.stderr
     assert {p.name for p in out.iterdir()} == {
-        *("cka.parquet", "cka.png", "neuron.parquet", "neuron.png"),
+        *("cka.parquet", "cka.csv", "cka.png", "neuron.parquet", "neuron.csv", "neuron.png"),
         "compare-record",
     }
     assert "cka over reviews (3 rows)" in done.stdout
@@ -121,7 +122,8 @@ def test_compare_splits_into_blocks(model, tmp_path):
     assert "90% interval" in done.stdout
     assert "no p-value: 2 blocks need 5 known steps" in done.stdout  # the model has layers 0..4
     assert {p.name for p in out.iterdir() if p.is_file()} == {
-        *("cka.parquet", "cka.png", "cka-blocks.parquet", "cka-blocks.png"),
+        *("cka.parquet", "cka.csv", "cka.png"),
+        *("cka-blocks.parquet", "cka-blocks.csv", "cka-blocks.png"),
     }
     table = pandas.read_parquet(out / "cka-blocks.parquet")
     assert (table["low"] < table["strength"]).all()

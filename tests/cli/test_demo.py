@@ -194,3 +194,10 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     assert time.perf_counter() - began < 60  # seconds, also on a busy machine
     states = [record["state"] for record in json.loads(again.stdout)]
     assert states == [*["kept"] * (len(FOLDERS) - 1), "not installed" if absent else "kept"]
+
+
+def test_float_type_and_device_reach_the_steps(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(demo, "play", lambda settings, out, say: asked.append(settings) or [])
+    CliRunner().invoke(app, ["demo", "--dtype", "float16", "--device", "cuda:1", "-o", str(tmp_path / "out")])
+    assert (asked[0].dtype, asked[0].device) == ("float16", "cuda:1")

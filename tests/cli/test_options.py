@@ -4,8 +4,10 @@ import inspect
 from dataclasses import asdict
 
 import pytest
+import typer
 from command import run_here
 
+from layerscope.cli import app
 from layerscope.cli.options import COLUMNS, Columns, aligner_options, integers, names, shares, with_columns
 from layerscope.errors import InputError
 
@@ -52,3 +54,20 @@ def test_options_of_aligners_go_to_those_that_have_them():
     assert set(aligner_options(None, "linear", pad=True)) >= {"identity", "procrustes"}
     with pytest.raises(InputError, match=r"--start plain is for .*, and only linear was asked for"):
         aligner_options(["linear"], "plain")
+
+
+OPEN_NO_MODEL = {"cache ls", "cache verify", "cache rm", "figures", "measures", "report", "tasks"}
+
+
+def _commands(group, before=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*before, name))
+        else:
+            yield " ".join((*before, name)), {option for p in command.params for option in p.opts}
+
+
+def test_every_command_that_opens_a_model_lets_its_float_type_and_device_be_chosen():
+    known = dict(_commands(typer.main.get_command(app)))
+    without = {name for name, options in known.items() if not {"--dtype", "--device"} <= options}
+    assert without == OPEN_NO_MODEL

@@ -4,10 +4,12 @@ import json
 import shlex
 
 import pytest
+from markupsafe import escape
 
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.models.identity import fingerprint
+from layerscope.reporting.findings import findings_of
 
 QUICK = ["--epochs", 2, "--batch", 8]
 
@@ -39,7 +41,7 @@ def test_a_command_leaves_a_record_that_can_be_shown(kind, classifier, words, in
     assert {figure.kind for figure in found.figures} == kinds
     for figure in found.figures:
         assert figure.shows
-        assert figure.reading
+        assert figure.reading or figure.kind == "table"
     assert [m["weights"] for m in found.models] == [fingerprint(ls.load(classifier))]
     assert shlex.split(found.command)[:3] == ["layerscope", command, classifier]
     assert found.versions["layerscope"] == ls.__version__
@@ -55,6 +57,12 @@ def test_a_command_leaves_a_record_that_can_be_shown(kind, classifier, words, in
     assert "The report is" in done.output
     page = (tmp_path / "report.html").read_text()
     assert found.title in page
+    if kind not in ("extract", "strategies"):
+        told = findings_of(found)
+        assert told
+        assert escape(told[0].text) in page  # the summary begins with what came out
+    if kind != "extract":
+        assert {f"{name}.{ending}" for name in found.tables for ending in ("csv", "parquet")} <= set(found.files)
     assert "<title>Ours</title>" in page
     done = invoke("figures", out, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
     assert len(done.stdout.splitlines()) == len(found.figures)
@@ -110,4 +118,6 @@ def test_fewer_seeds_leave_no_old_training_behind(classifier, words, invoke, tmp
     with pytest.raises(InputError, match="--overwrite"):
         invoke(*about, 2)
     assert invoke(*about, 2, "--overwrite").exit_code == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["seed-0", "seed-1", "tune-record"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *("seed-0", "seed-1", "trainings.csv", "trainings.parquet", "trainings.png", "tune-record"),
+    ]

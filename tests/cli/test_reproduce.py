@@ -39,3 +39,12 @@ def test_a_paper_must_be_named(invoke):
         invoke("reproduce")
     with pytest.raises(ls.LayerscopeError, match="paper 'phang'"):
         invoke("reproduce", "phang")
+
+
+def test_a_float_type_and_a_device(model, words, invoke, tmp_path):
+    given = ["reproduce", "ren2023", "--only", "norms", "--models", f"tiny={model}", "--profile", "smoke"]
+    done = invoke(*given, "--tasks", words, "--dtype", "bfloat16", "--device", "cpu", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert ls.read_record(tmp_path / "out" / "claims").settings["dtype"] == "bfloat16"
+    with pytest.raises(ls.LayerscopeError, match="device 'moon' cannot be used here"):
+        invoke(*given, "--tasks", words, "--device", "moon", "-o", tmp_path / "other")

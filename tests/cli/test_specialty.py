@@ -72,8 +72,9 @@ def test_what_cannot_be_asked_of_specialty_is_a_sentence(model, words):
 
 
 def test_a_network_that_cannot_be_tuned_has_nu_and_probes_and_no_strategy(labelled, tmp_path):
-    from layerscope.models.elmo import Elmo, ElmoOptions
+    from layerscope.models.elmo import Elmo
     from layerscope.models.elmo_files import write_folder
+    from layerscope.models.elmo_options import ElmoOptions
 
     options = {
         "char_cnn": {"filters": [[1, 4]], "n_highway": 1, "embedding": {"dim": 4}},

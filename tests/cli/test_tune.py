@@ -19,7 +19,9 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
     done = run_here("tune", model, *quick, "--study", "--best", "4", "-o", tmp_path / "study")
     assert done.returncode == 0, done.stderr
-    assert {p.name for p in (tmp_path / "study").iterdir()} == {"strategies.csv", "strategies.png", "study-record"}
+    assert {p.name for p in (tmp_path / "study").iterdir()} == {
+        *("strategies.csv", "strategies.parquet", "strategies.png", "study-record"),
+    }
     assert "(l*+1, L, L) with finetune is left out" in done.stderr
     assert "One seed gives no standard error" in done.stderr
     done = run_here("tune", model, *quick, "--learning-rate", "fast")

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from layerscope.data.resampling import ending, exchanged, folds, halves, resampled, shuffled
+from layerscope.data.resampling import ending, exchanged, folds, halves, jackknifed, resampled, shuffled
 
 TEXTS = np.repeat([7, 3, 11, 4, 9, 20], [3, 1, 5, 2, 4, 1])
 
@@ -82,3 +83,11 @@ def test_an_end_holds_its_share_and_leaves_something_before_it(share):
     assert sizes[before + 1 :].sum() < share * sizes.sum() or before == 1
     assert ending([5, 1], 0.5) == 1
     assert ending([1, 500], 0.01) == 1
+
+
+def test_the_jackknife_of_a_mean_is_students_interval():
+    values = np.random.default_rng(0).normal(size=(12, 3))
+    left_out = (values.sum(axis=0) - values) / 11
+    expected = stats.t.interval(0.9, 11, values.mean(axis=0), stats.sem(values, axis=0))
+    half = jackknifed(left_out, 0.9)
+    np.testing.assert_allclose(half, (expected[1] - expected[0]) / 2)

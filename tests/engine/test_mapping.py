@@ -1,9 +1,11 @@
 """Jobs of one key are done once, what the store has is not done again, and a failure leaves the others alone."""
 
+import re
+
 import pytest
 from jobs import answers, squares
 
-from layerscope.engine import map_jobs
+from layerscope.engine import folders_of, map_jobs
 from layerscope.errors import LayerscopeError
 from layerscope.store import keys_of
 
@@ -70,3 +72,12 @@ def test_keys_are_known_without_any_work(log):
     jobs = squares(log, 1, 2)
     assert keys_of(lambda: map_jobs(jobs)) == [job.artifact.key for job in jobs]
     assert not log.exists()
+
+
+def test_folders_of_all_jobs_or_an_error_that_names_every_one_that_failed(log):
+    jobs = squares(log, 1, 2)
+    assert [(folder / "square.txt").read_text() for folder in folders_of(jobs, "local", "squares")] == ["1", "4"]
+    wrong = [*jobs, *squares(log, 3, 4, fault="input")]
+    sentence = "2 of 4 squares failed; the others are kept. the square of 3: 3 cannot be squared.; the square of 4: "
+    with pytest.raises(LayerscopeError, match=re.escape(sentence)):
+        folders_of(wrong, "local", "squares")

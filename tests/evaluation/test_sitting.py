@@ -9,6 +9,8 @@ import layerscope as ls
 from layerscope.errors import ModelError
 from layerscope.evaluation.exam import exam
 from layerscope.evaluation.sitting import joined
+from layerscope.extraction import loop
+from layerscope.extraction.packing import Coming
 
 
 def sittings():
@@ -54,3 +56,36 @@ def test_numbers_that_are_none_have_no_score():
         opened.network.model.layers[1].mlp.down_proj.weight[0] = float("nan")
     with pytest.raises(ModelError, match="not"):
         ls.evaluate(opened, ls.task(language.frame(), kind="text"), max_length=16)
+
+
+def test_answers_of_a_window_are_read_when_the_next_one_is_under_way(monkeypatch):
+    """And the network is prepared once, whatever the windows and batches are."""
+    monkeypatch.setattr(loop, "WINDOW", 5)
+    for one in sittings():
+        expected, sitting = one.logits(), one.of(one.model)
+        sitting.model.network.train()
+        seen, switched = [], []
+        train, answers, numpy = type(sitting.model.network).train, type(sitting)._answers, Coming.numpy
+
+        def counted(self, mode=True, *, sitting=sitting, switched=switched, train=train):
+            if self is sitting.model.network:
+                switched.append(mode)
+            return train(self, mode)
+
+        def asked(self, question, act, *, seen=seen, answers=answers):
+            seen.append(f"{question.texts} asked")
+            return answers(self, question, act)
+
+        def read(self, *, seen=seen, numpy=numpy):
+            seen.append("read")
+            return numpy(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(sitting.model.network), "train", counted)
+            patch.setattr(type(sitting), "_answers", asked)
+            patch.setattr(Coming, "numpy", read)
+            found, _ = sitting.answers(sitting.examples)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        first = seen.index("read")
+        assert sum(int(note.split()[0]) for note in seen[:first]) > 5  # texts of the second window too
+        assert switched in ([False, True], [False, False, False, True])  # the sitting's own, and the runner's within it

@@ -111,3 +111,23 @@ def test_mistakes_are_sentences(task, corpus):
     both = AttentionStreamer([model("bert"), model("gpt2")], Attending("tokens"))
     with pytest.raises(InputError, match="one and the same tokenizer"):
         both.feed(examples_of(corpus, None, None), print)
+
+
+def test_finite_weights_are_looked_at_when_the_next_window_is_under_way(monkeypatch):
+    """And the network is prepared for a pass, not for its windows."""
+    one, task = model("bert"), ls.task("pydocs").split("validation").take(slice(13))
+    one.network.train()
+    seen, switched = [], []
+    numpy, train = attending.Coming.numpy, type(one.network).train
+    monkeypatch.setattr(attending.Coming, "numpy", lambda self: seen.append("read") or numpy(self))
+    monkeypatch.setattr(type(one.network), "train", lambda self, mode=True: switched.append(mode) or train(self, mode))
+    streamer = AttentionStreamer([one], Attending("words"))
+    streamer.feed(task, lambda stack: seen.append(len(stack.texts)))
+    assert seen.count("read") == 1
+    of_one_window, seen[:], switched[:] = list(switched), [], []
+    monkeypatch.setattr(loop, "WINDOW", 4)
+    streamer.feed(task, lambda stack: seen.append(len(stack.texts)))
+    assert seen.count("read") == 3
+    assert sum(seen[: seen.index("read")]) == 8  # two windows
+    assert seen[-2:] == ["read", "read"]
+    assert switched == of_one_window

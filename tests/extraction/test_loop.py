@@ -103,10 +103,10 @@ def test_windows_grow_where_batches_are_large_and_end_where_texts_are_long(task,
     assert [next(sizes) for _ in range(3)] == [loop.WINDOW] * 3
     monkeypatch.setattr(type(model), "device", torch.device("meta"))  # any that is no CPU
     sizes = texts._sizes()
-    assert [next(sizes) for _ in range(5)] == [1024, 4096, 16384, 32768, 32768]
+    assert [next(sizes) for _ in range(5)] == [1536, 8192, 16384, 16384, 16384]
     texts.largest = 2000
     sizes = texts._sizes()
-    assert [next(sizes) for _ in range(3)] == [1024, 2000, 2000]
+    assert [next(sizes) for _ in range(3)] == [1536, 2000, 2000]
     examples = task.split()
     monkeypatch.setattr(loop, "_CHARACTERS", 40)
     parts = list(in_parts(examples, iter([2, 3, 4, 4, 4, 4])))

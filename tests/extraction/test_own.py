@@ -90,6 +90,10 @@ def test_layers_of_different_widths_go_through_every_question():
     assert np.isfinite(similarity["cka"].values).all()
     assert np.isfinite(ls.specialty(model, EXAMPLES, null=0).values).all()
     assert len(ls.localization([model, recurrent()], task=EXAMPLES, pool="words").frame) > 0
+    ours, theirs = (ls.extract(m, EXAMPLES, pool="words", store=False) for m in (model, bert))
+    assert ls.align(ours[1], theirs[3])(ours[1]).shape == theirs[3].shape
+    rows = ls.extract(model, EXAMPLES, pool="mean", store=False)
+    assert ls.probe(rows, rows).layers == [0, 1, 2]
 
 
 def test_the_store_is_not_used_for_code_that_nobody_knows():

@@ -79,3 +79,26 @@ def test_a_token_for_each_row_needs_no_means():
     single.unit, single.rows = single.unit[:0], single.rows * 0
     assert set(pooling_arrays(single)) == {"pooled_places"}
     assert padded_arrays(single, 0)["input_ids"].shape[0] == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("longer", [0, 3])  # Longformer pads to a multiple of its window
+def test_means_over_all_tokens_are_those_over_some(dtype, longer):
+    """The way of a GPU; what lies in padding and special tokens, a NaN too, counts for nothing."""
+    generator = np.random.default_rng(0)
+    items = []
+    for length in (5, 2, 7, 1):
+        take = np.sort(generator.permutation(length)[: max(1, length - 2)])
+        zeros = np.zeros(length, np.int64)
+        items.append(Item(zeros, None, take, np.zeros(len(take), np.int64), np.arange(1), False, zeros.astype(bool)))
+    states = torch.randn(4, 7 + longer, 6).to(dtype)
+    for i, item in enumerate(items):
+        states[i, [t for t in range(7 + longer) if t not in item.take]] = torch.nan
+    packed = Packed(pooling_arrays(Items.of(items), on_gpu=True), torch.device("cpu"))
+    with NoWaiting():
+        pooled = Pooling(packed.on_device(), 7)(states)
+    expected = torch.stack([states[i, torch.from_numpy(item.take)].float().mean(dim=0) for i, item in enumerate(items)])
+    assert pooled.dtype == torch.float32
+    torch.testing.assert_close(pooled, expected, rtol=1e-5, atol=1e-6)
+    one = [Item(zeros, None, np.arange(1), np.zeros(1, np.int64), np.arange(1), False, zeros.astype(bool))]
+    assert "pooled_places" in pooling_arrays(Items.of(one), on_gpu=True)  # single tokens are taken

@@ -110,28 +110,31 @@ class Nobody:
     def update(self, batch): ...
 
 
+@pytest.mark.parametrize("family", ["gpt2", "bert"])
 @pytest.mark.parametrize("pool", POOLS)
-def test_no_value_is_read_from_the_device_while_batches_run(pool, task, monkeypatch):
-    """One reading at the end of a window, and none before."""
-    model = model_of("gpt2")
+def test_no_value_is_read_from_the_device_while_batches_run(family, pool, task, monkeypatch):
+    """One reading for each window, when the batches of the next one have been started, and none before."""
+    model = model_of(family)
     monkeypatch.setattr(loop, "WINDOW", 4)
-    read = []
+    seen = []
     check = Streamer._check_finite
 
-    def at_the_end(self, window, sums):
-        read.append(len(sums))
+    def read(self, window, batches, finite):
+        seen.append("read")
         with torch.utils._python_dispatch._disable_current_modes():
-            check(self, window, sums)
+            check(self, window, batches, finite)
 
-    monkeypatch.setattr(Streamer, "_check_finite", at_the_end)
-    monkeypatch.setattr(
-        "transformers.masking_utils._ignore_causal_mask_sdpa", lambda *_, **__: False
-    )  # it reads the mask
+    class Notes:
+        def update(self, batch):
+            seen.append("batch")
+
+    monkeypatch.setattr(Streamer, "_check_finite", read)
     with NoWaiting():
-        tally = ls.stream(model, task.split(), Nobody(), pool=pool, batch_tokens=48)
+        tally = ls.stream(model, task.split(), Notes(), pool=pool, batch_tokens=48)
     assert tally.rows >= 7
-    assert len(read) == 2  # two windows, of several batches
-    assert sum(read) > 2
+    assert seen[-2:] == ["read", "read"]  # two windows, of several batches
+    assert seen[:-2] == ["batch"] * (len(seen) - 2)
+    assert len(seen) > 4
 
 
 def test_every_text_goes_through_the_model_once(task, monkeypatch):

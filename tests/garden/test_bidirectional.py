@@ -12,9 +12,11 @@ import yaml
 from nursery import cards
 from nursery.bidirectional import Bidirectional
 from nursery.recipes import FOLDER, Recipe
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import layerscope as ls
-from layerscope.models.elmo import Elmo, ElmoOptions, word_characters
+from layerscope.models.elmo import Elmo, word_characters
+from layerscope.models.elmo_options import ElmoOptions
 
 CHARACTERS = {
     "activation": "relu", "filters": [[1, 4], [2, 4]], "n_highway": 1, "embedding": {"dim": 4},
@@ -60,7 +62,7 @@ def test_no_direction_sees_what_it_predicts(heads):
     first = torch.tensor([[1, 2, 3, 4]])
     other = torch.tensor([[1, 2, 9, 4]])
     with torch.inference_mode():
-        (a, b), (c, d) = (made._states(numbers).chunk(2, dim=-1) for numbers in (first, other))
+        (a, b), (c, d) = (made.states(made.prepare(numbers, None)).chunk(2, dim=-1) for numbers in (first, other))
     torch.testing.assert_close(a[:, 2], c[:, 2])  # what predicts the third word from the left
     torch.testing.assert_close(b[:, 4], d[:, 4])  # and from the right
     assert (a[:, 3] - c[:, 3]).abs().max() > 1e-4
@@ -85,6 +87,27 @@ def test_it_learns_is_saved_and_opens(family, shard, tokenizer_folder, tmp_path)
     assert (model.depth, model.width) == (2, 16)
     assert json.loads((out / "options.json").read_text())["lstm"]["dim"] == 16
     assert not (out / "checkpoint").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [None, 2])
+def test_a_compiled_step_gives_the_same_and_stays_one_whatever_the_number_of_words(heads):
+    made = objective(attention_heads=heads, cell_clip=None, proj_clip=None)
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(made, dynamic=False, backend=counter)
+    texts = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]]), torch.tensor([[1, 1, 2, 2], [3, 3, 1, 2]])
+    frames = []
+    for numbers in texts:
+        batch = made.prepare(numbers, None)
+        assert float(compiled(batch)["loss"].detach()) == pytest.approx(float(made(batch)["loss"].detach()), abs=1e-6)
+        frames.append(counter.frame_count)
+    assert frames[0] == frames[1] > 0
+
+
+def test_the_recipes_run_on_torchs_own_kernel():
+    for name in ("elmo", "elmo4"):
+        network = Elmo(ElmoOptions.model_validate(Recipe.read(name).config))
+        assert all(layer.forwards.fused for layer in network.layers)
 
 
 def test_the_recipes_are_as_wide_as_the_other_models():

@@ -34,6 +34,15 @@ def test_runs_are_merged_and_found_again(tmp_path):
     assert not scores._has(scores.read(path), "bert-s1", "sst2", "random")
 
 
+def test_scores_of_two_editions_are_not_mixed(tmp_path):
+    path = tmp_path / "scores.json"
+    found = {"score": 0.8, "metric": "accuracy", "majority": 0.5, "edition": "CPython-3.12.3"}
+    scores.merge(("bert-s0", "pydocs", "0"), found, {"loss": 3.0}, path)
+    with pytest.raises(SystemExit, match=r"pydocs CPython-3.12.3, and here it is CPython-3.11.7: their rows differ"):
+        scores.merge(("bert-s0", "pydocs", "random"), found | {"edition": "CPython-3.11.7"}, {"loss": 3.0}, path)
+    assert scores.read(path)["bert-s0"]["tasks"]["pydocs"]["random"] is None
+
+
 @pytest.mark.parametrize(
     ("tasks", "said"),
     [
@@ -77,5 +86,9 @@ def test_a_model_is_tuned_and_its_card_updated(trained, tmp_path, monkeypatch, c
     assert card["scores"]["pydocs"]["random"] is not None
     assert "## Fine-tuned" in (folder / "bert-s8" / "README.md").read_text(encoding="utf-8")
     assert "falls short" in capsys.readouterr().out or scores.shortfalls(scores.read(tmp_path / "s.json"))
-    monkeypatch.setattr(ls, "tune", None)  # what is in scores.json is not done again
+    tune, again = ls.tune, []
+    monkeypatch.setattr(ls, "tune", lambda source, *rest, **named: again.append(source) or tune(source, *rest, **named))
     scores.main(options)
+    assert again == []  # what is in scores.json is not done again
+    scores.main([*options, "--twins"])
+    assert again == ["random:garden:bert-s8"]

@@ -64,6 +64,29 @@ def test_a_resumed_run_equals_an_uninterrupted_one(family, at, trained, monkeypa
     assert done.count("masked") == {("bert", 7): 7, ("electra", 2): 2, ("electra", 9): 5}[family, at]
 
 
+def test_a_run_that_is_cut_off_leaves_a_model(trained, monkeypatch):
+    """With each checkpoint the model is written as it is; its card has another name until the end."""
+    advance = Trainer.advance
+
+    def stopped(self):
+        if self.step == 5:
+            raise KeyboardInterrupt
+        return advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        trained("bert", "bert-cut", "--steps", "12", "--every", "0")
+    monkeypatch.setattr(Trainer, "advance", advance)
+    folder = trained("bert", "bert-whole", "--steps", "12", "--every", "0")
+    assert not (folder / cards.UNFINISHED).exists()
+    cut = folder.with_name("bert-cut")
+    card = json.loads((cut / cards.UNFINISHED).read_text(encoding="utf-8"))
+    assert (card["steps"], card["held_out"]["loss"]) == (5, card["history"][-1]["loss"])
+    assert not (cut / cards.CARD).exists()
+    assert ls.load(str(cut)).depth == 2
+    assert load_file(cut / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()
+
+
 def test_detection_goes_on_from_what_masked_tokens_taught(trained, monkeypatch):
     advance, blocks = Trainer.advance, {}
 

@@ -11,9 +11,10 @@ from own_networks import some_examples
 import layerscope as ls
 from layerscope.data import Examples
 from layerscope.errors import InputError, ModelError
-from layerscope.models.elmo import Elmo, ElmoOptions
+from layerscope.models.elmo import Elmo
 from layerscope.models.elmo_files import published_weights, write_folder
 from layerscope.models.elmo_opening import WordReader
+from layerscope.models.elmo_options import ElmoOptions
 from layerscope.store import NoKey
 
 WORDS = [["The", "cat", "sat", "."], ["Ünïcödé", "extraordinarily-long-word", "x"], ["One"]]

@@ -50,4 +50,28 @@ def test_pieces_are_all_the_bytes_in_their_order(size, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda _: torch.no_grad())
     monkeypatch.setattr(torch, "empty", _unpinned)
     flat = torch.arange(size, dtype=torch.uint8)
-    assert torch.cat([piece.clone() for piece in hashing._through_pinned(flat)]).tolist() == flat.tolist()
+    assert (
+        torch.cat([piece.clone() for piece in hashing._through_pinned(flat, hashing._Buffers())]).tolist()
+        == flat.tolist()
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tensors_hashed_beside_one_another_have_the_hashes_of_each(threads, monkeypatch):
+    monkeypatch.setattr(hashing, "_THREADS", threads)
+    monkeypatch.setattr(hashing, "_SMALL", 64)
+    tensors = [torch.randn(size) for size in (0, 3, 200, 7, 5000, 1)]
+    with hashing.hashing_ahead() as begin:
+        later = [begin(tensor) for tensor in tensors]
+        assert [each() for each in later] == [bytes_hash(tensor) for tensor in tensors]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpus_tensors_are_hashed_after_what_was_asked_of_them_before():
+    """In the queue of the caller, whichever thread hashes."""
+    whole = torch.randn(2000, 2000)
+    with torch.cuda.stream(torch.cuda.Stream()), hashing.hashing_ahead() as begin:
+        there = whole.cuda()
+        torch.cuda._sleep(50_000_000)
+        there += 1
+        assert begin(there)() == bytes_hash(whole + 1)

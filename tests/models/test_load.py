@@ -119,30 +119,6 @@ def test_robertas_positions_start_after_its_padding_token(pad, positions):
             model.network(input_ids=ids.repeat(1, 2)[:, : positions + 1])
 
 
-@pytest.mark.parametrize(
-    ("device", "gpus", "free", "spread"),
-    [
-        (None, 0, 0, False),
-        (None, 1, 10**9, False),
-        (None, 1, 1000, True),  # too large: a part waits on the host
-        (None, 2, 10**9, False),
-        (None, 2, 1000, True),
-        ("auto", 2, 10**9, True),
-        ("auto", 1, 10**9, False),
-        ("auto", 1, 1000, True),
-        ("cpu", 2, 1000, False),
-    ],
-)
-def test_what_is_too_large_for_one_gpu_is_spread(device, gpus, free, spread, tmp_path, monkeypatch):
-    from layerscope.models.load import _is_spread
-
-    zoo.save(tmp_path, "bert")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, free))
-    assert _is_spread(device, tmp_path, torch.float32) == spread
-
-
 def test_auto_is_the_only_device_where_there_is_one(tmp_path):
     zoo.save(tmp_path, "llama", "next")
     assert load(tmp_path, device="auto").device.type in ("cpu", "cuda", "mps")

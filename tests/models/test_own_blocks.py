@@ -60,8 +60,8 @@ class Shifted(Plain):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (lambda: plain(Residual()), "what layer 1 gives is not what layer 2 receives"),
-        (lambda: plain(Peeking()), "layer 1 is called with something that depends on the text"),
+        (lambda: plain(Residual()), "the output of layer 1 is not what layer 2 receives"),
+        (lambda: plain(Peeking()), "layer 1 is called with something that depends on the tokens"),
         (lambda: plain(Shifted()), "layer 0 is not what layer 1 receives"),
         (
             lambda: ls.wrap(Recurrent(), layers=["lstms.*"], embedding="embed", output="packed", encode=with_lengths),

@@ -9,6 +9,7 @@ import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.probing.robustness import drawn
 from layerscope.results import Curve
+from layerscope.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +86,16 @@ def test_scarcity(reps, tmp_path):
     assert sizes == [301]
     with pytest.raises(InputError, match="A share is 2"):
         ls.imbalance(reps, (2,))
+
+
+def test_states_are_jobs_that_can_be_made_elsewhere(posted):
+    texts = pandas.DataFrame({"text": [f"{word} {k}" for k in range(30) for word in ("file", "list")]})
+    texts["label"] = [text.split()[0] for text in texts["text"]]
+    data = ls.task({"train": texts[:40], "validation": texts[40:]})
+    models = {"one": ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())}
+    study = ls.specialty_study(models, data, pools=["mean"], engine="posted")
+    assert posted == ["mean states of one, train", "mean states of one, validation"]
+    kept = {entry.key for entry in Store().entries()}
+    here = ls.specialty_study(models, data, pools=["mean"])
+    assert {entry.key for entry in Store().entries()} == kept
+    pandas.testing.assert_frame_equal(here.frame, study.frame)

@@ -125,3 +125,34 @@ def test_a_split_that_no_recipe_uses_need_not_be_there(folders, tmp_path):
     (tmp_path / "test.csv").write_text("text,label\nthe file,file\n")
     own = cell(folders, chosen={"model": "one", "task": str(tmp_path)})
     assert set(own.spec()["values"]["task"]["splits"]) == {"train", "validation"}
+
+
+def test_models_are_opened_in_the_float_type_that_is_asked_for(folders):
+    own = cell(folders, dtype="bfloat16", device="cpu")
+    assert own.key != cell(folders).key
+    assert cell(folders, device="cpu").key == cell(folders).key  # a device changes results by rounding only
+    record = ls.read_record(own.records(own.produce())[0])
+    model = ls.load(folders[0], dtype="bfloat16")
+    alone = ls.compare(ls.extract(model, str(folders[2]), pool="mean", limit=50), measure="cka_debiased", ci=0.95)
+    assert record.tables["cka_debiased"]["value"].tolist() == alone.frame["value"].tolist()
+    usual = ls.read_record(cell(folders).records(cell(folders).produce())[0])
+    assert record.tables["cka_debiased"]["value"].tolist() != usual.tables["cka_debiased"]["value"].tolist()
+
+
+def test_models_in_lists_pairs_and_settings_are_opened_too(folders):
+    pair = EXPERIMENT.model_copy(
+        update={
+            "calls": (
+                EXPERIMENT.calls[0].model_copy(update={"arguments": {"model": "$pair.0", "**": "$rows"}}),
+                EXPERIMENT.calls[1].model_copy(update={"arguments": {"a": ["*$models", "*$untrained"]}}),
+            ),
+            "given": {"rows": {"model": "$pair.1"}},
+        }
+    )
+    own = cell(folders, experiment=pair, chosen={"pair": ["one", "two"]}, dtype="bfloat16")
+    values = own._opened(own.values())
+    opened = [*values["pair"], *values["models"], *values["untrained"], values["rows"]["model"]]
+    assert {str(model.network.dtype) for model in opened} == {"torch.bfloat16"}
+    assert [model.name for model in values["untrained"]] == [f"random:{folders[0]}"]
+    assert values["pair"][0] is values["models"][0]
+    assert values["twins"] == [str(folders[0])]  # nothing refers to it

@@ -87,7 +87,7 @@ def test_mistakes_are_answered_before_anything_runs(tmp_path):
 
 
 def test_the_list_has_every_experiment(monkeypatch):
-    monkeypatch.setattr(reproducing, "available", lambda profile, chosen: (profile, {"x": "not here"}))
+    monkeypatch.setattr(reproducing, "available", lambda profile, chosen, *_: (profile, {"x": "not here"}))
     frame = listing(profile="smoke")
     assert frame["paper"].nunique() == len(papers())
     assert len(frame) == sum(len(read_recipe(paper).experiments) for paper in papers())
@@ -107,3 +107,31 @@ def test_every_paper_runs_in_seconds(paper, tmp_path):
     assert set(done.claims["experiment"]) <= set(read_recipe(paper).experiments)
     assert len(done.claims)
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_a_float_type_or_device_that_cannot_be_had_is_refused_at_once(given):
+    with pytest.raises(ls.LayerscopeError, match="no float type 'half-baked'"):
+        ls.reproduce("ren2023", dtype="half-baked", **given)
+    with pytest.raises(ls.LayerscopeError, match="device 'moon' cannot be used here"):
+        listing("ren2023", device="moon", **given)
+
+
+def test_one_gpu_by_its_number_is_for_one_process(given, monkeypatch):
+    monkeypatch.setattr(reproducing, "check_opening", lambda *_: None)
+    with pytest.raises(ls.LayerscopeError, match="cuda:1 is one GPU, and --engine processes:2 spreads jobs over all"):
+        ls.reproduce("ren2023", device="cuda:1", engine="processes:2", **given)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_workers_open_models_in_the_same_float_type(given, tmp_path, monkeypatch):
+    tables = []
+    for engine in ("local", "processes:1"):
+        monkeypatch.setenv("LAYERSCOPE_HOME", str(tmp_path / f"store of {engine[:5]}"))
+        out = tmp_path / engine[:5]
+        done = ls.reproduce("ren2023", only="norms", **given, dtype="bfloat16", device="cpu", engine=engine, out=out)
+        assert done.missing == {}
+        tables.append(ls.read_record(next(out.glob("001-norms-*/norms"))).tables["norms"])
+    assert tables[0].equals(tables[1])
+    usual = ls.reproduce("ren2023", only="norms", **given, out=tmp_path / "usual").folder
+    assert not tables[0].equals(ls.read_record(next(usual.glob("001-norms-*/norms"))).tables["norms"])

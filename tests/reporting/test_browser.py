@@ -8,6 +8,7 @@ import gallery
 import pytest
 
 import layerscope as ls
+from layerscope.drawing.figures.table import TableFigure
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the dev extra)")
 expect = sync_api.expect  # waits: a browser draws when it finds the time
@@ -236,3 +237,68 @@ def test_a_large_report_is_interactive_in_two_seconds(browser, tmp_path):
     visit.page.locator("#record-12-figure-4").scroll_into_view_if_needed()
     visit.page.wait_for_selector("#record-12-figure-4 svg.map")
     visit.check()
+
+
+def test_no_name_covers_a_point_and_lines_are_named(visit):
+    page = visit.page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    names = page.locator("#record-1 .card[data-kind=curve] svg text.name").all_text_contents()
+    assert {"base", "other", "layer 4"} <= set(names)
+    covered = page.evaluate(
+        """() => [...document.querySelectorAll('.plot svg')].flatMap((svg) => {
+          const marks = [...svg.querySelectorAll('circle:not(.tip-mark circle), .point')];
+          const dots = marks.map((node) => node.getBoundingClientRect());
+          return [...svg.querySelectorAll('text.name')].filter((name) => {
+            const a = name.getBoundingClientRect();
+            const beside = (b) => a.left >= b.right - 1 || b.left >= a.right - 1;
+            return dots.some((b) => !beside(b) && a.top < b.bottom - 3 && b.top < a.bottom - 3);
+          }).map((name) => name.textContent);
+        })"""
+    )
+    assert covered == []
+
+
+def test_tables_keep_their_last_column_at_1280_pixels(browser, tmp_path):
+    row = {"rule": "angular, deepest, greedy, random", "blocks": "1-3, 5-12", "removed": 4}
+    row |= {f"a number {k}": 0.12345 * k for k in range(9)}
+    row |= {"parameters": 22_713_216, "macs": 1_434_601_728}
+    table = [{**row, "removed": k, "parameters": 10**6 * k} for k in range(5)]
+    figure = TableFigure.of(table, title="Wide", shows="", reading="")
+    path = ls.report(ls.Record(kind="x", title="x", figures=[figure]), tmp_path / "r.html")
+    visit = Visit(browser, path, viewport={"width": 1280, "height": 900})
+    box = visit.page.locator(".card .scroll")
+    assert box.evaluate("n => n.scrollWidth - n.clientWidth") <= 1
+    assert box.evaluate("n => getComputedStyle(n).overflowX") == "auto"  # where it is wider still, it scrolls
+    visit.check()
+    visit.page.close()
+
+
+def test_a_command_can_be_copied(browser, tmp_path):
+    record = ls.Record(kind="x", title="x", figures=[], findings=["Next: layerscope tune 'my model'"])
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(ls.report(record, tmp_path / "r.html").as_uri())
+    page.locator("[data-copy]").click()
+    expect(page.locator("[data-copy]")).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == "layerscope tune 'my model'"
+    context.close()
+
+
+def test_paper_shows_everything_and_no_controls(visit):
+    page = visit.page
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("[data-lazy]").count() == 0
+    for hidden in (".contents", "#theme", ".controls label", ".numbers"):
+        assert not page.locator(hidden).first.is_visible()
+    assert page.locator("#record-1-provenance dl").is_visible()
+    for shown in ("#record-1 th >> nth=0", "#record-1 .legend >> nth=0", "#glossary"):
+        assert page.locator(shown).first.is_visible()
+    style = "(node, name) => getComputedStyle(node).getPropertyValue(name)"
+    assert page.locator("#record-2").evaluate(style, "break-before") == "page"
+    assert page.locator("#record-1 .card").first.evaluate(style, "break-inside") == "avoid"
+    assert page.locator("#record-1 .plot svg").first.get_attribute("viewBox")
+    assert len(page.pdf(format="A4")) > 10_000
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#record-1-provenance").get_attribute("open") is None
+    page.emulate_media(media="screen")

@@ -2,14 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import gallery
+import numpy as np
 import pytest
 
 import layerscope as ls
+from layerscope.drawing.words import MEANINGS, numbers
 from layerscope.errors import InputError
-from layerscope.reporting.page import cards, embedded, spell
+from layerscope.reporting.cards import cards
+from layerscope.reporting.page import MOST_QUESTIONS, brief, embedded, spell
 
 
 class Page(HTMLParser):
@@ -81,6 +85,59 @@ def test_words_provenance_and_tables_need_no_script(page):
     assert 'data-value="1200.0"' in page
 
 
+def test_the_page_begins_with_what_was_asked_what_came_out_and_what_to_do(tmp_path):
+    draw = np.random.default_rng(0).normal
+    result = ls.compare([draw(size=(60, 3)) for _ in range(8)], names=["mine"])
+    model = {"name": gallery.SCRIPT, "class": "BertModel"}
+    parts = {"cka": result, "cka-blocks": ls.blocks(result, k=2)}
+    made = ls.Record.of("compare", "Layers", parts, command="layerscope compare x --task 'a b'")
+    page = ls.report(replace(made, models=[model], data={"task": "t"}), tmp_path / "r.html").read_text()
+    summary = page[page.index('id="summary"') : page.index('id="record-1"')]
+    said = " ".join(Page(summary).words)
+    assert f"Which layers of {gallery.SCRIPT} represent the same thing on t?" in said
+    assert "The best split of the layers has 2 groups" in said
+    assert {"not sure", "not tested"} & set(re.findall(r'data-sure="([^"]*)"', summary))
+    assert "layerscope compare x --task 'a b' --ci 0.95 --baseline 200" in said
+    assert page.index('id="summary"') < page.index('id="record-1"') < page.index('id="glossary"')
+
+
+def test_many_questions_are_counted(tmp_path):
+    records = [ls.Record(kind="x", title=f"Question {k}", figures=[]) for k in range(20)]
+    page = ls.report(records, tmp_path / "r.html").read_text()
+    asked = page[page.index('class="asked"') : page.index("</ul>", page.index('class="asked"'))]
+    assert asked.count("<li>") == MOST_QUESTIONS + 1
+    assert "and 8 more: see the contents." in asked
+
+
+def test_every_link_of_the_page_leads_somewhere(page):
+    places = set(re.findall(r' id="([^"]+)"', page))
+    assert {link.removeprefix("#") for link in Page(page).links if link.startswith("#")} <= places
+
+
+def test_what_columns_mean_stands_once(tmp_path):
+    table = [{"layer": k, "macs": k, "low": 0.1} for k in range(3)]
+    figures = [numbers(f"Table {k}", "It shows.", table) for k in range(4)]
+    page = ls.report(ls.Record(kind="x", title="x", figures=figures), tmp_path / "r.html").read_text()
+    assert page.count(f"<dd>{MEANINGS['macs'][:1].upper()}{MEANINGS['macs'][1:]}.</dd>") == 1
+    assert page.count('href="#term-macs"') == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (22713216, "22.71\u2009M"),
+        (1.5e9, "1.5\u2009G"),
+        (float("nan"), "\u2013"),
+        (0.123456, "0.123"),
+        (1234.5, "1234"),
+        (True, "yes"),
+        (None, ""),
+    ],
+)
+def test_values_as_a_narrow_cell_shows_them(value, text):
+    assert brief(value) == text
+
+
 def test_undefined_cells_keep_their_reason(page):
     figures = next(json.loads(t) for kind, t in Page(page).scripts if kind == "application/json")["figures"]
     first = figures[0]
@@ -148,7 +205,7 @@ def test_values_as_people_read_them(value, text):
 
 
 def test_a_kind_that_the_script_does_not_know_is_a_still_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr("layerscope.reporting.page._DRAWN", ("heatmap",))
+    monkeypatch.setattr("layerscope.reporting.cards.DRAWN", ("heatmap",))
     figure = next(f for f in gallery.every_kind(gallery.SCRIPT).figures if f.kind == "bars")
     text = ls.report(ls.Record(kind="x", title="x", figures=[figure]), tmp_path / "r.html").read_text()
     assert '<div class="still"><svg' in text

@@ -155,7 +155,7 @@ def test_a_records_tables_are_those_that_save_writes(tmp_path):
 def test_a_figure_whose_columns_are_a_results_has_no_file_of_its_own(tmp_path):
     similarity = ls.compare(arrays(), ci=None)
     folder = ls.write_record(tmp_path / "record", ls.Record.of("x", "x", {"cka": similarity}))
-    assert {path.name for path in folder.iterdir()} == {CARD, "cka.parquet"}
+    assert {path.name for path in folder.iterdir()} == {CARD, "cka.parquet", "cka.csv"}
     (figure,) = ls.read_record(folder).figures
     assert_same(figure, similarity.figures()[0])
 

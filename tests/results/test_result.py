@@ -92,6 +92,20 @@ def test_a_notebook_draws_no_table_twice_and_no_long_table_whole():
     assert page.count("<tr") < 20
 
 
+def test_every_public_result_shows_itself_in_a_notebook():
+    results = [getattr(ls, name) for name in ls.__all__ if isinstance(getattr(ls, name), type)]
+    results = [kind for kind in results if issubclass(kind, ls.Result)]
+    assert {ls.Similarity, ls.Score, ls.Advice, ls.Truncation, ls.Curve, ls.Healing} <= set(results)
+    assert all(kind._repr_html_ is ls.Result._repr_html_ for kind in results)
+    draw = np.random.default_rng(0).normal
+    both = ls.compare([draw(size=(20, 2)), draw(size=(20, 2))], measure=["cka", "neuron"])
+    page = both._repr_html_()
+    assert (page.count("<svg"), page.count("<table")) == (2, 2)
+    record = ls.Record.of("compare", "Two <layers>", both)._repr_html_()
+    assert "Two &lt;layers&gt;" in record
+    assert (record.count("<svg"), record.count("<table")) == (1, 1)
+
+
 def test_findings_are_none_unless_there_are_some():
     assert table().findings() == []
     assert repr(table()) == "table: 2 rows, columns model, score"

@@ -1,6 +1,8 @@
 """One pass over the texts, whatever the route, and the same numbers on every route."""
 
 import sys
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -160,6 +162,22 @@ def test_rows_and_tokens_are_judged_before_anything_runs(pool, rows, texts):
     assert facts.tokens == pytest.approx(sum(lengths), rel=0.1)
     blocks = one.network.base_model.encoder.layer
     assert facts.parameters == sum(p.numel() for p in blocks.parameters())
+
+
+def test_a_pass_is_timed_on_its_first_batches(texts, monkeypatch):
+    """A model that waits for a while in every batch takes as many whiles as there are batches."""
+    one = model("bert")
+    streamed = Streamed(Groups(one, None), None, texts, None, None, {"pool": "cls"})
+    facts = deciding.facts_of(Plan((ls.measure("cka"),), {}), streamed, shuffled=False)
+    assert deciding._measuring(streamed, facts) is None  # the texts are few
+    monkeypatch.setattr(deciding, "_WORTH", 0)
+    monkeypatch.setattr(deciding, "_BATCHES", 0.1)  # of 1,024 tokens: about ten texts
+    counts = seen_by(one)
+    one.network.get_input_embeddings().register_forward_hook(lambda *_: time.sleep(0.2))
+    seconds = deciding._measuring(streamed, replace(facts, tokens=100 * facts.tokens))()
+    assert 10 <= counts[0] <= 24  # twice, the first of them a warm-up
+    waited = 0.2 * 100 * 60 / (counts[0] / 2)  # once for a batch of so many texts, of 60 that are a hundred times more
+    assert 0.8 * waited <= seconds <= 2 * waited
 
 
 def test_measures_of_rows_and_shuffles_ask_for_rows(texts):

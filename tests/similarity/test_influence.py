@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import reference
 import torch
+from own_networks import Recurrent, some_examples, with_lengths
 from quick import model, rows
 
 import layerscope as ls
@@ -129,3 +130,12 @@ def test_what_is_asked_for_wrongly(tmp_path):
         ls.block_influence(opened, task, ci=95)
     assert len(ls.block_influence(opened, task, limit=3).values) == opened.depth
     assert (ls.block_influence(opened, task).plot(tmp_path / "influence.png")) is not None
+
+
+def test_a_block_that_changes_the_width_has_no_influence():
+    mine = ls.wrap(Recurrent(), layers=["lstms.*"], embedding="embed", output="packed", encode=with_lengths)
+    with pytest.warns(LayerscopeWarning, match="block 1 is undefined: its input has 6 numbers and its output 10"):
+        curve = ls.block_influence(mine, some_examples(20))
+    states = ls.extract(mine, some_examples(20), pool="tokens", store=False)
+    assert np.isnan(curve.values[0])
+    assert curve.values[1] == pytest.approx(1 - reference.cosine(states[1].numpy(), states[2].numpy()), abs=1e-6)

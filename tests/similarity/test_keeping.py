@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from quick import model
+from waiting import NoWaiting
 
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
@@ -65,3 +66,22 @@ def test_a_layer_that_is_wider_than_its_model_stays_wide():
 def test_a_process_may_have_no_rows():
     kept = RowKeeper([torch.float32], CPU).finish([0, 1], 3, NONE)
     assert (len(kept), tuple(kept[1].shape)) == (0, (0, 3))
+
+
+@pytest.mark.parametrize("staged", [1, 1 << 28])
+def test_no_value_is_read_while_batches_come_but_what_was_asked_of_the_first(staged, monkeypatch):
+    """And that only when the second is there, so that the device has work meanwhile."""
+    monkeypatch.setattr(keeping, "_STAGED", staged)
+    read = []
+    numpy = keeping.Coming.numpy
+    monkeypatch.setattr(keeping.Coming, "numpy", lambda self: read.append(len(keeper._batches)) or numpy(self))
+    keeper = RowKeeper([torch.bfloat16], CPU)
+    rows = torch.randn(6, 3).bfloat16().float()
+    with NoWaiting():
+        for texts in ([0, 1], [2, 3], [4, 5]):
+            keeper.update(batch(texts, {0: rows[texts], 1: rows[texts] / 3}))
+    assert read == [1 if staged == 1 else 2]  # a batch that is moved at once has to be known at once
+    kept = keeper.finish([0, 1], 3, NONE)
+    assert (kept[0].dtype, kept[1].dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(kept[0].float(), rows)
+    assert torch.equal(kept[1], rows / 3)

@@ -80,6 +80,28 @@ def test_several_passes_come_with_their_reason():
     assert route.forward_seconds == pytest.approx(route.passes * 2 * 7e9 * 150_000 / 1.5e14)
 
 
+def test_rows_go_to_the_store_unless_further_passes_take_less():
+    """What one pass takes is measured only where the choice hangs on it."""
+    asked = []
+
+    def measured(seconds):
+        return lambda: asked.append(seconds) or seconds
+
+    small = replace(SMALL, host=2 * GIB, disk=200 * GIB)
+    facts = replace(BASE, rows=2_000_000, groups=20, dual=False, primal=True)
+    slow, quick = (choose_route(facts, small, measured(seconds)) for seconds in (1e4, 5.0))
+    assert (slow.keep, slow.where, slow.passes, slow.forward_seconds) == ("rows", "store", 1, 1e4)
+    assert (quick.keep, quick.where) == ("moments", "host")
+    assert quick.passes > 1
+    assert quick.forward_seconds == 5.0 * quick.passes
+    assert quick.forward_seconds < facts.rows * 13 * 768 * 4 / 5e8  # what it takes to write the rows
+    assert "each takes less time than to write the rows and read them again" in quick.reason
+    assert asked == [1e4, 5.0]
+    for other, resources in ((BASE, SMALL), (LLAMA, H200), (replace(BASE, row_measures=True), small)):
+        choose_route(other, resources, measured(0.0))
+    assert asked == [1e4, 5.0]
+
+
 def test_what_is_kept_leaves_room_for_products():
     for facts in (BASE, LLAMA, replace(LLAMA, number=4), two(13, 768, 10_000, groups=20)):
         for room in (GIB, 4 * GIB, 64 * GIB):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from scripts import script
 
 import layerscope as ls
@@ -118,6 +119,11 @@ def test_strength_has_an_interval_over_texts():
     frame = found.frame
     assert list(frame["low"]) == [found.low] * 2
     assert list(frame["reason"]) == ["", ""]
+    off = ~np.eye(9, dtype=bool)
+    same = np.equal.outer(np.arange(9) < 4, np.arange(9) < 4)
+    left = [part[same & off].mean() - part[~same].mean() for part in found.similarity.left_out]
+    half = stats.t.ppf(0.975, 19) * np.sqrt(19 / 20 * np.sum((left - np.mean(left)) ** 2))  # delete-a-group jackknife
+    assert (found.high - found.low) / 2 == pytest.approx(half, rel=1e-6)
     others = [ls.blocks(ls.compare(rows_in_blocks(seed)), k=2).strength for seed in range(1, 41)]
     spread = (found.high - found.low) / 2 / 2.09  # t of 19 degrees of freedom
     assert spread == pytest.approx(np.std(others), rel=0.6)  # texts drawn anew differ by so much

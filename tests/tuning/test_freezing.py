@@ -35,6 +35,23 @@ def test_frozen_blocks_stay_quiet_and_only_what_is_trained_is_kept(task):
     assert wrapped.config is opened.network.config
 
 
+def test_what_a_trainer_asks_in_every_step_is_answered_at_once(monkeypatch):
+    opened = model(kind="classifier")
+    wrapped = Prefixed(opened, 2, trains_embeddings=False).train()
+    assert [*wrapped.parameters()] == [*torch.nn.Module.parameters(wrapped)]
+    with monkeypatch.context() as patch:
+        for name in ("train", "named_parameters"):
+            patch.setattr(torch.nn.Module, name, lambda *_, **__: pytest.fail("all modules were gone through again"))
+        assert wrapped.train() is wrapped
+        assert len([*wrapped.parameters()]) > 10
+    assert not [*wrapped.parameters(recurse=False)]
+    opened.network.eval()  # behind its back
+    layers = opened.network.bert.encoder.layer
+    assert [block.training for block in wrapped.train().network.bert.encoder.layer] == [False, False, True, True]
+    assert not any(module.training for module in wrapped.eval().modules())
+    assert [block.training for block in layers] == [False] * 4
+
+
 def test_frozen_blocks_are_not_run_where_their_output_is_known(monkeypatch):
     opened = model(kind="classifier")
     wrapped = Prefixed(opened, 2, trains_embeddings=False).eval()

@@ -21,6 +21,8 @@ from layerscope.errors import InputError
         ("freeze-top-4", (1, 8, 12)),
         ("head-only", (None, None, 12)),
         ("top-0", (None, None, 12)),
+        ("(m-2, m, L)", (5, 7, 12)),
+        ("(m, L, L)", (7, 12, 12)),
     ],
 )
 def test_parsed_and_resolved(text, numbers):
@@ -107,3 +109,11 @@ def test_what_has_numbers_for_no_best_layer_is_refused_before_it_is_known(caplog
 def test_what_is_no_strategy_is_a_sentence(text):
     with pytest.raises(InputError, match="strategy"):
         ls.Strategy.parse(text)
+
+
+def test_three_blocks_up_to_the_middle_of_a_shallow_model(caplog):
+    strategy = ls.Strategy.parse("(m-2, m, L)")
+    assert not strategy.needs_best
+    assert strategy.resolve(24) == ls.Strategy(11, 13, 24)  # Xie et al. 2022, table 8
+    assert strategy.resolve(2) == ls.Strategy(1, 2, 2)
+    assert "m-2 is 0 with 2 blocks; block 1 is taken instead." in caplog.text

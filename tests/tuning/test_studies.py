@@ -97,3 +97,12 @@ def test_a_study_on_other_processes_gives_the_same(task):
 def test_an_engine_that_does_not_exist_is_refused(task):
     with pytest.raises(ls.LayerscopeError, match="engine 'slurm'"):
         ls.strategy_study(model(), task, ["full"], engine="slurm", **QUICK)
+
+
+def test_trainings_of_a_model_that_has_been_run_can_be_done_elsewhere(task, posted):
+    used = model()
+    given = {"strategies": ["(l*, L, L)", "head-only"], "seeds": [0], **QUICK}
+    best = {"best": ls.specialty(used, task, null=0).best}  # which runs it
+    study = ls.strategy_study(used, task, engine="posted", **best, **given)
+    assert len(posted) == 2
+    assert ls.strategy_study(used, task, **best, **given).frame["score"].tolist() == study.frame["score"].tolist()

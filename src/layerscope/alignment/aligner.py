@@ -113,7 +113,7 @@ class Aligner(ABC):
                 intervals that take them for independent are too narrow. Every row is a text of its own if not given.
 
         Returns:
-            `mse`, the mean squared error per entry, and `relative`, |Y - g(X)|^2 / |Y - mean Y|^2, each with an
+            `mse`, the mean squared error per entry, and `relative`, that over the variance of Y, each with an
             interval over texts (`_low`, `_high`; a jackknife that leaves out one text after the other).
         """
         source, target, named = self._pair(x, y, texts)

@@ -13,6 +13,7 @@ from torch import Tensor
 from layerscope.alignment.aligner import Aligner
 from layerscope.alignment.aligning import align_all, load_aligner
 from layerscope.alignment.methods import make
+from layerscope.engine import Job, folders_of
 from layerscope.progress import progress
 from layerscope.store import Artifact, produce_all
 
@@ -51,7 +52,7 @@ class Fitting(Artifact):
         self.source, self.target, self.places = source, target, list(places)
         self.method, self.seed, self.options, self.device = method, seed, dict(options or {}), device
         self.whole_options = make(method, seed, self.options).options  # those that were left out have their defaults
-        self.finished: Callable[[float], None] = lambda _: None  # is told when the aligners have been fitted
+        self.finished: Callable[[float], None] | None = None  # is told when the aligners have been fitted
 
     def spec(self) -> dict[str, Any]:
         """The device changes the result only by rounding, so it is not part of it."""
@@ -68,15 +69,26 @@ class Fitting(Artifact):
         aligners = align_all(pairs, method=self.method, seed=self.seed, texts=self.source.texts, **self.options)
         for k, aligner in enumerate(aligners):
             aligner.save(folder / f"{k:04}.safetensors")
-        self.finished(1)
+        if self.finished is not None:
+            self.finished(1)
 
 
-def fit_all(fittings: Sequence[Fitting], title: str) -> list[list[Aligner]]:
-    """The aligners of several fittings, one list per fitting with one aligner per place."""
+def fit_all(
+    fittings: Sequence[Fitting], title: str, engine: str = "local", names: Sequence[str] = ()
+) -> list[list[Aligner]]:
+    """The aligners of several fittings, one list per fitting with one aligner per place.
+
+    On other engines than `local` every fitting is a job of its own, called by its name; here a failure stops all.
+    """
     if not fittings:
         return []
-    with progress(title, len(fittings), "fits") as advance:
-        for fitting in fittings:
-            fitting.finished = advance
-        folders = produce_all(fittings)
+    if engine == "local":
+        with progress(title, len(fittings), "fits") as advance:
+            for fitting in fittings:
+                fitting.finished = advance
+            folders = produce_all(fittings)
+    else:
+        gpus = float(str(fittings[0].device).startswith("cuda"))
+        jobs = [Job(fitting, name, gpus=gpus) for fitting, name in zip(fittings, names, strict=True)]
+        folders = folders_of(jobs, engine, "fits")
     return [[load_aligner(path) for path in sorted(folder.glob("*.safetensors"))] for folder in folders]

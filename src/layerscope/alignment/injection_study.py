@@ -19,6 +19,7 @@ from layerscope.alignment.sides import MOST_ROWS, Correspondence, States
 from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
 from layerscope.data.resampling import jackknifed
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, ModelError, check_seed
 from layerscope.evaluation.exam import LONGEST, Exam, note_order
 from layerscope.evaluation.layer_heads import LayerHeads
@@ -52,6 +53,7 @@ def injection_study(
     seed: int = 0,
     options: Options | None = None,
     all_rows: bool = False,
+    engine: str = "local",
 ) -> InjectionStudy:
     """The target's score on a split with one of its layers replaced by the source's, mapped by every method.
 
@@ -74,6 +76,7 @@ def injection_study(
         seed: Decides folds, networks and floors.
         options: A method's own, such as `{"inn": {"steps": 500}}`.
         all_rows: Score also texts that one of the classifiers learned from.
+        engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
     Returns:
         The study: `frame` has one row per layer and method or floor, with intervals of 95 % over texts.
@@ -93,6 +96,7 @@ def injection_study(
     import pandas
 
     check_seed(seed)
+    check_engine(engine)
     check_methods(methods, options)
     giving, taking, data = load_whole(source, "injection"), load_whole(target, "injection"), open_task(task)
     note_order(giving, data)
@@ -115,6 +119,8 @@ def injection_study(
             for place, method in asked
         ],
         "injection",
+        engine,
+        [f"{method} from layer {own} to layer {at}" for (own, at), method in asked],
     )
     maps = {name: _Mapped(aligner) for name, (aligner,) in zip(asked, fitted, strict=True)}
     variants: list[tuple[Place, str, Act]] = []
@@ -141,12 +147,14 @@ def injection_study(
         "metric": data.metric,
         "n": len(examples),
     }
+    lost = [_lost(exam, own_answers, answer) for answer in answers]
     scores = [
-        (place, name, {**_scored(exam, answer), **_lost(exam, own_answers, answer)})
-        for (place, name, _), answer in zip(variants, answers, strict=True)
+        (place, name, {**_scored(exam, answer), **less})
+        for (place, name, _), answer, (less, _) in zip(variants, answers, lost, strict=True)
     ]
     guessed = random_labels(exam.labels, data.metric, seed, answers.shape[-1])
     scores += [(place, RANDOM_LABEL, guessed) for place in places]
+    left_out = np.asarray([without for _, without in lost] + [np.full_like(lost[0][1], np.nan)] * len(places))
     rows = [{"layer": at, "source_layer": own, "method": name, **score, **about} for (own, at), name, score in scores]
     settings = {
         "layers": [at for _, at in places],
@@ -158,7 +166,7 @@ def injection_study(
         "seed": seed,
         "options": {name: dict(given) for name, given in options.items()} if options else None,
     }
-    return InjectionStudy(pandas.DataFrame(rows), provenance_of([giving, taking], examples, settings))
+    return InjectionStudy(pandas.DataFrame(rows), provenance_of([giving, taking], examples, settings), left_out)
 
 
 def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
@@ -167,12 +175,16 @@ def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
     return {"score": exam.value(answers), "low": low, "high": high}
 
 
-def _lost(exam: Exam, own: np.ndarray, answers: np.ndarray) -> dict[str, float]:
-    """How much less some logits score than the target's own on the same texts, with its interval by the jackknife."""
+def _lost(exam: Exam, own: np.ndarray, answers: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
+    """How much less some logits score than the target's own on the same texts, with its interval by the jackknife.
+
+    And what it would be without each group of texts.
+    """
     lost = exam.value(own) - exam.value(answers)
     without = without_groups(exam, [own, answers])
-    half = float(jackknifed(without[:, 0] - without[:, 1]))
-    return {"lost": lost, "lost_low": lost - half, "lost_high": lost + half}
+    left_out = without[:, 0] - without[:, 1]
+    half = float(jackknifed(left_out))
+    return {"lost": lost, "lost_low": lost - half, "lost_high": lost + half}, left_out
 
 
 def _same_inputs(source: Model, target: Model, examples: Examples) -> None:

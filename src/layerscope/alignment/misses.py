@@ -37,10 +37,20 @@ def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95, texts: np.ndarray | No
     return values
 
 
+def relative_without(mapped: Tensor, y: Tensor, group: np.ndarray) -> np.ndarray:
+    """(groups,) The error relative to the spread of `y` without each group of rows in turn."""
+    target = y.double()
+    misses = (mapped.double() - target).pow(2).sum(dim=1)
+    return _without_groups(misses, target - target.mean(dim=0), group)[1]
+
+
 def _without_each(misses: Tensor, centred: Tensor, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The mean miss of a row, and that over the mean spread, without each text in turn."""
-    count = len(np.unique(texts))
-    group = torch.from_numpy(resampling.folds(texts, count, seed=0)).to(misses.device)  # one fold per text
+    return _without_groups(misses, centred, resampling.folds(texts, len(np.unique(texts)), seed=0))
+
+
+def _without_groups(misses: Tensor, centred: Tensor, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count, group = int(groups.max()) + 1, torch.from_numpy(groups).to(misses.device)
 
     def without(rows: Tensor) -> Tensor:
         sums = torch.zeros(count, *rows.shape[1:], dtype=rows.dtype, device=rows.device).index_add_(0, group, rows)
@@ -54,14 +64,9 @@ def _without_each(misses: Tensor, centred: Tensor, texts: np.ndarray) -> tuple[n
 
 def _interval(value: float, others: np.ndarray, ci: float) -> tuple[float, float]:
     """The interval of a value, from what it is without each text; NaN of one text, or where it is undefined."""
-    from scipy.stats import t
-
-    count = len(others)
-    if count < 2 or math.isnan(value) or not np.isfinite(others).all():
+    if len(others) < 2 or math.isnan(value) or not np.isfinite(others).all():
         return math.nan, math.nan
     if value <= 0 or others.min() <= 0:  # at most one text is missed at all
         return 0.0, math.inf if others.max() > 0 else 0.0
-    logs = np.log(others)
-    deviation = math.sqrt((count - 1) / count * float(np.square(logs - logs.mean()).sum()))
-    side = float(t.ppf((1 + ci) / 2, count - 1)) * deviation
+    side = float(resampling.jackknifed(np.log(others), ci))
     return value * math.exp(-side), value * math.exp(min(side, 700.0))

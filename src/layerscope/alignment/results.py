@@ -16,22 +16,30 @@ from layerscope.errors import InputError
 from layerscope.results import Result
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
     from matplotlib.axes import Axes
 
     from layerscope.drawing.figure import Figure
 
 _RELATIVE = "relative error"
-_SHOWS = "|Y - g(X)|^2 over |Y - mean Y|^2 on rows that the aligners did not learn from"
+RELATIVE = r"$\frac{\lVert Y - g(X) \rVert^2}{\lVert Y - \bar{Y} \rVert^2}$"
+_SHOWS = f"{RELATIVE} on rows that the aligners did not learn from"
 _READING = "0 is a perfect map, 1 is no better than the mean."
 _ERRORS = ("relative", "relative_low", "relative_high")
 
 
 class Study(Result):
-    """A study is its table; figures and summaries are made of it."""
+    """A study is its table; figures and summaries are made of it.
 
-    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
-        self._frame, self.provenance = frame, provenance
+    `left_out` has, for every row of the table, what its error (of injections: what is lost) would be without each of
+    some groups of texts, so that two rows can be compared text for text; None where that is not known.
+    """
+
+    def __init__(
+        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
+    ) -> None:
+        self._frame, self.provenance, self.left_out = frame, provenance, left_out
 
     @property
     def frame(self) -> pandas.DataFrame:

@@ -15,11 +15,14 @@ import numpy as np
 from layerscope.alignment.aligner import Aligner
 from layerscope.alignment.fitting import Fitting, Place, fit_all
 from layerscope.alignment.methods import Options, check_methods, usable
+from layerscope.alignment.misses import relative_without
 from layerscope.alignment.results import AlignmentStudy
 from layerscope.alignment.sides import Attention, Correspondence, Side, States
 from layerscope.data import Examples
 from layerscope.data import task as open_task
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, check_seed, choose
+from layerscope.evaluation.leaving_out import GROUPS, groups_of
 from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, load
@@ -49,6 +52,7 @@ def alignment_study(
     max_length: int = 128,
     seed: int = 0,
     options: Options | None = None,
+    engine: str = "local",
 ) -> AlignmentStudy:
     """Fit every method from each model to another, on some texts, and score it on those and on others.
 
@@ -67,6 +71,7 @@ def alignment_study(
         max_length: The longest text in tokens.
         seed: Decides pairs, folds and networks.
         options: A method's own, such as `{"inn": {"steps": 500}}`.
+        engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
     Returns:
         The study: `frame` has one row per pair of models, pair of layers, method and split, with intervals over texts;
@@ -89,6 +94,7 @@ def alignment_study(
     choose("alignment of", of, WHAT)
     choose("alignment against", against, AGAINST)
     check_seed(seed)
+    check_engine(engine)
     reading = Reading(pool, max_length=max_length)
     opened = _opened(models)
     parts = parts_of(open_task(task), train, test)
@@ -105,8 +111,10 @@ def alignment_study(
                 given, device = (options or {}).get(method, {}), target[0].model.device
                 fitting = Fitting(source[0], target[0], places, method, seed, given, device)
             comparisons.append(_Comparison(pair, source, target, places, method, fitting))
-    fitted = iter(fit_all([c.fitting for c in comparisons if c.fitting is not None], "alignment"))
-    rows = [row for c in comparisons for row in c.scored(next(fitted) if c.fitting is not None else None)]
+    asked = [(c.fitting, c.name) for c in comparisons if c.fitting is not None]
+    fitted = iter(fit_all([fitting for fitting, _ in asked], "alignment", engine, [name for _, name in asked]))
+    scored = [row for c in comparisons for row in c.scored(next(fitted) if c.fitting is not None else None)]
+    rows, left_out = [row for row, _ in scored], np.asarray([without for _, without in scored])
     settings = {
         "methods": list(dict.fromkeys(c.method for c in comparisons)),
         "layers": None if layers is None else [int(layer) for layer in layers],
@@ -121,7 +129,7 @@ def alignment_study(
         "options": {name: dict(given) for name, given in options.items()} if options else None,
     }
     provenance = provenance_of([own[0].model for own in sides.values()], parts[1], settings)
-    return AlignmentStudy(pandas.DataFrame(rows), provenance)
+    return AlignmentStudy(pandas.DataFrame(rows), provenance, left_out)
 
 
 @dataclass(frozen=True)
@@ -135,18 +143,26 @@ class _Comparison:
     method: str
     fitting: Fitting | None  # None for a similarity, which has no map
 
-    def scored(self, aligners: Sequence[Aligner] | None) -> Iterator[dict[str, Any]]:
-        """One row per pair of layers and split."""
+    @property
+    def name(self) -> str:
+        """What its fitting is called as a job."""
+        return f"{self.method} from {self.pair[0]} to {self.pair[1]}"
+
+    def scored(self, aligners: Sequence[Aligner] | None) -> Iterator[tuple[dict[str, Any], np.ndarray]]:
+        """One row per pair of layers and split, and its error without each group of texts."""
         for k, (a, b) in enumerate(self.places):
             for part, split in enumerate(SPLITS):
                 x, y = self.source[part][a], self.target[part][b]
                 about = {"source": self.pair[0], "target": self.pair[1], "layer": a, "target_layer": b}
                 about |= {"method": self.method, "split": split, "n": len(x)}
+                texts, without = self.source[part].texts, np.full(GROUPS, np.nan)  # few texts make fewer groups
                 if aligners is None:
-                    yield {**about, "similarity": measure(self.method)(x, y)}
+                    yield {**about, "similarity": measure(self.method)(x, y)}, without
                 else:
-                    errors = aligners[k].error(x, y, texts=self.source[part].texts)
-                    yield {**about, **errors, "round_trip": aligners[k].report_["round_trip"]}
+                    errors = aligners[k].error(x, y, texts=texts)
+                    left_out = relative_without(aligners[k](x), y, groups_of(texts))
+                    without[: len(left_out)] = left_out
+                    yield {**about, **errors, "round_trip": aligners[k].report_["round_trip"]}, without
 
 
 def parts_of(task: Any, train: int, test: int) -> tuple[Examples, Examples]:

@@ -14,10 +14,11 @@ from torch import Tensor
 from layerscope.alignment.fitting import Fitting, fit_all
 from layerscope.alignment.methods import Options, by_place, check_methods
 from layerscope.alignment.networks import random_couplings
-from layerscope.alignment.results import Study
+from layerscope.alignment.results import RELATIVE, Study
 from layerscope.data.resampling import halves
 from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.words import caveat, numbers
+from layerscope.engine import check_engine
 from layerscope.errors import InputError, check_seed, choose
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
@@ -62,8 +63,8 @@ def _boxes(rows: pandas.DataFrame) -> BoxFigure:
     methods = rows.groupby("method", sort=False)["relative"]
     return BoxFigure(
         title=f"Finding a map that is there: {truth}, noise {noise:g}",
-        shows="|Y - g(X)|^2 over |Y - mean Y|^2 on rows that the aligners did not learn from, for Y = f(X) with a "
-        "known f; every repeat is a point.",
+        shows=f"{RELATIVE} on rows that the aligners did not learn from, for Y = f(X) with a known f; every repeat is "
+        "a point.",
         reading="0 is a perfect map, 1 is no better than the mean.",
         caveat=caveat("", int(rows["n"].min())),
         boxes={str(method): tuple(map(float, values)) for method, values in methods},
@@ -85,6 +86,7 @@ def synthetic_study(
     repeats: int = 3,
     seed: int = 0,
     options: Options | None = None,
+    engine: str = "local",
 ) -> SyntheticStudy:
     """How close each method comes to Y = f(X) on the half of the texts that it did not learn from.
 
@@ -94,11 +96,13 @@ def synthetic_study(
         truths: Kinds of f: `inn` is a random invertible network of one coupling block that splits the features as they
             come, `rotated inn` the same in other coordinates, `linear` a random matrix. No method is told anything
             of f.
-        noise: Added to Y, as shares of its standard deviation: then no method can come below noise^2 / (1 + noise^2).
+        noise: Added to Y, as shares of its standard deviation: then no method can come below the
+            share of the noise in the variance of Y.
         methods: Alignment methods; all of them if not given.
         repeats: How many f of each kind.
         seed: Decides f, the noise, folds and networks.
         options: A method's own, such as `{"inn": {"start": "plain"}}`.
+        engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
     Returns:
         The study: `frame` has one row per truth, noise, repeat and method, `summary` averages over repeats.
@@ -115,6 +119,7 @@ def synthetic_study(
     import pandas
 
     check_seed(seed)
+    check_engine(engine)
     for truth in truths:
         choose("truth", truth, TRUTHS)
     check_methods(methods, options)
@@ -132,6 +137,8 @@ def synthetic_study(
     fitted = fit_all(
         [Fitting(given, case, [(0, 0)], method, seed, (options or {}).get(method, {})) for case, method in asked],
         "synthetic study",
+        engine,
+        [f"{method} to {case.truth}, noise {case.noise:g}, repeat {case.seed - seed}" for case, method in asked],
     )
     rows = []
     for (case, method), (aligner,) in zip(asked, fitted, strict=True):

@@ -59,6 +59,7 @@ def align(
     pad: bool = typer.Option(False, "--pad", help="Pad the narrower model with zeros where a method needs one width."),
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides folds, networks and pairs."),
+    engine: str = Given.engine,
     device: str | None = Given.device,
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
@@ -81,7 +82,10 @@ def align(
             columns.open(task),
             {"pool": pool, "limit": train + test, "max_length": max_length},
             layer,
-            {"methods": chosen, "seed": seed, "options": aligner_options(chosen, start, pad), **_given(own)},
+            {
+                **{"methods": chosen, "seed": seed, "options": aligner_options(chosen, start, pad), "engine": engine},
+                **_given(own),
+            },
         )
         title = f"Known maps of {models[0]} on {task}: errors of what is found"
         shown = known.frame if format is Format.json else known.summary
@@ -113,6 +117,7 @@ def align(
         max_length=max_length,
         seed=seed,
         options=options,
+        engine=engine,
     )
     title = f"{listed([m.name for m in opened])} on {task}: errors of maps between {of}"
     if format is Format.json:

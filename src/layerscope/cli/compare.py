@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli.matrices import readable, rows_of, show_summary
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show, show_parts
 from layerscope.cli.record import OUT, keep
@@ -102,16 +103,15 @@ def compare(
             show(cells, format)
     else:
         for name, similarity in matrices.items():
-            _show_tables(similarity, ci)
+            _show_tables(similarity, ci, out)
             _show_reasons(similarity, pool)
             for sentence in (*similarity.findings(), *(cuts[name].findings() if blocks else ())):
                 print(sentence)
     title = f"Similarity of the layers of {listed(models)} on {task}"
     figures = [figure for name, each in matrices.items() for figure in cuts.get(name, each).figures()]
-    said = [sentence for cut in cuts.values() for sentence in cut.findings()]
     more = [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
     results = matrices | {f"{name}-blocks": cut for name, cut in cuts.items()}
-    keep(out, "compare", title, results, tables="parquet", findings=said, figures=figures, ci=ci, more=more)
+    keep(out, "compare", title, results, figures=figures, ci=ci, more=more)
     if out is not None:
         for similarity in matrices.values():
             _draw_heads(similarity, heads, out)
@@ -171,12 +171,15 @@ def _show_reasons(similarity: Similarity, pool: str) -> None:
             return
 
 
-def _show_tables(similarity: Similarity, ci: float | None) -> None:
-    """Layers by layers: the values, and what was asked for beside them."""
+def _show_tables(similarity: Similarity, ci: float | None, out: Path | None) -> None:
+    """Layers by layers: the values, and what was asked for beside them; of many layers a summary."""
     title = f"{similarity.measure} over {similarity.provenance['data']['task']} ({similarity.n} rows)"
     down, across = ({*axis.models} for axis in (similarity.row_axis, similarity.column_axis))
     if down != across:  # else the table says it itself
         title += f", layers of {listed(sorted(down))} down, of {listed(sorted(across))} across"
+    if not readable(rows_of(similarity, similarity.values)):
+        show_summary(similarity, title, out)
+        return
     level = f"the {ci:.0%} interval" if ci else ""
     tables = {
         title: similarity.values,
@@ -189,11 +192,7 @@ def _show_tables(similarity: Similarity, ci: float | None) -> None:
     }
     for heading, values in tables.items():
         if values is not None:
-            rows = [
-                {"layer": row, **{column: float(v) for column, v in zip(similarity.columns, line, strict=True)}}
-                for row, line in zip(similarity.rows, values, strict=True)
-            ]
-            show(rows, Format.table, heading)
+            show(rows_of(similarity, values), Format.table, heading)
 
 
 def _draw_heads(similarity: Similarity, layers: str | None, folder: Path) -> None:

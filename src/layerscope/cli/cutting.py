@@ -166,13 +166,15 @@ def cut_and_save(
     names = (f"1-{model.depth}", str(plan))
     table = pandas.DataFrame({"blocks": names, "score": map(float, scores), "parameters": sizes})
     table.insert(1, "metric", scores[0].metric)
+    for k, end in enumerate(("low", "high")):
+        table.insert(3 + k, end, [each.interval[k] for each in scores])
     title = f"{model.name} on {task.name}, nothing trained"
     show(table.to_dict("records"), format, title)
     if print_as is not None:
         print_plan(print_as, plan, name, model.depth, format)
     drawn = numbers("The cut model beside the whole", "Score and size; nothing was trained.", table)
     result = Table(table, [drawn], scores[0].provenance, "cut")
-    keep(out, "cut", f"{model.name} on {task.name}: {plan}", {"cut": result}, tables="")
+    keep(out, "cut", f"{model.name} on {task.name}: {plan}", {"cut": result})
     if folder is not None:
         _save(smaller, folder, format, scores=scores[1])
         if not Team.is_helper():

@@ -74,6 +74,6 @@ def extract(
     if out is not None:
         with atomic_folder(out, CARD) as folder:  # both or neither, whoever else writes there
             reps.write(folder)
-            keep(folder, "extract", title, {"layers": summary}, tables="", dtype=dtype, seed=seed, final=out)
+            keep(folder, "extract", title, {"layers": summary}, tables=False, dtype=dtype, seed=seed, final=out)
         if format is Format.table:
             print(f"Saved in {out}.")

@@ -148,7 +148,7 @@ def heal(
                 "strategy": strategy,
                 "distill": distill or None,
             }
-            keep(staging, "heal", title, {"healing": healing}, tables="", final=out, **about)
+            keep(staging, "heal", title, {"healing": healing}, tables=False, final=out, **about)
     if format is Format.table:
         kept = (
             "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."

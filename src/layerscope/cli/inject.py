@@ -37,6 +37,7 @@ def inject(
     limit: int | None = Given.limit,
     max_length: int | None = Given.max_length,
     all_rows: bool = Given.all_rows,
+    engine: str = Given.engine,
     device: str | None = Given.device,
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
@@ -64,6 +65,7 @@ def inject(
         seed=seed,
         options=options,
         all_rows=all_rows,
+        engine=engine,
     )
     title = f"{source} in the place of {target} on {task}"
     kept = ["layer", "method", "score", "low", "high"] if format is Format.table else list(study.frame)

@@ -173,6 +173,9 @@ class Given:
         None, "--device", help="cpu, cuda, cuda:1, or auto for all GPUs; the first GPU, if there is one, by default."
     )
     dtype = typer.Option("float32", "--dtype", help="The float type to open weights in: float32, bfloat16, float16.")
+    engine = typer.Option(
+        "local", "--engine", help="Where the fits run, each a job: local, processes:N, ray or ray:ADDRESS."
+    )
     save = typer.Option(None, "--save", help="Save the smaller model in this folder, reopened and compared.")
 
 

@@ -34,7 +34,7 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 5000)  # a pipe has no width: nothing is folded there
+    console = Console(width=None if sys.stdout.isatty() else _PIPE)
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
     columns = [Column(str(name).replace("_", " "), [row[name] for row in rows]) for name in (rows[0] if rows else ())]
@@ -54,6 +54,7 @@ def show_parts(parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
 
 
 _GAP = 3  # characters between two columns
+_PIPE = 5000  # characters: a pipe has no width, and nothing is folded there
 _LONGEST = 32  # a word of more characters than this may be broken
 
 
@@ -69,6 +70,13 @@ class Column:
         words = [word for text in (name, *self.cells) for word in text.split()]
         longest = max(map(cell_len, words), default=1)
         self.least = longest if self.numeric else min(longest, _LONGEST)
+
+
+def fits(columns: Sequence[Column]) -> bool:
+    """Whether columns stand beside one another in this terminal without a broken number."""
+    from rich.console import Console
+
+    return sum(column.least + _GAP for column in columns) < (Console().width if sys.stdout.isatty() else _PIPE)
 
 
 def side_by_side(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:

@@ -61,7 +61,7 @@ def keep(
     results: Mapping[str, Result],
     *,
     findings: Sequence[str] = (),
-    tables: str = "csv",
+    tables: bool = True,
     more: Sequence[str] = (),
     final: Path | None = None,
     **settings: Any,
@@ -69,7 +69,7 @@ def keep(
     """Write every result's table and picture into OUT, and the record `OUT/KIND-record`; nothing without `-o`.
 
     What the same command left there before goes (`claim` has asked). `more` names what the command itself writes, and
-    `final` the name that OUT will have.
+    `final` the name that OUT will have. Without `tables` the record alone holds them: OUT is a checkpoint, or states.
     """
     if out is None or Team.is_helper():
         return
@@ -80,7 +80,7 @@ def keep(
     out.mkdir(parents=True, exist_ok=True)
     clear(out)
     folder = out / f"{kind}-record"
-    written = [file for name, result in results.items() for file in write_result(out, name, result, tables)]
+    written = [file for name, result in results.items() if tables for file in write_result(out, name, result)]
     files = list(dict.fromkeys([*written, *more]))
     replaced = ", in place of the one before" if folder.exists() else ""
     _remove(out, [name for name in _files_before(folder) if name not in files])
@@ -142,19 +142,15 @@ def _remove(out: Path, names: Sequence[str]) -> None:
             (out / name).unlink()
 
 
-def write_result(out: Path, name: str, result: Result, tables: str = "csv") -> list[str]:
-    """A result's table, as CSV or Parquet, and its picture, if its first figure is one; gives the files' names."""
+def write_result(out: Path, name: str, result: Result) -> list[str]:
+    """A result's table as CSV and as Parquet, and its picture, if its first figure is one; gives the files' names."""
     from layerscope.results import csv_text
     from layerscope.store import write_text
 
-    files = []
-    if tables == "parquet":
-        result.save(out / f"{name}.parquet")
-        files.append(f"{name}.parquet")
-    elif tables == "csv":
-        write_text(out / f"{name}.csv", csv_text(result.frame))
-        files.append(f"{name}.csv")
-    if tables and result.figures()[0].kind != "table":
+    result.save(out / f"{name}.parquet")
+    write_text(out / f"{name}.csv", csv_text(result.frame))
+    files = [f"{name}.parquet", f"{name}.csv"]
+    if result.figures()[0].kind != "table":
         result.plot(out / f"{name}.png")
         files.append(f"{name}.png")
     return files

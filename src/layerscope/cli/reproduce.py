@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import writable
 
@@ -42,6 +43,8 @@ def reproduce(
     ),
     engine: str = _ENGINE,
     gpus: float | None = typer.Option(None, "--gpus", help="The share of a GPU that a job takes on Ray, such as 0.25."),
+    device: str | None = Given.device,
+    dtype: str = Given.dtype,
     out: Path | None = _OUT,
     format: Format = FORMAT,
 ) -> None:
@@ -56,6 +59,7 @@ def reproduce(
     from layerscope.recipes.reproducing import reproduce as run
 
     given: dict[str, Any] = {"only": only, "models": models, "tasks": tasks, "seeds": seeds, "profile": profile}
+    given |= {"device": device, "dtype": dtype}
     if list_:
         show(listing(paper, **given).to_dict("records"), format, "Experiments; times are rough, for nothing done yet")
         return

@@ -81,7 +81,7 @@ def tune(
     import layerscope as ls
     from layerscope.store import atomic_folder
     from layerscope.team import Team
-    from layerscope.tuning.job import RESULT
+    from layerscope.tuning.cards import RESULT
     from layerscope.tuning.tuning import folders_for, plan_tuning
 
     _check(strategy, method, size, seed, seeds, study)
@@ -141,12 +141,12 @@ def tune(
     if folders == [out]:
         with atomic_folder(folders[0], RESULT) as staging:  # both or neither
             trainings.trainings[0].write(staging)
-            keep(staging, "tune", title, {"trainings": trainings}, tables="", final=out, **about)
+            keep(staging, "tune", title, {"trainings": trainings}, tables=False, final=out, **about)
     else:
         for training, folder in zip(trainings.trainings, folders, strict=False):
             training.copy_to(folder)
         more = [folder.name for folder in folders]
-        keep(out, "tune", title, {"trainings": trainings}, tables="", more=more, **about)
+        keep(out, "tune", title, {"trainings": trainings}, more=more, **about)
     if format is Format.table:
         kept = (
             "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
@@ -173,7 +173,7 @@ def strategies(
 
     table = ls.strategies(ls.load(model, device=device, dtype=dtype), columns.open(task), best=best, method=method)
     show(table.frame.to_dict("records"), format, f"Strategies for {model}; multiply-adds are per token")
-    keep(out, "strategies", f"Strategies for {model} on {task}", {"strategies": table}, tables="")
+    keep(out, "strategies", f"Strategies for {model} on {task}", {"costs": table})
 
 
 def _check(strategy: str | None, method: str, size: int | None, seed: int, seeds: int | None, study: bool) -> None:

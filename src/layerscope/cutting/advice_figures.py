@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from layerscope.cutting.candidates import front
 from layerscope.data import metrics
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 def figures_of(advice: Advice) -> list[Figure]:
     """Score against cost of every candidate, the rules beside one another, and the tables of both."""
-    table = numbers("Every candidate", "What each keeps, scores and costs.", advice.frame.sort_values("macs"))
+    frame = advice.frame.drop(columns="plan").sort_values("macs")  # the column blocks says the same
+    table = numbers("Every candidate", "What each keeps, scores and costs.", frame)
     rules = advice.rules
     if not len(rules):
         return [candidates(advice), table]
@@ -36,20 +38,21 @@ def candidates(advice: Advice) -> ScatterFigure:
     table, chosen = advice.frame, advice.row.name
     metric, most = str(table["metric"].iloc[0]), float(table["macs"].max())
     points = []
-    for index, row in table.iterrows():
-        series = "chosen" if index == chosen else "front" if row["front"] else "other candidates"
+    for (index, row), ahead in zip(table.iterrows(), front(table, "score"), strict=True):
+        series = ["front"] if ahead else ["other candidates"] if index != chosen else []
+        series += ["chosen"] if index == chosen else []
         found_by = f" ({row['rule']})" if row.get("rule") else ""
         name = f"blocks {row['blocks']}{found_by}" if row["removed"] else "the whole model"
         place = (float(row["macs"]) / most, float(row["score"]))
-        points.append(Point(*place, name, series, float(row["low"]), float(row["high"])))
+        points += [Point(*place, name, each, float(row["low"]), float(row["high"])) for each in series]
     n, scored = len(advice.exam.examples), len(advice.parts.scoring)
     by = f", found by the rules {listed(advice.rule_names)}" if advice.rule_names else ""
     better = "up" if metrics.higher_is_better(metric) else "down"
     return ScatterFigure(
         title="What each smaller model costs and scores",
         shows=f"{metric} against multiply-adds for every candidate{by}.",
-        reading=f"Left is cheaper, {better} is better. The line joins the candidates that no other beats on the "
-        f"rows that pick; {advice.how}. Scores shown are on the rows that did not choose.",
+        reading=f"Left is cheaper, {better} is better. Scores are on the rows that did not choose, and the line joins "
+        f"the candidates that no other beats there; {advice.how}.",
         caveat=caveat("The interval of a score is a bootstrap over the texts that did not choose.", scored),
         points=tuple(sorted(points, key=lambda p: p.series == "chosen")),
         x_name="multiply-adds, share of the whole model",
@@ -78,6 +81,13 @@ def by_size(advice: Advice, rules: pandas.DataFrame) -> CurveFigure:
         ),
         x_name="blocks left out",
         y_name=f"{metric} on rows that did not choose",
+        log=metric == "perplexity" and _spread(rules["score"]),
         references=(("the whole model", float(table["score"].iloc[0])),),
         n=n,
     )
+
+
+def _spread(scores: pandas.Series) -> bool:
+    """Whether scores lie so far apart that an axis of powers of ten shows them better."""
+    known = scores[(scores > 0) & (scores < float("inf"))]
+    return bool(len(known) and known.max() > 10 * known.min())

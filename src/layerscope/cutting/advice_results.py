@@ -121,9 +121,9 @@ class Advice(Result):
     def how(self) -> str:
         """How the choice was made, in a few words."""
         if self.target:
-            return f"the chosen one is the best there of those that {self.target}"
+            return f"the chosen one is the best, on the rows that choose, of those that {self.target}"
         if self.decision is None:
-            return "the chosen one is the cheapest within the tolerance there"
+            return "the chosen one is the cheapest within the tolerance on the rows that choose"
         return f"the chosen one is the smallest that other rows confirmed, with {self.confidence:.0%} confidence"
 
     def findings(self) -> list[str]:

@@ -70,7 +70,7 @@ def table_of(
             advance(1)
     table = pandas.DataFrame(rows)
     table["metric"] = sitting.metric
-    table["front"] = _front(table)
+    table["front"] = front(table)
     return table
 
 
@@ -101,10 +101,10 @@ def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=["rule", "removed", "blocks", "plans", "score", "random", "lost"])
 
 
-def _front(table: pandas.DataFrame) -> np.ndarray:
-    """Candidates that no other one beats in both the choosing score and multiply-adds."""
+def front(table: pandas.DataFrame, column: str = "chosen_on") -> np.ndarray:
+    """Candidates that no other one beats in both multiply-adds and a score: by default that of the rows that choose."""
     metric, macs = str(table["metric"].iloc[0]), table["macs"].to_numpy()
-    score = np.asarray([metrics.upward(metric, value) for value in table["chosen_on"]])
+    score = np.asarray([metrics.upward(metric, value) for value in table[column]])
     beaten = [
         bool(np.any((score >= s) & (macs <= m) & ((score > s) | (macs < m)))) for s, m in zip(score, macs, strict=True)
     ]

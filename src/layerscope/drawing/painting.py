@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from layerscope.drawing.placing import Box, apart, place
 from layerscope.errors import InputError, choose
 from layerscope.store import whole_file
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("pdf", "svg", "png")
 MARKERS = "osD^vP"
+NAMES = 6.5  # points: the letters of names in a picture
+MOST_NAMED = 8  # lines that can have their names beside them; of more there is a legend
 _DASHES = ("--", "-.", ":")
 _UNDATED = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
 _TALLEST = 9.0  # inches: no figure is taller than a page
@@ -149,6 +152,91 @@ def reference_lines(figure: Any, line: Callable[..., Any]) -> None:
     """Lines to compare with, each with its own dashes."""
     for k, (name, value) in enumerate(figure.references):
         line(value, color="0.4", linestyle=_DASHES[k % len(_DASHES)], linewidth=0.8, label=plain(name))
+
+
+def dots_of(ax: Axes, points: Sequence[tuple[float, float]]) -> list[Box]:
+    """The boxes of some points in pixels, for names to stay clear of."""
+    import numpy as np
+
+    known = [point for point in points if all(map(math.isfinite, point))]
+    if not known:
+        return []
+    half = 0.05 * ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    places = ax.transData.transform(np.asarray(known))
+    return [(float(x) - half, float(y) - half, float(x) + half, float(y) + half) for x, y in places]
+
+
+def text_size(ax: Axes, text: str, points: float) -> tuple[float, float]:
+    """About how wide and high a text is, in pixels."""
+    pixel = ax.get_figure(root=True).dpi / 72  # type: ignore[union-attr]
+    lines = text.split("\n")
+    return max(map(len, lines)) * points * 0.56 * pixel, len(lines) * points * 1.2 * pixel
+
+
+def inside_of(ax: Axes) -> Box:
+    """The axes in pixels."""
+    box = ax.bbox
+    return float(box.x0), float(box.y0), float(box.x1), float(box.y1)
+
+
+def write_at(ax: Axes, text: str, box: Box, **style: Any) -> None:
+    """A name in a box of pixels."""
+    x, y = ax.transAxes.inverted().transform(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
+    ax.text(float(x), float(y), text, transform=ax.transAxes, ha="center", va="center", **style)
+
+
+def name_lines(ax: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
+    """Names of lines beside the picture, each at the height at which its line ends and in its colour."""
+    low, high = 0.02, 0.98
+    places = [float(ax.transAxes.inverted().transform(ax.transData.transform((0.0, y)))[1]) for _, y, _ in ends]
+    room = max(size_of(ax)[1] * 72 * 0.72, 1.0)  # points: about the height of the axes in the figure
+    for (name, _, colour), at in zip(ends, apart(places, NAMES * 1.25 / room, low, high), strict=True):
+        text = wrapped(name, 24).split("\n")
+        short = text[0] if len(text) == 1 else f"{text[0]} .."
+        ax.annotate(
+            *(short, (1.0, at)),
+            xycoords="axes fraction",
+            xytext=(5, 0),
+            textcoords="offset points",
+            color=colour,
+            fontsize=NAMES,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def name_levels(ax: Axes, levels: Sequence[tuple[str, float]], taken: list[Box]) -> None:
+    """Names of level lines inside the picture, above or below their line where they cover no point."""
+    left, bottom, right, top = inside_of(ax)
+    for name, value in levels:
+        if not math.isfinite(value):
+            continue
+        wide, high = text_size(ax, name, NAMES)
+        y = float(ax.transData.transform((0.0, value))[1])
+        places = [
+            (x, edge, x + wide, edge + high)
+            for edge in (y + 2, y - high - 2)
+            for x in (right - wide - 4, left + 4, (left + right - wide) / 2, left + 0.25 * (right - left))
+        ]
+        box = place(places, taken, (left, bottom, right, top))
+        taken.append(box)
+        write_at(ax, plain(name), box, fontsize=NAMES, color="0.35")
+
+
+def name_uprights(ax: Axes, marks: Sequence[tuple[str, float]], taken: list[Box]) -> None:
+    """Names of upright lines, beside them."""
+    left, bottom, right, top = inside_of(ax)
+    for name, value in marks:
+        wide, high = text_size(ax, name, NAMES)
+        x = float(ax.transData.transform((value, 0.0))[0])
+        places = [
+            (start, edge, start + wide, edge + high)
+            for edge in (top - high - 3, bottom + 3, (top + bottom - high) / 2)
+            for start in (x + 3, x - wide - 3)
+        ]
+        box = place(places, taken, (left, bottom, right, top))
+        taken.append(box)
+        write_at(ax, plain(name), box, fontsize=NAMES, color="0.35")
 
 
 def named_rows(figure: Any, ax: Axes, names: Sequence[str]) -> None:

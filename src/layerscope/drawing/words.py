@@ -58,16 +58,13 @@ _SMALL_N = 100  # below this many rows every figure says so
 
 
 def numbers(title: str, shows: str, table: pandas.DataFrame | Sequence[Mapping[Any, Any]]) -> TableFigure:
-    """A table that says what its columns are; what is the same in every row, and said above, is left out."""
+    """A table; what is the same in every row, and said above, is left out. The page says what its columns mean."""
     from layerscope.drawing.figures.table import TableFigure
 
     records: Sequence[Mapping[Any, Any]] = table.to_dict("records") if hasattr(table, "to_dict") else table
     said = [name for name in ("task", "split", "metric", "n") if len({str(r.get(name)) for r in records}) == 1]
     kept = [{name: value for name, value in record.items() if name not in said} for record in records]
-    columns = kept[0] if kept else {}
-    meanings = [f"{name.replace('_', ' ')}: {MEANINGS[name]}" for name in columns if name in MEANINGS]
-    reading = f"{'; '.join(meanings)}. Click a heading to sort." if meanings else "Click a heading to sort."
-    return TableFigure.of(kept, title=title, shows=shows, reading=reading)
+    return TableFigure.of(kept, title=title, shows=shows, reading="")
 
 
 def caveat(said: str, n: int) -> str:

@@ -70,6 +70,21 @@ def map_jobs(jobs: Sequence[Job], engine: str = "local", *, title: str = "jobs")
     return [outcomes[key] for key in keys]
 
 
+def folders_of(jobs: Sequence[Job], engine: str, what: str) -> list[Path]:
+    """Where the results of all jobs are, in their order; an error that names every one that failed.
+
+    Args:
+        jobs: What is to be done.
+        engine: Where.
+        what: What the jobs are called in messages: `trainings`.
+    """
+    outcomes = map_jobs(jobs, engine, title=what)
+    failed = [f"{job.name}: {o.reason}" for job, o in zip(jobs, outcomes, strict=True) if o.folder is None]
+    if failed:
+        raise LayerscopeError(f"{len(failed)} of {len(jobs)} {what} failed; the others are kept. {'; '.join(failed)}")
+    return [outcome.folder for outcome in outcomes if outcome.folder is not None]
+
+
 def _key(job: Job, engine: str) -> str:
     """The job's key; one that cannot be kept can only be done here."""
     try:

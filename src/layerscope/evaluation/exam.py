@@ -15,7 +15,8 @@ from torch import Tensor
 from layerscope.data import Task, metrics, task
 from layerscope.errors import DataError, InputError, LayerscopeWarning, choose
 from layerscope.evaluation.generation import Generating, continuation
-from layerscope.evaluation.harness import LIKELIHOOD, Harness
+from layerscope.evaluation.harness import Harness
+from layerscope.evaluation.harness_score import LIKELIHOOD
 from layerscope.evaluation.kinds import meeting, refuse
 from layerscope.evaluation.outputs import has_default_names, head_names, note_order, outputs_of
 from layerscope.evaluation.score import Score

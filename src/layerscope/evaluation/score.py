@@ -148,7 +148,7 @@ class Score(float, Result):
 
     def figures(self) -> list[Figure]:
         row = self.row
-        guess = not math.isnan(self.majority)
+        guess, bounded = not math.isnan(self.majority), not math.isnan(self.interval[0])
         beside = ", beside that of always giving the most frequent class" if guess else ""
         reading = "A model worth its cost stands well above the dashed line."
         if not guess:
@@ -161,6 +161,8 @@ class Score(float, Result):
                 caveat=caveat(self.note, self.n),
                 names=(str(row["model"]),),
                 values=(float(self),),
+                low=(self.interval[0],) if bounded else None,
+                high=(self.interval[1],) if bounded else None,
                 y_name=self.metric,
                 references=((MAJORITY, self.majority),) if guess else (),
                 n=self.n,

@@ -21,7 +21,7 @@ from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Encoder, Loop, Portions, Window, note_cut
-from layerscope.extraction.packing import Packed
+from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.anatomy import evaluating
@@ -210,23 +210,27 @@ class Sitting(ABC):
         """The numbers of some examples, and how many of them are cut off."""
         title = title or f"{self.model.name} on {examples.task} ({examples.split})"
         answer = act or self._plain
-        parts, cut = [], 0
+        parts: list[np.ndarray] = []
+        waiting: list[tuple[Window, list[tuple[np.ndarray, Coming]]]] = []
+        cut = 0
 
-        def run(question: Question) -> Tensor:
-            return self._answers(question, answer)
+        def run(question: Question) -> Coming:
+            return Coming(self._answers(question, answer).float())
 
         with evaluating(self.model.network), self._runner.prepared():
             for window, advance in self._loop.each_window(examples, title):
-                batches = self._loop.through(window, run, portions_of_texts, advance, self._question)
-                parts.append(self._read(window, list(batches)))
+                batches = list(self._loop.through(window, run, portions_of_texts, advance, self._question))
+                parts += [self._read(*before) for before in waiting]  # when the next one is under way
+                waiting = [(window, batches)]
                 cut += window.tally.truncated
+            parts += [self._read(*last) for last in waiting]
         return joined(parts), cut
 
-    def _read(self, window: Window, batches: Sequence[tuple[np.ndarray, Tensor]]) -> np.ndarray:
+    def _read(self, window: Window, batches: Sequence[tuple[np.ndarray, Coming]]) -> np.ndarray:
         """(.., texts of the window, numbers) from its batches; only here the device is waited for."""
         whole = np.empty(0, np.float32)
         for k, (places, result) in enumerate(batches):
-            values = result.float().cpu().numpy()
+            values = result.numpy()
             if not np.isfinite(values).all():
                 raise ModelError(
                     f"The outputs of {self.model.name} are not finite for some texts of {window.examples.task} "
@@ -258,7 +262,7 @@ class Sitting(ABC):
 
     def _answers(self, question: Question, act: Act) -> Tensor:
         """(.., texts, numbers) of one batch."""
-        with self._runner.ready():
+        with self._runner.ready(), question.packed.known_padding():
             inputs = question.packed.on_device()
             more = {name: inputs.pop(name) for name in question.more}
             shaped = self._shaped(inputs, question.texts, question.count)
@@ -268,7 +272,7 @@ class Sitting(ABC):
         """What `measure(items, inputs)` makes of each batch of the texts, as the subject reads them."""
 
         def run(question: Question) -> T:
-            with self._runner.ready():
+            with self._runner.ready(), question.packed.known_padding():
                 inputs = question.packed.on_device()
                 own = {name: value for name, value in inputs.items() if name not in question.more}
                 return measure(question.items, self._shaped(own, question.texts, question.count))

@@ -21,7 +21,7 @@ from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, Portions, Window
-from layerscope.extraction.packing import Packed
+from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.weights import attention_heads, eager, forward
 from layerscope.models import Model
@@ -79,18 +79,21 @@ class AttentionStreamer:
             for model, runner in zip(self.models, self._runners, strict=True):
                 plain.enter_context(eager(model))
                 plain.enter_context(runner.prepared())
+            waiting: Coming | None = None  # of the window before: read when this one is under way
             for window, advance in self._loop.each_window(examples, title):
                 sums = []
                 for places, weights in self._loop.through(window, self._run, self._portions, advance, self._prepare):
-                    sums.append([part.sum() for part in weights])
+                    sums.append(torch.stack([part.sum().to(weights[0].device) for part in weights]))
                     rows = window.examples.rows[window.text[places]]
                     update(Stack(weights, rows, window.start + places))
-                self._check_finite(sums)
+                self._check_finite(waiting)
+                waiting = Coming(torch.stack(sums).isfinite().all(dim=0)) if sums else None
+            self._check_finite(waiting)
 
-    def _check_finite(self, sums: Sequence[Sequence[Tensor]]) -> None:
-        """Read once for a window what the weights of each model add up to: a NaN is never lost in that."""
-        for model, own in zip(self.models, zip(*sums, strict=True), strict=False):
-            if not bool(torch.stack(own).isfinite().all()):
+    def _check_finite(self, finite: Coming | None) -> None:
+        """Whether what the weights of each model add up to is finite, of a window: a NaN is never lost in a sum."""
+        for model, is_finite in zip(self.models, () if finite is None else finite.numpy(), strict=False):
+            if not is_finite:
                 raise DataError(
                     f"{model.name} gives attention weights that are not finite; the weights are broken or the float "
                     "type is too small for them."

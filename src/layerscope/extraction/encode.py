@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -92,7 +93,7 @@ def _word_rows(tokens: Tokens, words: Sequence[Sequence[str]], subword: str) -> 
     assert tokens.cut_spans is not None
     assert tokens.cut_lengths is not None
     counts = np.fromiter(map(len, words), np.int64, len(words))
-    sizes = np.fromiter((len(word) + 1 for some in words for word in some), np.int64, int(counts.sum()))
+    sizes = np.fromiter(map(len, chain.from_iterable(words)), np.int64, int(counts.sum())) + 1
     first = np.cumsum(counts) - counts  # the number of each text's first word among all words
     starts = np.cumsum(sizes) - sizes  # where each word begins if all texts are joined, a space after each
     text_starts = np.cumsum(np.bincount(np.repeat(np.arange(len(words)), counts), sizes, len(words))).astype(np.int64)

@@ -135,7 +135,16 @@ class Extraction(Artifact):
         self.examples = examples.in_words() if reading.pool == "words" else examples  # refused before the work
         self.layers = layers
         self.reading = reading
+        self.batch_tokens = batch_tokens
         self.streamer = Streamer([model], layers, reading, batch_tokens)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process: the streamer holds parts of the network, and is made anew."""
+        return {name: value for name, value in vars(self).items() if name != "streamer"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.streamer = Streamer([self.model], self.layers, self.reading, self.batch_tokens)
 
     def spec(self) -> dict[str, Any]:
         """Batches and devices change the result only by rounding, so they are not part of it."""

@@ -62,7 +62,7 @@ class Runner:
     def pack_rows(self, items: Items | Sequence[Item]) -> Packed:
         """The same with what the rows are pooled by: for `run`."""
         items = Items.of(items)
-        return self.pack(items, pooling_arrays(items))
+        return self.pack(items, pooling_arrays(items, on_gpu=self.model.device.type == "cuda"))
 
     def inputs(self, items: Items | Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
         """The padded batch on the model's device."""
@@ -75,7 +75,8 @@ class Runner:
             inputs = packed.on_device()
             pooling = Pooling(inputs, inputs["input_ids"].shape[1])
             inputs |= summary_marks(self.model, inputs["input_ids"])
-            return self._pooled(inputs, pooling)
+            with packed.known_padding():
+                return self._pooled(inputs, pooling)
 
     def _pooled(self, inputs: dict[str, Tensor], pooling: Pooling) -> dict[int, Tensor]:
         pooled: dict[int, Tensor] = {}

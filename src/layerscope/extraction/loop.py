@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
-import torch
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, log
 from layerscope.extraction.batches import Batches, ahead
+from layerscope.extraction.costs import default_tokens, growing_windows
 from layerscope.extraction.encode import choices_of, encode, texts_of
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.reading import Reading
@@ -28,13 +28,8 @@ from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
-FIRST, LARGEST = (
-    1024,
-    32768,
-)  # the same on a GPU, whose batches are large: nothing can run before the first is tokenised
 _CHARACTERS = 1 << 23  # of a window
 _WAITING = 2  # windows that are tokenised and not yet run
-_BUDGET = {"cpu": 1024, "cuda": 16384}  # tokens per batch, padding included; on a CPU small batches stay in its caches
 
 T = TypeVar("T")
 Advance = Callable[[float], None]
@@ -104,7 +99,7 @@ class Loop:
         encoder: Encoder = encode,
     ) -> Loop:
         """A loop whose batches have at most so many tokens (what suits the devices if not given)."""
-        usual = min(default_tokens(model.device) for model in models)
+        usual = min(default_tokens(model) for model in models)
         return Loop(models, reading, Batches(usual if tokens is None else tokens, most, "tokens"), encoder)
 
     def over(
@@ -138,8 +133,7 @@ class Loop:
         """How many texts the windows have: always as many on a CPU, more and more where batches are large."""
         if all(model.device.type == "cpu" for model in self.models):
             return repeat(WINDOW)
-        most = LARGEST if self.largest is None else self.largest
-        return chain((size for size in (FIRST, 4 * FIRST, 16 * FIRST) if size < most), repeat(most))
+        return growing_windows(self.models, self.largest)
 
     def windows(self, parts: Iterable[Examples]) -> Iterator[Window]:
         """The parts as windows; while one goes through the models, further ones are tokenised in another thread."""
@@ -213,10 +207,11 @@ def parts_of(examples: Examples) -> Iterator[Examples]:
 
 
 def in_parts(examples: Examples, sizes: Iterator[int]) -> Iterator[Examples]:
-    """The examples in parts of these sizes, or of fewer where the texts are long."""
+    """The examples in parts of these sizes, or of fewer where the texts are long; a short rest goes with the last."""
     start = 0
     while start < len(examples):
-        part = examples.take(slice(start, start + next(sizes)))
+        size, rest = next(sizes), len(examples) - start
+        part = examples.take(slice(start, start + (rest if rest <= 1.5 * size else size)))
         if (count := _within(part.texts)) < len(part):
             part = part.take(slice(count))
         yield part
@@ -274,8 +269,3 @@ def note_cut(count: int, texts: int, task: str, limit: int) -> None:
     """Say how many of the texts that are used are cut off, where any is."""
     if count:
         log.warning("%d of %d texts of %s are cut off at %d tokens.", count, texts, task, limit)
-
-
-def default_tokens(device: torch.device) -> int:
-    """Tokens of an ordinary batch on a device."""
-    return _BUDGET.get(device.type, 16384)

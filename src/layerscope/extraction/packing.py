@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.extraction.items import Item, Items
+from layerscope.models.masks import padding_known
 
-_PLACES, _OFFSETS = "pooled_places", "pooled_offsets"
+_PLACES, _OFFSETS, _COUNTED = "pooled_places", "pooled_offsets", "pooled_tokens"
 
 
 class Packed:
@@ -20,6 +22,8 @@ class Packed:
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], device: torch.device) -> None:
+        mask = arrays.get("attention_mask")
+        self._padding = None if mask is None else (mask.shape, not mask.all())
         self._shapes = {name: array.shape for name, array in arrays.items()}
         sizes = [array.size for array in arrays.values()]
         self._flat = _host_memory(sum(sizes), device)
@@ -28,11 +32,35 @@ class Packed:
             target[end - size : end] = array.reshape(-1)
         self._device = device
 
+    def known_padding(self) -> AbstractContextManager[None]:
+        """For the forward of this batch: whether it has padding need not be read back from the device."""
+        return nullcontext() if self._padding is None else padding_known(self._padding[0], padded=self._padding[1])
+
     def on_device(self) -> dict[str, Tensor]:
         """The arrays as int64 tensors on the device."""
         flat = self._flat.to(self._device, non_blocking=True)
         parts = flat.split([int(np.prod(shape)) for shape in self._shapes.values()])
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
+
+
+class Coming:
+    """Values on their way to the host: the copy is queued behind what makes them, and only `numpy` waits for it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        if values.is_cuda:
+            self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            with torch.cuda.device(values.device):
+                self._values.copy_(values, non_blocking=True)
+                self._arrived = torch.cuda.Event()
+                self._arrived.record()
+        else:
+            self._values = values
+
+    def numpy(self) -> np.ndarray:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._values.cpu().numpy()
 
 
 def _host_memory(size: int, device: torch.device) -> Tensor:
@@ -66,8 +94,12 @@ def _spread(values: np.ndarray, real: np.ndarray, rest: int) -> np.ndarray:
     return whole
 
 
-def pooling_arrays(items: Items) -> dict[str, np.ndarray]:
-    """What `Pooling` needs of items that are padded on the right."""
+def pooling_arrays(items: Items, *, on_gpu: bool = False) -> dict[str, np.ndarray]:
+    """What `Pooling` needs of items that are padded on the right; a GPU takes sums over all tokens faster than some."""
+    if on_gpu and items.taken.max(initial=0) > 1 and (items.rows == 1).all():
+        counted = np.zeros((len(items), int(items.lengths.max())), np.int64)
+        counted[items.owner, items.take] = 1
+        return {_COUNTED: counted}
     places = items.owner * int(items.lengths.max()) + items.take
     row, count = items.row, int(items.rows.sum())
     if len(row) == count and np.array_equal(row, np.arange(count)):
@@ -86,11 +118,15 @@ class Pooling:
 
     def __init__(self, arrays: dict[str, Tensor], time: int) -> None:
         """Takes what it needs out of the arrays of a batch, whose texts are padded to `time` tokens."""
-        self._places, self._offsets = arrays.pop(_PLACES), arrays.pop(_OFFSETS, None)
+        self._counted = arrays.pop(_COUNTED, None)
+        self._places, self._offsets = arrays.pop(_PLACES, None), arrays.pop(_OFFSETS, None)
         self._time = time
 
     def __call__(self, states: Tensor) -> Tensor:
+        if self._counted is not None:
+            return self._means(states, self._counted.to(states.device))
         places, offsets = self._places, self._offsets
+        assert places is not None
         if states.shape[1] != self._time:  # Longformer pads to a multiple of its window
             places = places + places.div(self._time, rounding_mode="floor") * (states.shape[1] - self._time)
         if states.device != places.device:  # a block of a network that is spread over devices
@@ -99,3 +135,8 @@ class Pooling:
         if offsets is None:
             return flat.index_select(0, places).float()
         return torch.nn.functional.embedding_bag(places, flat.float(), offsets, mode="mean")
+
+    def _means(self, states: Tensor, counted: Tensor) -> Tensor:
+        """One row for each text: the mean of the tokens that count, summed in float32."""
+        chosen = states[:, : self._time].masked_fill((counted == 0)[..., None], 0.0)
+        return chosen.sum(dim=1, dtype=torch.float32) / counted.sum(dim=1, keepdim=True)

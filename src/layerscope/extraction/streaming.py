@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Advance, Loop, Tally, Window
 from layerscope.extraction.own import runner_of
-from layerscope.extraction.packing import Packed
+from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
 from layerscope.models import Model
@@ -76,9 +76,14 @@ class Streamer:
 
     def _feed(self, parts: Iterable[Examples], consumers: Sequence[Consumer], title: str, texts: int | None) -> Tally:
         tally = Tally()
+        check: Callable[[], None] = lambda: None  # noqa: E731  (of the window before)
         with progress(title, texts) as advance, self.prepared():
             for window in self.loop.windows(parts):
-                tally.add(self.feed_window(window, consumers, advance))
+                own, following = self._through(window, consumers, advance)
+                tally.add(own)
+                check()
+                check = following
+            check()
         return tally
 
     @contextmanager
@@ -90,20 +95,30 @@ class Streamer:
             yield
 
     def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Advance) -> Tally:
-        """One window of examples. Every batch goes to every consumer, and all states of the window must be finite.
+        """One window of examples. Every batch goes to every consumer, and all states of the window must be finite."""
+        with self.prepared():
+            tally, check = self._through(window, consumers, advance)
+            check()
+        return tally
 
-        What a sum over them says is read once, at the end: the device is never waited for before.
+    def _through(
+        self, window: Window, consumers: Sequence[Consumer], advance: Advance
+    ) -> tuple[Tally, Callable[[], None]]:
+        """The same without waiting for the device; what is given with the tally does, and raises if it must.
+
+        By then the next window may be under way, so that the device has work while the host reads.
         """
         tally, sums = window.tally, []
-        with self.prepared():
-            for places, batch in self.loop.through(window, self._run, advance=advance, prepare=self._prepare):
-                tally.rows += len(batch.rows)
-                if len(batch.rows):
-                    sums.append((places, _sums(batch)))
-                    for consumer in consumers:
-                        consumer.update(batch)
-            self._check_finite(window, sums)
-        return tally
+        for places, batch in self.loop.through(window, self._run, advance=advance, prepare=self._prepare):
+            tally.rows += len(batch.rows)
+            if len(batch.rows):
+                sums.append((places, _sums(batch)))
+                for consumer in consumers:
+                    consumer.update(batch)
+        if not sums:
+            return tally, lambda: None
+        finite = Coming(torch.stack([total for _, total in sums]).isfinite())
+        return tally, lambda: self._check_finite(window, [places for places, _ in sums], finite)
 
     def _prepare(self, window: Window, places: np.ndarray) -> _Ready:
         items = window.chosen(places)
@@ -129,13 +144,10 @@ class Streamer:
         )
         return rows, None if examples.labels is None else examples.labels[text]
 
-    def _check_finite(self, window: Window, sums: Sequence[tuple[np.ndarray, Tensor]]) -> None:
+    def _check_finite(self, window: Window, batches: Sequence[np.ndarray], finite: Coming) -> None:
         """A NaN or an infinity is never lost in a sum; a batch whose sums are not finite is run again and looked at."""
-        if not sums:
-            return
-        finite = torch.stack([total for _, total in sums]).isfinite().cpu().numpy()
-        for at in np.flatnonzero(~finite).tolist():
-            batch = self._run(self._prepare(window, sums[at][0]))
+        for at in np.flatnonzero(~finite.numpy()).tolist():
+            batch = self._run(self._prepare(window, batches[at]))
             for model, states in zip(self.models, batch.states, strict=True):
                 for layer, state in states.items():
                     if (place := first_not_finite(state)) is not None:

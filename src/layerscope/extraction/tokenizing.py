@@ -101,8 +101,12 @@ def _tokens(model: Model, texts: Sequence[str], pairs: Sequence[str] | None, lim
     )
     if with_spans:
         found.spans = _spans(encoding.offsets for encoding in encodings)
-        cut = [[span for rest in encoding.overflowing for span in rest.offsets] for encoding in encodings]
-        found.cut_spans, found.cut_lengths = _spans(cut), np.fromiter(map(len, cut), np.int64, len(cut))
+        found.cut_lengths = np.zeros(len(encodings), np.int64)
+        cut = [
+            [span for rest in encodings[i].overflowing for span in rest.offsets]
+            for i in np.flatnonzero(found.truncated).tolist()
+        ]
+        found.cut_spans, found.cut_lengths[found.truncated] = _spans(cut), [len(spans) for spans in cut]
     return found
 
 

@@ -11,58 +11,16 @@ text begins with a state of zeros, so that batches and their order change nothin
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
+
+from layerscope.models.elmo_options import ElmoOptions, StackOptions
+from layerscope.models.elmo_recurrent import RecurrentLayer
 
 _BEGIN_TEXT, _END_TEXT, _BEGIN_WORD, _END_WORD, _PADDING = 256, 257, 258, 259, 260  # after the 256 bytes
 CHARACTERS = 262  # those, shifted by 1: 0 is a place without a word
-
-_FUSED = (torch.float32,)  # what torch's kernel is used for
-Carried = tuple[Tensor, Tensor]  # the output and the memory cell of a step, for each text
-
-
-class _Options(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class CharacterOptions(_Options):
-    """`char_cnn` of the published options."""
-
-    activation: Literal["relu", "tanh"] = "relu"
-    filters: tuple[tuple[int, int], ...]  # width and number of each
-    n_highway: int = Field(ge=0)
-    embedding: dict[str, int]
-    max_characters_per_token: int = Field(default=50, ge=3, le=1000)
-    layer_norm: bool = False  # after the projection, as in the transformer variant
-
-
-class StackOptions(_Options):
-    """`lstm` of the published options; a transformer has attention heads and no clipping."""
-
-    projection_dim: int = Field(ge=1)  # the width of one direction
-    dim: int = Field(ge=1)  # of the memory cell, or of the feed-forward part
-    n_layers: int = Field(ge=1)
-    cell_clip: float | None = None
-    proj_clip: float | None = None
-    use_skip_connections: bool = True
-    attention_heads: int | None = None  # set for the transformer variant
-
-
-class ElmoOptions(_Options):
-    """What `options.json` says of a network."""
-
-    char_cnn: CharacterOptions
-    lstm: StackOptions
-
-    @property
-    def width(self) -> int:
-        """Of a layer: both directions."""
-        return 2 * self.lstm.projection_dim
 
 
 def word_characters(word: str, longest: int = 50) -> list[int]:
@@ -123,114 +81,6 @@ class Highway(nn.Module):
         return gate * torch.relu(self.transform(x)) + (1 - gate) * x
 
 
-class ProjectedLSTM(nn.Module):
-    """One direction of one layer: gates i, j, f, o, a memory cell that is clipped, a projection that is clipped."""
-
-    def __init__(self, options: StackOptions) -> None:
-        super().__init__()
-        self.cell_clip, self.proj_clip = options.cell_clip, options.proj_clip
-        self.input = nn.Linear(options.projection_dim, 4 * options.dim, bias=False)
-        self.state = nn.Linear(options.projection_dim, 4 * options.dim)
-        self.project = nn.Linear(options.dim, options.projection_dim, bias=False)
-        with torch.no_grad():
-            self.state.bias[2 * options.dim : 3 * options.dim] += 1  # TensorFlow adds it when it runs
-
-    def forward(self, x: Tensor, begin: Carried | None = None) -> tuple[Tensor, Tensor]:
-        """(batch, time, width) to the outputs of the same shape, and the memory cells of every step."""
-        driven = self.input(x).unbind(dim=1)
-        output, cell = begin or (x.new_zeros(len(x), x.shape[-1]), x.new_zeros(len(x), self.project.in_features))
-        outputs, cells = [], []
-        for step in driven:
-            enter, candidate, keep, show = (step + self.state(output)).chunk(4, dim=-1)
-            cell = torch.sigmoid(enter) * torch.tanh(candidate) + torch.sigmoid(keep) * cell
-            cell = cell if self.cell_clip is None else cell.clamp(-self.cell_clip, self.cell_clip)
-            output = self.project(torch.sigmoid(show) * torch.tanh(cell))
-            output = output if self.proj_clip is None else output.clamp(-self.proj_clip, self.proj_clip)
-            outputs.append(output)
-            cells.append(cell)
-        return torch.stack(outputs, dim=1), torch.stack(cells, dim=1)
-
-    def outputs(self, x: Tensor) -> Tensor:
-        """The same outputs from a state of zeros; where nothing is clipped, by torch's own kernel, which is faster."""
-        if self.cell_clip is not None or self.proj_clip is not None or self.state.weight.dtype not in _FUSED:
-            return self(x)[0]
-        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "RNN module weights|LSTM with projections")  # only slower
-            begin = (
-                x.new_zeros(1, len(x), x.shape[-1]).float(),
-                x.new_zeros(1, len(x), self.project.in_features).float(),
-            )
-            ran = torch.lstm(
-                x.to(begin[0].dtype), begin, self._torch_weights(), True, 1, 0.0, torch.is_grad_enabled(), False, True
-            )
-        return ran[0]
-
-    def _torch_weights(self) -> list[Tensor]:
-        """Gates in torch's order: i, f, j, o."""
-
-        def gates(weight: Tensor) -> Tensor:
-            enter, candidate, keep, show = weight.chunk(4)
-            return torch.cat([enter, keep, candidate, show])
-
-        bias = gates(self.state.bias)
-        return [gates(self.input.weight), gates(self.state.weight), bias, torch.zeros_like(bias), self.project.weight]
-
-
-class RecurrentLayer(nn.Module):
-    """Both directions of one layer of the LSTM; from the second on a layer's input is added to its output."""
-
-    def __init__(self, options: StackOptions, first: bool) -> None:
-        super().__init__()
-        self.skips = options.use_skip_connections and not first
-        self.forwards, self.backwards = ProjectedLSTM(options), ProjectedLSTM(options)
-        self.stateful = False
-        self._carried: dict[str, Carried] = {}  # by direction, what the last batch ended in
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        ahead, behind = x.chunk(2, dim=-1)
-        turned = turned_around(mask)
-        ran_back = self._run("backwards", _along(behind, turned), mask)
-        both = torch.cat([self._run("forwards", ahead, mask), _along(ran_back, turned)], dim=-1)
-        return both + x if self.skips else both
-
-    def forget(self) -> None:
-        """Begin with a state of zeros again."""
-        self._carried = {}
-
-    def _run(self, direction: str, x: Tensor, mask: Tensor) -> Tensor:
-        lstm: ProjectedLSTM = getattr(self, direction)
-        if not self.stateful:
-            return lstm.outputs(x)
-        before = self._carried.get(direction)
-        outputs, cells = lstm(x, None if before is None else _fitted(before, len(x)))
-        last = (mask.long().sum(dim=1) - 1).clamp(min=0)
-        texts = torch.arange(len(x), device=x.device)
-        ended = (outputs[texts, last], cells[texts, last])
-        if before is not None:  # places that this batch does not have keep what they had
-            ended = (torch.cat([ended[0], before[0][len(x) :]]), torch.cat([ended[1], before[1][len(x) :]]))
-        self._carried[direction] = (ended[0].detach(), ended[1].detach())
-        return outputs
-
-
-def _fitted(carried: Carried, count: int) -> Carried:
-    """The carried states of the first `count` places; zeros for places that no batch has had yet."""
-    output, cell = (
-        torch.cat([part[:count], part.new_zeros(max(0, count - len(part)), part.shape[1])]) for part in carried
-    )
-    return output, cell
-
-
-def turned_around(mask: Tensor) -> Tensor:
-    """(batch, time) places that turn the real words of every text around and leave its padding where it is."""
-    places = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-    lengths = mask.long().sum(dim=1, keepdim=True)
-    return torch.where(places < lengths, lengths - 1 - places, places)
-
-
-def _along(x: Tensor, places: Tensor) -> Tensor:
-    return x.gather(1, places.unsqueeze(-1).expand_as(x))
-
-
 class AttentiveLayer(nn.Module):
     """Both directions of one layer of the transformer variant: each word attends to those before (or after) it."""
 
@@ -238,8 +88,11 @@ class AttentiveLayer(nn.Module):
         super().__init__()
         self.forwards, self.backwards = (AttentionBlock(options, last) for _ in range(2))
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Without a mask there is no padding."""
         ahead, behind = x.chunk(2, dim=-1)
+        if mask is None:
+            return torch.cat([self.forwards(ahead), self.backwards(behind.flip(1)).flip(1)], dim=-1)
         places = torch.arange(mask.shape[1], device=mask.device)
         before = places[:, None] >= places[None, :]
         real = mask.bool()[:, None, :] | torch.eye(mask.shape[1], dtype=torch.bool, device=mask.device)
@@ -257,10 +110,12 @@ class AttentionBlock(nn.Module):
         self.attention_norm, self.feedforward_norm = Norm(width), Norm(width)
         self.final_norm = Norm(width) if last else nn.Identity()
 
-    def forward(self, x: Tensor, sees: Tensor) -> Tensor:
+    def forward(self, x: Tensor, sees: Tensor | None = None) -> Tensor:
+        """A place attends to those that `sees` (batch, from, to) allows; without it, to those up to itself."""
         y = self.attention_norm(x)
         query, key, value = (self._by_head(linear(y)) for linear in (self.query, self.key, self.value))
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=sees[:, None])
+        allowed = None if sees is None else sees[:, None]
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, allowed, is_causal=sees is None)
         x = x + self.output(mixed.transpose(1, 2).flatten(2))
         x = x + self.down(torch.relu(self.up(self.feedforward_norm(x))))
         return self.final_norm(x)
@@ -284,8 +139,9 @@ class Norm(nn.Module):
 class Doubled(nn.Module):
     """Layer 0: each word by itself, twice, so that it is as wide as the other layers; 0 where there is no word."""
 
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        return torch.cat([words, words], dim=-1) * mask.unsqueeze(-1)
+    def forward(self, words: Tensor, mask: Tensor | None) -> Tensor:
+        twice = torch.cat([words, words], dim=-1)
+        return twice if mask is None else twice * mask.unsqueeze(-1)
 
 
 class Elmo(nn.Module):
@@ -323,21 +179,21 @@ class Elmo(nn.Module):
         words = self.words(character_ids) if places is None else self.words.read(character_ids)[places]
         return self.contextual(words, mask)
 
-    def contextual(self, words: Tensor, mask: Tensor) -> list[Tensor]:
-        """The same from words (batch, words, width of one direction) that are read already."""
+    def contextual(self, words: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        """The same from words (batch, words, width of one direction) that are read already; no mask, no padding."""
         x = self.doubled(words, mask)
         states = [x]
         if self.options.lstm.attention_heads is not None:
-            x = x + positions(x.shape[1], words.shape[-1]).to(x).repeat(1, 2)
+            x = x + positions(x.shape[1], words.shape[-1], x.device).to(x.dtype).repeat(1, 2)
         for layer in self.layers:
             x = layer(x, mask)
-            states.append(x * mask.unsqueeze(-1))
+            states.append(x if mask is None else x * mask.unsqueeze(-1))
         return states
 
 
-def positions(count: int, width: int) -> Tensor:
+def positions(count: int, width: int, device: torch.device | None = None) -> Tensor:
     """(count, width) sines and cosines, as in Vaswani et al. (2017)."""
-    angles = torch.arange(count)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
-    table = torch.zeros(count, width)
-    table[:, 0::2], table[:, 1::2] = torch.sin(angles), torch.cos(angles)[:, : width // 2]
-    return table
+    rates = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10000.0) / width))
+    angles = torch.arange(count, device=device)[:, None] * rates
+    both = torch.stack([torch.sin(angles), torch.cos(angles)], dim=-1)  # side by side: an even place and the odd one
+    return both.flatten(1)[:, :width]

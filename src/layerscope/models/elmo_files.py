@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerscope.errors import InputError, ModelError, first_line
-from layerscope.models.elmo import Elmo, ElmoOptions
+from layerscope.models.elmo import Elmo
+from layerscope.models.elmo_options import ElmoOptions
 from layerscope.store import write_json
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"

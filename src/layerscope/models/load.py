@@ -13,7 +13,7 @@ from layerscope.errors import InputError, ModelError, log
 from layerscope.models import anatomy as anatomies
 from layerscope.models.anatomy import Anatomy
 from layerscope.models.asking import is_causal
-from layerscope.models.belongings import belongings, float_type, give
+from layerscope.models.belongings import belongings, give
 from layerscope.models.checkpoints import network_without_weights, open_network, open_tokenizer, quiet
 from layerscope.models.elmo_files import is_elmo
 from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
@@ -21,13 +21,14 @@ from layerscope.models.heads import head_of
 from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import BASE, remember
 from layerscope.models.origin import base_of
+from layerscope.models.placing import device_of, float_type_of, is_spread
+from layerscope.models.posting import packed, unpacked
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
 from layerscope.models.sources import Source, adapter_folder, fetch, gguf_of, parse
 from layerscope.models.spread import input_device
 
-__all__ = ["Model", "carry", "default_device", "load", "quiet"]
+__all__ = ["Model", "carry", "load", "quiet"]
 
-_ROOM = 0.8  # of a GPU's free memory that weights may take
 _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
 
 
@@ -149,6 +150,13 @@ class Model:
         """What it is, for the provenance of results."""
         return described(self)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to another process with a job."""
+        return {**vars(self), "network": packed(self.network)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update({**state, "network": unpacked(state["network"])})
+
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {type(self.network).__name__}, blocks 1..{self.depth}, width {self.width})"
 
@@ -212,18 +220,18 @@ def load(
             raise InputError(f"{source} is an ELMo, which reads words by their characters and takes no tokenizer.")
         opening = import_module("layerscope.models.elmo_opening")  # it makes a Model
         own: Model = opening.open_elmo(
-            outer, str(source), asked.random, _dtype(dtype), _device(_one_place(device)), seed, stateful
+            outer, str(source), asked.random, float_type_of(dtype), device_of(device), seed, stateful
         )
         return own
     _only_elmo(stateful, str(source))
     folder = network_folder(outer)
-    spread = not asked.random and _is_spread(device, folder, _dtype(dtype))
-    network = open_network(asked, folder, _dtype(dtype), seed, spread)
+    spread = not asked.random and is_spread(device, folder, float_type_of(dtype))
+    network = open_network(asked, folder, float_type_of(dtype), seed, spread)
     if tokenizer is None:
         tokenizer = open_tokenizer(folder, asked.name)
     network.eval()
     if not spread:
-        network.to(_device(_one_place(device)))
+        network.to(device_of(device))
     base = base_of(asked, outer)
     if asked.random:
         setattr(network, BASE, base)
@@ -266,49 +274,16 @@ def _only_elmo(stateful: bool, name: str) -> None:
         raise InputError(f"stateful=True is for ELMo's folders; {name} carries no state from batch to batch.")
 
 
-def _one_place(device: str | torch.device | None) -> str | torch.device | None:
-    return None if device == "auto" else device
-
-
 def _tokenizer_folder(source: str) -> Path:
     return network_folder(fetch(replace(parse(source), random=True)))
 
 
 def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.device | None) -> None:
     """A loaded model is used as it is; asking for another float type or device is a mistake, not a wish."""
-    if dtype != torch.float32 and _dtype(dtype) != model.network.dtype:
+    if dtype != torch.float32 and float_type_of(dtype) != model.network.dtype:
         raise InputError(f"{model.name} is loaded in {model.network.dtype}; convert it yourself: network.to({dtype}).")
-    if device not in (None, "auto") and _device(device).type != model.device.type:
+    if device not in (None, "auto") and device_of(device).type != model.device.type:
         raise InputError(f"{model.name} is loaded on {model.device}; move it yourself: network.to({str(device)!r}).")
-
-
-def _is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtype) -> bool:
-    """Whether a network goes onto several GPUs, or in part to the host: where that is asked for, or where it must."""
-    if device not in (None, "auto") or not torch.cuda.is_available():
-        return False
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    needed = size * dtype.itemsize / (float_type(folder) or dtype).itemsize
-    several = torch.cuda.device_count() > 1
-    return (several and device == "auto") or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
-
-
-def _device(device: str | torch.device | None) -> torch.device:
-    if device is None:
-        return default_device()
-    try:
-        usable_device = torch.device(device)
-        torch.empty(0, device=usable_device)
-    except (RuntimeError, AssertionError) as error:
-        usable = "cpu" + (", cuda" if torch.cuda.is_available() else "")
-        raise InputError(f"The device {str(device)!r} cannot be used here; usable: {usable}.") from error
-    return usable_device
-
-
-def default_device() -> torch.device:
-    """The first GPU, or the CPU."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def _wrap_network(network: Any, tokenizer: Any) -> Model:
@@ -368,10 +343,3 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
         f"{name} is a {network.config.model_type}, a family that layerscope has no record of, and it did not "
         f"pass the self-check: {problem}. Supported: {', '.join(anatomies.FAMILIES)}."
     )
-
-
-def _dtype(dtype: torch.dtype | str) -> torch.dtype:
-    float_type = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(float_type, torch.dtype) or not float_type.is_floating_point:
-        raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
-    return float_type

@@ -9,14 +9,15 @@ import torch
 from torch import nn
 
 from layerscope.errors import InputError, ModelError
-from layerscope.models.identity import Scan, tokenizer_fingerprint
+from layerscope.models.identity import tokenizer_fingerprint
 from layerscope.models.load import Model
 from layerscope.models.own_blocks import fault_of
 from layerscope.models.replay import Uncached
+from layerscope.models.scanning import Scan
 from layerscope.models.taps import Taps
 from layerscope.store import NoKey, digest
 
-_WORKS = "extract, stream, compare, specialty, probe, align and localization"
+_WORKS = "extract, stream, compare, localization, block_influence, specialty, probe and align"
 
 
 class OwnNetwork(nn.Module, Uncached):

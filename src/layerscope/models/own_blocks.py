@@ -13,8 +13,8 @@ from torch import Tensor
 from layerscope.errors import first_line
 from layerscope.models.anatomy import evaluating
 from layerscope.models.readers import InputBatch
-from layerscope.models.replay import Replay, same
-from layerscope.models.selfcheck import close
+from layerscope.models.replay import Replay
+from layerscope.models.selfcheck import close, unlinked
 
 if TYPE_CHECKING:
     from layerscope.models.own import OwnModel
@@ -41,14 +41,9 @@ def _faults(model: OwnModel, first: dict[str, Any], other: dict[str, Any]) -> It
     if replay.states[0].shape != second.states[0].shape:
         yield "two texts of one length could not be made to compare them"
         return
-    for block, (a, b) in enumerate(zip(replay.calls, second.calls, strict=True), start=1):
-        if not (same(a.args, b.args) and same(a.kwargs, b.kwargs)):
-            yield f"layer {block} is called with something that depends on the text besides the state"
-            return
-    for block in range(1, replay.depth):
-        if not close(replay.states[block], replay.entered[block]):
-            yield f"what layer {block} gives is not what layer {block + 1} receives"
-            return
+    if fault := unlinked(replay, second, "layer"):
+        yield fault
+        return
     if not close(_layer_0(model, first), replay.states[0]):
         yield "layer 0 is not what layer 1 receives"
         return

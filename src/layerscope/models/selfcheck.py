@@ -91,17 +91,23 @@ def sees_padding(model: Model) -> bool:
         return not _is_apart(base, real=_SHORT - 2)
 
 
+def unlinked(replay: Replay, other: Replay, called: str) -> str | None:
+    """Why blocks do not hand on the state, and nothing else of the tokens, from one to the next; None if they do."""
+    for block, (a, b) in enumerate(zip(replay.calls, other.calls, strict=True), start=1):
+        if not (same(a.args, b.args) and same(a.kwargs, b.kwargs)):
+            return f"{called} {block} is called with something that depends on the tokens besides the state"
+    for block in range(1, replay.depth):
+        if not close(replay.states[block], replay.entered[block]):
+            return f"the output of {called} {block} is not what {called} {block + 1} receives"
+    return None
+
+
 def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str, Tensor]) -> Iterator[str]:
     network = model.network
     replay, other = Replay(model, first_inputs), Replay(model, other_inputs)
-    for block, (a, b) in enumerate(zip(replay.calls, other.calls, strict=True), start=1):
-        if not (same(a.args, b.args) and same(a.kwargs, b.kwargs)):
-            yield f"block {block} is called with something that depends on the tokens besides the state"
-            return
-    for block in range(1, replay.depth):
-        if not close(replay.states[block], replay.entered[block]):
-            yield f"the output of block {block} is not what block {block + 1} receives"
-            return
+    if fault := unlinked(replay, other, "block"):
+        yield fault
+        return
     if fault := _fault_around(model, replay, first_inputs):
         yield fault
         return

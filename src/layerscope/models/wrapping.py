@@ -43,10 +43,10 @@ def wrap(
 ) -> OwnModel:
     """Make a model of any torch network, for everything that needs no more of a network than its states.
 
-    `extract`, `stream`, `compare`, `specialty`, `probe`, `align` and `localization` take it. `Replay` and `inject`,
-    which run layers again on other states, take it where its layers pass a self-check: each receives what the one
-    before gives, and run one by one they give the network's own answer. What needs a known head too (cutting, curves,
-    evaluation, tuning) refuses it.
+    `extract`, `stream`, `compare`, `localization`, `block_influence`, `specialty`, `probe` and `align` take it.
+    `Replay` and `inject`, which run layers again on other states, take it where its layers pass a self-check: each
+    receives what the one before gives, and run one by one they give the network's own answer. What needs a known head
+    too (cutting, curves, evaluation, tuning) refuses it.
 
     The network is checked on a few texts: every layer runs once and has one width, padding does not change a row, and
     two runs agree.

@@ -30,8 +30,8 @@ def _words(title: str, shows: str, reading: str) -> dict[str, str]:
 
 
 def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
-    """Measure the numerical rank of classes: mean of |H_y|_*^2 / |H_y|_F^2, H_y a class's rows. Low where a class keeps
-    to few directions (Xie et al. 2022, section 4.3).
+    """Measure the numerical rank of classes: the squared sum of the singular values of a class's rows over the sum of
+    their squares, averaged over classes. Low where a class keeps to few directions (Xie et al. 2022, section 4.3).
 
     Args:
         reps: Representations with labels.
@@ -59,12 +59,16 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
     def value(x: Tensor, labels: np.ndarray, _: np.ndarray) -> float:
         return float(np.mean([rank(x[torch.from_numpy(labels == label)]) for label in np.unique(labels)]))
 
-    words = _words("Numerical rank of classes", "Mean over classes of |H_y|_*^2 / |H_y|_F^2", "Low: few directions.")
+    words = _words(
+        "Numerical rank of classes",
+        r"Mean over classes of $\frac{\lVert H_y \rVert_*^2}{\lVert H_y \rVert_F^2}$, with H_y the rows of a class",
+        "Low: few directions.",
+    )
     return curve_of("numerical_rank", _by_layer(value), reps, least=True, ci=ci, seed=seed, words=words)
 
 
 def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
-    """Measure |X|_* of the rows: how much space a layer's states take up (Ren et al. 2023).
+    """Measure the sum of the singular values of the rows: how much space a layer's states take up (Ren et al. 2023).
 
     Args:
         reps: Representations.
@@ -87,7 +91,11 @@ def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 
     def value(x: Tensor, _: np.ndarray, __: np.ndarray) -> float:
         return float(torch.linalg.svdvals(x).sum()) * (n / len(x)) ** 0.5  # it grows with the square root of the rows
 
-    words = _words("Nuclear norm", "|X|_* of the rows", "High: the states take up more space.")
+    words = _words(
+        "Nuclear norm",
+        r"$\lVert X \rVert_*$, the sum of the singular values of the rows,",
+        "High: the states take up more space.",
+    )
     return curve_of("nuclear_norm", _by_layer(value), reps, least=None, ci=ci, seed=seed, words=words)
 
 

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layerscope.data import Examples
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import numbers
+from layerscope.engine import Job, check_engine, folders_of
 from layerscope.errors import InputError
-from layerscope.extraction.extracting import extract
+from layerscope.extraction.extracting import Extraction, extract
+from layerscope.extraction.forward import check_layers
+from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
-from layerscope.models import load
+from layerscope.models import Model, load
 from layerscope.probing.agreeing import correlation
 from layerscope.probing.labelled import drawn_by_class, parted, provenance_of_rows, several_classes
 from layerscope.probing.probes import probe as probe_layers
@@ -150,6 +154,7 @@ def specialty_study(
     kind: str = "linear",
     limit: int | None = None,
     max_length: int = 128,
+    engine: str = "local",
 ) -> Robustness:
     """Measure nu and probes of several models, such as a base and its tuned self, under several pools.
 
@@ -160,10 +165,12 @@ def specialty_study(
         kind: The kind of probe: `linear`, or `head`, the paper's.
         limit: Use only the first N examples.
         max_length: The longest text in tokens.
+        engine: Where the models run over the texts: `local`, `processes:N`, `ray` or `ray:ADDRESS`; what is measured of
+            their states is measured here.
 
     Returns:
         A `Robustness` with one setting per model and pool, the probe's score with its interval (low, high), and rho
-        signed, with its slope and R^2.
+        signed, with its slope and R².
 
     Example:
         >>> import layerscope as ls
@@ -173,9 +180,18 @@ def specialty_study(
     """
     import pandas
 
+    check_engine(engine)
     data, frames = open_task(task), []
     learned, scored = parted(data, (limit, limit))
     opened = {name: load(model) for name, model in models.items()}
+    if engine != "local":
+        jobs = [
+            _reading(name, model, part, pool, max_length)
+            for name, model in opened.items()
+            for pool in pools
+            for part in (learned, scored)
+        ]
+        folders_of(jobs, engine, "extractions")  # and read from the store below
     for name, model in opened.items():
         for pool in pools:
             train, validation = (extract(model, part, pool=pool, max_length=max_length) for part in (learned, scored))
@@ -187,6 +203,12 @@ def specialty_study(
     about = {"pools": list(pools), "kind": kind, "limit": limit, "max_length": max_length}
     origin = provenance_of(opened.values(), learned, about)
     return Robustness(pandas.concat(frames, ignore_index=True), origin)
+
+
+def _reading(name: str, model: Model, part: Examples, pool: str, max_length: int) -> Job:
+    """The states of a model over some texts, as a job."""
+    extraction = Extraction(model, part, check_layers(None, model), Reading(pool, max_length=max_length))
+    return Job(extraction, f"{pool} states of {name}, {part.split}", gpus=float(model.device.type == "cuda"))
 
 
 def drawn(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 from layerscope.data.opening import task as open_task
-from layerscope.models.load import load
+from layerscope.models.load import Model, load
 from layerscope.recipes.claims import Claim, Statistic, verdict
 from layerscope.recipes.recipe import Call, Experiment, Profile, function, references, resolved
 from layerscope.recipes.statistics import statistic
@@ -22,6 +22,7 @@ STATISTICS = "statistics.json"
 RECORDS = "records"
 TRAININGS = "trainings"  # the value that has the setting `training` for each model of a pair
 UNTRAINED = "untrained"  # the value that stands for the untrained models of the list `twins`
+FLOAT, RANDOM = "float32", "random:"  # the usual float type; how sources of untrained models begin
 _TASKS = ("task", "corpus")
 _SPLITS = ("train", "validation")  # what recipes learn from and score; a test split need not be there
 
@@ -37,12 +38,14 @@ class Cell(Artifact):
     """The calls of an experiment for one combination of models, tasks and seeds."""
 
     kind: ClassVar[str] = "reproduction"
-    version: ClassVar[int] = 1  # raise it when a statistic comes to mean something else
+    version: ClassVar[int] = 2  # raise it when a statistic comes to mean something else
     paper: str
     experiment: Experiment
     chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs, seeds
     profile: Profile
     claims: tuple[Claim, ...] = ()
+    dtype: str = FLOAT  # the float type that models are opened in
+    device: str | None = None  # where they run; it changes results by rounding only
 
     @property
     def name(self) -> str:
@@ -66,7 +69,7 @@ class Cell(Artifact):
 
     @cached_property
     def _spec(self) -> dict[str, Any]:  # models are opened for it, and it is asked for several times
-        asked = self.experiment.asked | references([claim.options for claim in self.claims])
+        asked = self._asked
         known = {"models": list(self.profile.models), **self.profile.lists}
         if UNTRAINED in asked:
             asked.add("twins")
@@ -83,7 +86,7 @@ class Cell(Artifact):
 
     def build(self, folder: Path) -> None:
         """Make the calls, write a record of each result that is shown, and the statistics of the claims."""
-        values = self.values()
+        values = self._opened(self.values())
         for call in self.experiment.calls:
             values[call.name] = function(call.call)(**call.resolved(values))
         decided = [(claim, self._decided(claim, values)) for claim in self.claims]
@@ -108,10 +111,36 @@ class Cell(Artifact):
         """What the calls can refer to before any is made."""
         lists = {name: self._source(list(values)) for name, values in self.profile.lists.items()}
         lists["models"] = [model.source for model in self.profile.models.values()]
-        lists[UNTRAINED] = [f"random:{source}" for source in lists.get("twins", ())]
+        lists[UNTRAINED] = [f"{RANDOM}{source}" for source in lists.get("twins", ())]
         chosen = {name: self._source(value) for name, value in self.chosen.items()}
         values = {**self._settings, "seeds": list(self.profile.seeds), **lists, **chosen}
         return {**values, **{name: resolved(given, values) for name, given in self.experiment.given.items()}}
+
+    @property
+    def _asked(self) -> set[str]:
+        """Everything that calls and claims refer to."""
+        return self.experiment.asked | references([claim.options for claim in self.claims])
+
+    def _opened(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values with their models opened as was asked; where nothing was, every call opens them by itself."""
+        if self.device is None and self.dtype == FLOAT:
+            return dict(values)
+        sources = {model.source for model in self.profile.models.values()}
+
+        @cache
+        def opened(source: str) -> Model:
+            return load(source, dtype=self.dtype, device=self.device)
+
+        def replaced(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {name: replaced(part) for name, part in value.items()}
+            if isinstance(value, (list, tuple)):
+                return [replaced(part) for part in value]
+            named = isinstance(value, str) and value.removeprefix(RANDOM) in sources
+            return opened(value) if named else value
+
+        asked = self._asked
+        return {name: replaced(value) if name in asked else value for name, value in values.items()}
 
     def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
         return statistic(claim.statistic)(values, **resolved(claim.options, values))
@@ -151,7 +180,7 @@ class Cell(Artifact):
         if isinstance(value, (list, tuple)):
             return [self._described(name, part) for part in value]
         if isinstance(value, str) and value in self.profile.models:
-            return load(self.profile.models[value].source).spec()
+            return load(self.profile.models[value].source, dtype=self.dtype, device=self.device).spec()
         if isinstance(value, str) and name in _TASKS:
             opened = open_task(value)
             used = [part for part in _SPLITS if part in opened.splits] or list(opened.splits)

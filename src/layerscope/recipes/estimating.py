@@ -16,7 +16,8 @@ from layerscope.cutting.plan import LayerPlan
 from layerscope.data.opening import task as open_task
 from layerscope.errors import LayerscopeError
 from layerscope.models.load import load
-from layerscope.recipes.cell import Cell
+from layerscope.models.placing import device_of
+from layerscope.recipes.cell import RANDOM, Cell
 from layerscope.recipes.recipe import Call
 
 _EFFICIENCY = 0.3  # of the speed of one large product: batches are ragged, and not all is products
@@ -56,7 +57,7 @@ def _seconds(call: Call, cell: Cell, values: Mapping[str, Any]) -> float:
     texts = _TEXTS.get(call.call, _nothing)(given, len(own))
     layers = len(given["layers"]) if given.get("layers") else 12
     fits = sum(_FIT.get(method, 0.0) for method in given.get("methods") or ()) * layers * given.get("pairs", 1)
-    return _FIXED + (texts * tokens * forward + fits) / (_EFFICIENCY * speed())
+    return _FIXED + (texts * tokens * forward + fits) / (_EFFICIENCY * speed(cell.device))
 
 
 def _sources(value: Any) -> list[Any]:
@@ -64,7 +65,7 @@ def _sources(value: Any) -> list[Any]:
 
 
 def _is_model(source: str, cell: Cell) -> bool:
-    return source.removeprefix("random:") in {model.source for model in cell.profile.models.values()}
+    return source.removeprefix(RANDOM) in {model.source for model in cell.profile.models.values()}
 
 
 def _own(cell: Cell) -> list[Any]:
@@ -78,7 +79,7 @@ def _own(cell: Cell) -> list[Any]:
 def macs_per_token(source: str) -> float:
     """The multiply-adds of a token; those of a small model where it cannot be opened."""
     try:
-        model = load(source.removeprefix("random:"))
+        model = load(source.removeprefix(RANDOM), device="cpu")  # it is only counted
         work = Costs(model)
         return float(work.macs(LayerPlan.truncated(model.depth, model.depth))) / work.tokens
     except LayerscopeError:
@@ -86,13 +87,13 @@ def macs_per_token(source: str) -> float:
 
 
 @cache
-def speed() -> float:
-    """Multiply-adds per second of a product on the device that models run on here."""
+def speed(device: str | None = None) -> float:
+    """Multiply-adds per second of a product on the device that models run on."""
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    size = 4096 if device == "cuda" else 512
-    x = torch.randn(size, size, device=device)
+    place = device_of(device)
+    size = 512 if place.type == "cpu" else 4096
+    x = torch.randn(size, size, device=place)
     float((x @ x)[0, 0])
     start, rounds = time.perf_counter(), 0
     while time.perf_counter() - start < 0.1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from layerscope.data.opening import task as open_task
 from layerscope.errors import InputError, LayerscopeError
 from layerscope.models.load import load
-from layerscope.recipes.cell import UNTRAINED, Cell
+from layerscope.recipes.cell import FLOAT, UNTRAINED, Cell
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, Recipe, Source, listed
 
@@ -61,7 +62,9 @@ def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[An
     return tuple(models[: len(values)] if name == "alone" else models)
 
 
-def available(profile: Profile, chosen: Sequence[Experiment]) -> tuple[Profile, dict[str, str]]:
+def available(
+    profile: Profile, chosen: Sequence[Experiment], dtype: str = FLOAT, device: str | None = None
+) -> tuple[Profile, dict[str, str]]:
     """The profile without the models and tasks of some experiments that cannot be opened here, and why for each."""
     asked = {str(value).removeprefix(REFERENCE) for e in chosen for value in e.over.values()}
     asked |= {name for e in chosen for name in e.asked}
@@ -71,7 +74,7 @@ def available(profile: Profile, chosen: Sequence[Experiment]) -> tuple[Profile, 
     for task in _tasks(profile, asked):
         missing |= _tried(task, task, lambda source: open_task(source).split())
     for name in _models(profile, asked):
-        missing |= _tried(name, profile.models[name].source, load)
+        missing |= _tried(name, profile.models[name].source, partial(load, dtype=dtype, device=device))
     models = {name: model for name, model in profile.models.items() if name not in missing}
     tasks = tuple(task for task in profile.tasks if task not in missing)
     lists = {name: tuple(v for v in values if not missing.keys() & _parts(v)) for name, values in profile.lists.items()}
@@ -105,9 +108,11 @@ def _tried(name: str, source: str, opening: Callable[[str], Any]) -> dict[str, s
     return {}
 
 
-def cells_of(recipe: Recipe, chosen: Sequence[Experiment], profile: Profile) -> Iterator[Cell]:
+def cells_of(
+    recipe: Recipe, chosen: Sequence[Experiment], profile: Profile, dtype: str = FLOAT, device: str | None = None
+) -> Iterator[Cell]:
     """Every combination of some experiments, in the paper's order."""
     for experiment in chosen:
         claims = tuple(claims_of(recipe.paper, [experiment.name]))
         for values in experiment.combinations(profile):
-            yield Cell(recipe.paper, experiment, values, profile, claims)
+            yield Cell(recipe.paper, experiment, values, profile, claims, dtype, device)

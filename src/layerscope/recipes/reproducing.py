@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from layerscope.engine import Job, check_engine, map_jobs
 from layerscope.errors import InputError, log
-from layerscope.recipes.cell import Cell
+from layerscope.models.placing import check_opening
+from layerscope.recipes.cell import FLOAT, Cell
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.estimating import seconds_of, spelled
 from layerscope.recipes.planning import Models, Names, available, cells_of, changed
@@ -23,6 +24,7 @@ from layerscope.store import atomic_folder
 
 if TYPE_CHECKING:
     import pandas
+    import torch
 
 CLAIMS = "claims"  # the record of the verdicts
 
@@ -37,6 +39,8 @@ def reproduce(
     profile: str = "offline",
     engine: str = "local",
     gpus: float | None = None,
+    dtype: torch.dtype | str = FLOAT,
+    device: str | torch.device | None = None,
     out: str | Path | None = None,
 ) -> Reproduction:
     """Run the experiments of a paper and say which of its claims hold.
@@ -56,6 +60,9 @@ def reproduce(
             `smoke` (seconds, to see that everything runs).
         engine: `local`, `processes:N`, `ray` or `ray:ADDRESS`.
         gpus: The share of a GPU that a job takes on Ray; a whole one if not given, where this machine has one.
+        dtype: The float type that models are opened in, as in `ls.load`; tuned models have it too.
+        device: Where models run, as in `ls.load`; the first GPU where there is one. The workers of other engines have
+            the same, and a GPU of their own where there are several.
         out: The folder for records and the report; `PAPER-PROFILE` if not given.
 
     Returns:
@@ -70,14 +77,15 @@ def reproduce(
         0
     """
     check_engine(engine)
+    opening = _opening(dtype, device, engine)
     recipe = read_recipe(paper)
     chosen = recipe.chosen(only)
-    usable, missing = available(changed(recipe.profile(profile), models, tasks, seeds), chosen)
+    usable, missing = available(changed(recipe.profile(profile), models, tasks, seeds), chosen, *opening)
     for name, reason in missing.items():
         log.warning("%s is left out: %s", name, reason)
-    cells = list(cells_of(recipe, chosen, usable))
+    cells = list(cells_of(recipe, chosen, usable, *opening))
     log.info("%s: %d jobs, %s if none is done yet.", paper, len(cells), spelled(sum(map(seconds_of, cells))))
-    outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus)) for cell in cells], engine, title=paper)
+    outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):
         if outcome.folder is None:
@@ -85,17 +93,32 @@ def reproduce(
         else:
             done.append((cell, cell.statistics(outcome.folder), outcome.folder))
     table = verdicts(claims_of(paper, [e.name for e in chosen]), [(cell, said) for cell, said, _ in done])
-    settings = {"paper": paper, "profile": profile, "only": [e.name for e in chosen]}
+    settings = {"paper": paper, "profile": profile, "only": [e.name for e in chosen], "dtype": opening[0]}
     folder = Path(out if out is not None else f"{paper}-{profile}")
     result = Reproduction(table, provenance_of([], None, settings), missing, folder)
     _write(recipe, result, [(cell, where) for cell, _, where in done], folder)
     return result
 
 
-def _gpus(asked: float | None) -> float:
+def _opening(dtype: torch.dtype | str, device: str | torch.device | None, engine: str) -> tuple[str, str | None]:
+    """How models are opened, as jobs have it, or a sentence where they cannot be."""
+    check_opening(dtype, device)
+    place = None if device is None else str(device)
+    if engine != "local" and place is not None and place.partition(":")[2]:
+        raise InputError(
+            f"--device {place} is one GPU, and --engine {engine} spreads jobs over all that there are; say --device "
+            "cuda, or let CUDA_VISIBLE_DEVICES name those that may be used."
+        )
+    return str(dtype).removeprefix("torch."), place
+
+
+def _gpus(asked: float | None, device: str | torch.device | None) -> float:
+    """The share of a GPU that a job takes: none where models run elsewhere."""
     import torch
 
-    return float(torch.cuda.is_available()) if asked is None else asked
+    if asked is not None:
+        return asked
+    return float(torch.cuda.is_available() and str(device or "cuda").startswith(("cuda", "auto")))
 
 
 def listing(
@@ -106,17 +129,20 @@ def listing(
     tasks: Names = None,
     seeds: int | Sequence[int] | None = None,
     profile: str = "offline",
+    dtype: torch.dtype | str = FLOAT,
+    device: str | torch.device | None = None,
 ) -> pandas.DataFrame:
     """Every experiment of a paper, or of all: where it stands, what it needs, how many jobs, and about how long."""
     import pandas
 
+    opening = _opening(dtype, device, "local")
     rows = []
     for name in papers() if paper is None else (paper,):
         recipe = read_recipe(name)
         asked = changed(recipe.profile(profile), models, tasks, seeds)
         for experiment in recipe.chosen(only):
-            usable, missing = available(asked, [experiment])
-            cells = list(cells_of(recipe, [experiment], usable))
+            usable, missing = available(asked, [experiment], *opening)
+            cells = list(cells_of(recipe, [experiment], usable, *opening))
             rows.append(
                 {
                     "paper": name,

@@ -7,8 +7,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib import resources
 from pathlib import Path
@@ -19,52 +18,20 @@ from layerscope.drawing.figures.heatmap import EXTRAS, HeatmapFigure
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.painting import markup
 from layerscope.errors import InputError
+from layerscope.reporting.cards import NARROW, cards
+from layerscope.reporting.explaining import GENERAL, explained, terms, without_constants
+from layerscope.reporting.findings import summarize
+from layerscope.reporting.formulas import typeset
+from layerscope.reporting.language import language_section
 from layerscope.results import Record, find_records, read_record
 from layerscope.store import write_text
 from layerscope.version import __version__
 
 _STOPS = 33  # colours of the scale that the page is given; it blends between them
-_DRAWN = ("heatmap", "curve", "box", "bars", "scatter")  # kinds that the script knows
 _SCRIPTS = ("tools", "pointing", "heatmap", "charts", "rows", "tables", "page")
-_NARROW = 6  # columns of a table that fits into half of the page
 _DIGITS = 6  # of every number on the page
 MOST_VALUES = 2_000_000  # on a page
-
-
-@dataclass(frozen=True)
-class Card:
-    """One place on the page: a figure, or several that take turns."""
-
-    name: str
-    figures: Sequence[Figure]
-
-    @property
-    def first(self) -> Figure:
-        return self.figures[0]
-
-    @property
-    def title(self) -> str:
-        return self.first.group if len(self.figures) > 1 else self.first.title
-
-    @property
-    def facets(self) -> dict[str, list[str]]:
-        """What can be switched, with the values that occur."""
-        names = dict.fromkeys(name for figure in self.figures for name in figure.facets)
-        known = {n: list(dict.fromkeys(f.facets[n] for f in self.figures if n in f.facets)) for n in names}
-        return {name: values for name, values in known.items() if len(values) > 1}
-
-    @property
-    def drawn_by_script(self) -> bool:
-        """Whether the page's script draws it; other kinds are shown as a still picture."""
-        return self.first.kind in _DRAWN
-
-    @property
-    def wide(self) -> bool:
-        """Whether it takes the page's whole width."""
-        widest = max((len(f.columns) for f in self.figures if isinstance(f, HeatmapFigure)), default=0)
-        if isinstance(self.first, TableFigure):
-            return len(self.first.table) > _NARROW
-        return widest > 14
+MOST_QUESTIONS = 12  # in its summary
 
 
 def report(
@@ -129,14 +96,21 @@ def render(records: Sequence[Record], title: str) -> str:
     script, style = _script(), _file("page.css")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"spell": spell, "raw": _raw, "moment": _moment, "numeric": _numeric, "cells": _cells}
+    environment.filters |= {"sentence": _sentence, "brief": brief, "typeset": lambda text: Markup(typeset(text))}
     page = environment.from_string(_file("page.html"))
-    sections = [
-        {"id": f"record-{k + 1}", "record": record, "cards": cards(record.figures, f"record-{k + 1}")}
-        for k, record in enumerate(records)
-    ]
+    sections = [_section(f"record-{k + 1}", record) for k, record in enumerate(records)]
+    if (language := language_section(records)) is not None:
+        sections.insert(0, _section("language-models", language))
+    shown = [card for section in sections for card in section["cards"]]
     return page.render(
         title=title,
         sections=sections,
+        summary=summarize(records),
+        most_questions=MOST_QUESTIONS,
+        words=explained(shown),
+        general=GENERAL,
+        terms=terms(figure.table for card in shown for figure in card.figures if isinstance(figure, TableFigure)),
+        parts=lambda figure: without_constants(figure.table, NARROW),
         style=Markup(style),
         script=Markup(script),
         hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -147,13 +121,14 @@ def render(records: Sequence[Record], title: str) -> str:
     )
 
 
-def cards(figures: Iterable[Figure], prefix: str = "record") -> list[Card]:
-    """Figures of one kind and group share a card."""
-    groups: dict[tuple[str, ...], list[Figure]] = {}
-    for k, figure in enumerate(figures):
-        key = (figure.kind, figure.group) if figure.group and figure.kind != "table" else (str(k),)
-        groups.setdefault(key, []).append(figure)
-    return [Card(f"{prefix}-figure-{k + 1}", group) for k, group in enumerate(groups.values())]
+def _section(name: str, record: Record) -> dict[str, Any]:
+    return {"id": name, "record": record, "cards": cards(record.figures, name)}
+
+
+def _sentence(text: str) -> str:
+    """A text with a capital at its beginning (but for `p = 0.2` and the like) and a full stop at its end."""
+    first = text[:1] if text[1:3] == " =" else text[:1].upper()
+    return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def payload(figure: Figure) -> dict[str, Any]:
@@ -222,8 +197,22 @@ def spell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", "\u2009")
     if isinstance(value, float):
-        return spell(int(value)) if 1e5 <= abs(value) < math.inf else f"{value:.4g}"
+        return spell(int(value)) if 1e4 <= abs(value) < math.inf else f"{value:.4g}"
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+
+
+def brief(value: Any) -> str:
+    """A value as a cell of a table shows it: large numbers in millions and more, a dash where there is none."""
+    if isinstance(value, float) and math.isnan(value):
+        return "\u2013"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        for size, prefix in _PREFIXES:
+            if abs(value) >= size:
+                return f"{value / size:.4g}\u2009{prefix}"
+    return f"{value:.3g}" if isinstance(value, float) and 0 < abs(value) < 1 else spell(value)
 
 
 def _raw(value: Any) -> str:

@@ -31,6 +31,7 @@ class SettingsCard(Saved):
     marked: list[Annotated[list[int], Field(min_length=2, max_length=2)]] | None = None
     joined: list[Text] | None = None
     stressed: list[Text] | None = None
+    log: bool | None = None
     n: int | None = None
 
 

@@ -1,8 +1,8 @@
 """Records: folders in which commands leave their results, as values that any later version can draw.
 
 A record holds `record.json` (what was asked, of what, with which versions, and the figures' words and settings), each
-result's table as the Parquet file that `Result.save` writes, and a Parquet file for each figure whose columns do not
-stand in one of those tables. It is written whole or not at all.
+result's table as the Parquet file that `Result.save` writes and as CSV, and a Parquet file for each figure whose
+columns do not stand in one of those tables. It is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from layerscope.drawing.figure import KINDS, Columns, Figure
 from layerscope.errors import DataError, InputError, first_line
 from layerscope.results.cards import FigureCard, RecordCard, SettingsCard
-from layerscope.results.result import Result
-from layerscope.store import atomic_folder, inside, is_staging, read_value, settled, shaped, write_json
+from layerscope.results.result import Result, view
+from layerscope.results.spreadsheet import csv_text
+from layerscope.store import atomic_folder, inside, is_staging, read_value, settled, shaped, write_json, write_text
 from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
@@ -103,6 +104,11 @@ class Record:
             **about,
         )
 
+    def _repr_html_(self) -> str:
+        """The findings, the first picture and the first table, for notebooks."""
+        frames = [*self.tables.values(), *(result.frame for result in self.results.values())]
+        return view(self.title, self.findings, self.figures, frames[0] if frames else None)
+
     def with_findings(self, findings: Sequence[str]) -> Record:
         """The same record with other sentences."""
         return replace(self, findings=list(findings))
@@ -132,6 +138,7 @@ def write_record(folder: str | Path, record: Record) -> Path:
         tables = {name: f"{name}.parquet" for name in record.results}
         for name, file in tables.items():
             record.results[name].write_table(staging / file)
+            write_text(staging / f"{name}.csv", csv_text(record.results[name].frame))
         columns = {file: _read(staging, file).to_pydict() for file in tables.values()}
         entries = []
         for k, figure in enumerate(record.figures):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2  # of the Parquet files; raise it when an older program would misread what is written
 _ROWS_SHOWN = 12  # of a table in a notebook
+_COLUMNS_SHOWN = 12
 
 
 class Result(ABC):
@@ -88,11 +89,19 @@ class Result(ABC):
         return {}
 
     def _repr_html_(self) -> str:
-        """The picture and the table, for notebooks."""
-        drawn = [figure for figure in self.figures()[:1] if figure.kind != "table"]
-        pictures = "".join(markup(figure) for figure in drawn)
-        table = self.frame.to_html(max_rows=_ROWS_SHOWN, index=False, border=0)
-        return f"<div><p>{escape(repr(self))}</p>{pictures}{table}</div>"
+        """What it is, what came out, the picture and the table, for notebooks."""
+        return view(repr(self), self.findings(), self.figures(), self.frame)
+
+
+def view(name: str, findings: Sequence[str], figures: Sequence[Figure], frame: pandas.DataFrame | None) -> str:
+    """A result as HTML for notebooks: its first picture, and the first and last rows of its table."""
+    pictures = [markup(figure) for figure in figures if figure.kind != "table"][:1]
+    table = (
+        [] if frame is None else [frame.to_html(max_rows=_ROWS_SHOWN, max_cols=_COLUMNS_SHOWN, index=False, border=0)]
+    )
+    said = [f"<p>{escape(sentence)}</p>" for sentence in findings]
+    inside = "".join([f"<p><b>{escape(name)}</b></p>", *said, *pictures, *table])
+    return f'<div style="overflow-x: auto">{inside}</div>'
 
 
 class Table(Result):

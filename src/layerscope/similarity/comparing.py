@@ -112,7 +112,14 @@ def compare(
         plan = Plan(tuple(wanted), options, groups=groups_of_texts, single=arrival.stored and ci is None)
         with reported(arrival):
             matrices |= _compare_states(plan, arrival, seed, ci, shuffles, memory)
-    return matrices[many[0]] if isinstance(measure, str) else {name: matrices[name] for name in many}
+    return matrices[many[0]] if isinstance(measure, str) else Similarities({name: matrices[name] for name in many})
+
+
+class Similarities(dict[str, Similarity]):
+    """A dict of similarities by measure, which a notebook shows one after the other."""
+
+    def _repr_html_(self) -> str:
+        return "".join(similarity._repr_html_() for similarity in self.values())
 
 
 def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -11,11 +11,10 @@ import numpy as np
 import torch
 
 from layerscope.errors import log
+from layerscope.extraction.costs import block_parameters
 from layerscope.extraction.encode import encode, texts_of
 from layerscope.extraction.reading import Reading
-from layerscope.models import Model
-from layerscope.models.anatomy import block_modules
-from layerscope.models.own import OwnModel
+from layerscope.extraction.streaming import Streamer
 from layerscope.similarity.arriving import Arrival, Streamed
 from layerscope.similarity.keeping import own_type
 from layerscope.similarity.moments import float64_is_free
@@ -25,6 +24,8 @@ from layerscope.similarity.routes import GIB, Facts, Route, choose_route, counte
 from layerscope.team import Team
 
 _SAMPLE = 64  # texts that are tokenised to see how long they are
+_BATCHES = 2  # in which a pass is timed
+_WORTH = 50  # times as many must there be, so that the timing costs little
 
 
 def decide(plan: Plan, arrival: Arrival, *, shuffled: bool, memory: float | None) -> tuple[Plan, Arrival]:
@@ -37,7 +38,8 @@ def decide(plan: Plan, arrival: Arrival, *, shuffled: bool, memory: float | None
         return replace(plan, memory=resources_for(arrival.device, memory).host / GIB), arrival
     facts = facts_of(plan, arrival, shuffled=shuffled, processes=team.size)
     dtype = arrival.models[0].network.dtype
-    route = choose_route(facts, team.tell(resources_for(arrival.device, memory, processes=team.size, dtype=dtype)))
+    available = team.tell(resources_for(arrival.device, memory, processes=team.size, dtype=dtype))
+    route = choose_route(facts, available, _measuring(arrival, facts))
     _announce(route)
     plan = replace(plan, memory=route.room / GIB)
     if route.keep == "moments":
@@ -57,7 +59,7 @@ def facts_of(plan: Plan, arrival: Streamed, *, shuffled: bool, processes: int = 
         widths=tuple(arrival.widths),
         pairs=tuple(arrival.pairs) if crossed else (),
         number=max(own_type(model, reading).itemsize for model in arrival.models),
-        parameters=sum(map(_block_parameters, arrival.models)),
+        parameters=sum(map(block_parameters, arrival.models)),
         tokens=tokens,
         groups=plan.groups if crossed else 0,
         primal=len(dual) < len(crossed),
@@ -81,11 +83,28 @@ def _counted(arrival: Streamed, reading: Reading) -> tuple[int, int]:
     return exact.get(reading.pool, items), int(length * items)
 
 
-def _block_parameters(model: Model) -> int:
-    """Parameters that a token passes: those of blocks, as often as they run; all, where it is not known which."""
-    known = not isinstance(model, OwnModel)
-    blocks = block_modules(model.network.base_model, model.anatomy) if known else [model.network]
-    return sum(parameter.numel() for block in blocks for parameter in block.parameters())
+def _measuring(arrival: Streamed, facts: Facts) -> Callable[[], float] | None:
+    """How to measure what a pass takes, the same for every process; None where that would take long beside it."""
+    streamer = Streamer(arrival.models, None, Reading(**arrival.reading))
+    tokens = int(_BATCHES * streamer.loop.batches.budget)
+    if facts.tokens < _WORTH * tokens:
+        return None
+    team = Team.current()
+    return lambda: team.tell(seconds_of_a_pass(arrival, streamer, tokens, facts.tokens / team.size))
+
+
+def seconds_of_a_pass(arrival: Streamed, streamer: Streamer, first: int, tokens: float) -> float:
+    """What the models take for so many tokens, measured on the `first` ones, with a warm-up over the same."""
+    lengths = encode(arrival.models[0], arrival.examples.take(slice(first)), streamer.reading).lengths
+    count = max(1, int(np.searchsorted(np.cumsum(lengths), first)))
+    taken = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        streamer.feed(arrival.examples.take(slice(count)), (), "the first batches, for the plan")
+        if arrival.device.type == "cuda":
+            torch.cuda.synchronize(arrival.device)
+        taken = time.perf_counter() - start
+    return taken * tokens / int(lengths[:count].sum())
 
 
 def _announce(route: Route) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.data.resampling import jackknifed
 from layerscope.errors import LayerscopeWarning, check_level, check_seed
 from layerscope.extraction.extracting import examples_of
 from layerscope.extraction.loop import note_cut
@@ -19,7 +20,7 @@ from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.models import Model, load
 from layerscope.results import Curve, provenance_of
 from layerscope.similarity.row_sums import unit_rows
-from layerscope.similarity.uncertainty import Grouping, half_width
+from layerscope.similarity.uncertainty import Grouping
 from layerscope.team import Team
 
 _MOST = 2.0  # of 1 - cosine
@@ -48,7 +49,8 @@ def block_influence(
 
     One forward pass, in which only sums are kept. A block's input is the raw output of the block before it (of the
     embeddings for block 1), its output its own raw output: no final norm. Every text is read by itself, also running
-    text. A token whose state is 0 has no direction, and the blocks around it no value.
+    text. A token whose state is 0 has no direction, and the blocks around it no value; nor has a block of a network of
+    your own whose output is wider or narrower than its input.
 
     Args:
         model: A model, or what `ls.load` takes.
@@ -98,7 +100,7 @@ def block_influence(
     blocks = list(range(1, opened.depth + 1))
     curve = Curve("influence", [name] * len(blocks), blocks, values, provenance, words=_WORDS)
     if ci is not None:
-        half = half_width(turns.left_out(), ci)
+        half = jackknifed(turns.left_out(), ci)
         curve.low, curve.high = np.maximum(values - half, 0.0), np.minimum(values + half, _MOST)
     return curve
 
@@ -123,6 +125,7 @@ class _Turns:
 
     def __init__(self, model: Model, groups: int, groups_of: Callable[[np.ndarray], np.ndarray]) -> None:
         self.groups_of, self.device = groups_of, model.device
+        self.widths: dict[int, tuple[int, int]] = {}  # of the input and output of blocks where they differ
         self.rows = torch.zeros(groups, dtype=torch.float64, device=model.device)
         self.known, self.total = (
             torch.zeros(groups, model.depth, dtype=torch.float64, device=model.device) for _ in range(2)
@@ -135,6 +138,10 @@ class _Turns:
         before = unit_rows(states[0].to(self.device))
         for block in range(self.total.shape[1]):
             after = unit_rows(states[block + 1].to(self.device))
+            enters, leaves = before[0].shape[1], after[0].shape[1]
+            if enters != leaves:
+                self.widths[block], before = (enters, leaves), after
+                continue
             turned, defined = _turned(*before, *after)
             self.total[:, block].index_add_(0, group, turned)
             self.known[:, block].index_add_(0, group, defined.double())
@@ -153,11 +160,14 @@ class _Turns:
         missing = self.n - self.known.sum(dim=0)
         values = torch.where(missing == 0, self.total.sum(dim=0) / self.n, torch.nan)
         reasons = [
-            (block + 1, f"{int(count):,} of {self.n:,} tokens are 0 before or after it, so they have no direction")
-            for block, count in enumerate(missing.tolist())
-            if count
+            (block + 1, self._reason(block, int(count))) for block, count in enumerate(missing.tolist()) if count
         ]
         return values.numpy(), reasons
+
+    def _reason(self, block: int, missing: int) -> str:
+        if block in self.widths:
+            return "its input has {} numbers and its output {}, so that they have no angle".format(*self.widths[block])
+        return f"{missing:,} of {self.n:,} tokens are 0 before or after it, so they have no direction"
 
     def left_out(self) -> np.ndarray:
         """(groups, L) the same without each group of texts in turn."""

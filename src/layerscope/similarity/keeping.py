@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.extraction.packing import Coming
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.rows import Rows
 from layerscope.extraction.streaming import Batch
 from layerscope.models import Model
+
+Key = tuple[int, int]  # a model and a layer
 
 _STAGED = 1 << 28  # bytes that wait on a device, so that a copy to the host is worth its wait
 
@@ -38,30 +41,37 @@ class RowKeeper:
     types: Sequence[torch.dtype]  # of each model
     device: torch.device
     _batches: list[Rows] = field(default_factory=list)
-    _waiting: dict[tuple[int, int], list[Tensor]] = field(default_factory=dict)  # by model and layer
-    _kept: dict[tuple[int, int], list[Tensor]] = field(default_factory=dict)
-    _chosen: dict[tuple[int, int], torch.dtype] = field(default_factory=dict)
+    _waiting: dict[Key, list[Tensor]] = field(default_factory=dict)
+    _kept: dict[Key, list[Tensor]] = field(default_factory=dict)
+    _asked: Coming | None = None  # of the first rows of each layer: whether they are exactly in 16 bits
+    _chosen: dict[Key, torch.dtype] = field(default_factory=dict)
     _staged: int = 0
 
     def update(self, batch: Batch) -> None:
         self._batches.append(batch.rows)
-        for model, states in enumerate(batch.states):
-            for layer, state in states.items():
-                kept = state.to(self._type_of(model, layer, state))
-                self._waiting.setdefault((model, layer), []).append(kept)
-                self._staged += kept.nbytes
+        states = {(model, layer): state for model, own in enumerate(batch.states) for layer, state in own.items()}
+        self._choose()  # when this batch is under way, so that the device does not wait while the first is looked at
+        if self._asked is None:
+            exact = [(state.to(self.types[key[0]]) == state).all() for key, state in states.items()]
+            self._asked = Coming(torch.stack([flag.to(exact[0].device) for flag in exact]))
+        for key, state in states.items():
+            kept = state.to(self._chosen.get(key, state.dtype))
+            self._waiting.setdefault(key, []).append(kept)
+            self._staged += kept.nbytes
         if self._staged >= _STAGED:
             self._move()
 
-    def _type_of(self, model: int, layer: int, state: Tensor) -> torch.dtype:
-        if (model, layer) not in self._chosen:
-            narrow = self.types[model]
-            exact = torch.equal(state.to(narrow).to(state.dtype), state)
-            self._chosen[model, layer] = narrow if exact else state.dtype
-        return self._chosen[model, layer]
+    def _choose(self) -> None:
+        """The type of every layer, once, as its first rows are; these are brought to it."""
+        if self._chosen or self._asked is None:
+            return
+        for (key, parts), exact in zip(self._waiting.items(), self._asked.numpy(), strict=True):
+            self._chosen[key] = self.types[key[0]] if exact else parts[0].dtype
+            parts[:] = [part.to(self._chosen[key]) for part in parts]
 
     def _move(self) -> None:
         """What waits, to where it stays."""
+        self._choose()
         for key, parts in self._waiting.items():
             if parts:
                 self._kept.setdefault(key, []).append(torch.cat(parts).to(self.device))

@@ -10,6 +10,7 @@ import numpy as np
 from layerscope.drawing.figure import Side
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.words import UNDEFINED, caveat
+from layerscope.similarity.formulas import CALIBRATED, CALIBRATED_DISTANCE, FORMULAS
 from layerscope.similarity.registry import registry
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 def heatmap(similarity: Similarity) -> HeatmapFigure:
     """The matrix, with what stands beside each value."""
     entry = registry().get(similarity.measure)
-    what = f" ({entry.doc.splitlines()[0].rstrip('.')}; {entry.source})" if entry is not None and entry.doc else ""
+    formula = f": ${FORMULAS[similarity.measure]}$" if similarity.measure in FORMULAS else ""
+    doc = entry.doc.splitlines()[0].rstrip(".") if entry is not None and entry.doc else ""
+    what = f" ({doc}{formula}; {entry.source})" if entry is not None and doc else ""
     return HeatmapFigure(
         title=f"{'Distance' if similarity.distance else 'Similarity'} of layers: {similarity.measure}",
         shows=f"{similarity.measure}{what} of every pair of layers over {similarity.n:,} rows{_over(similarity)}.",
@@ -47,9 +50,9 @@ def calibrated_heatmap(similarity: Similarity) -> HeatmapFigure:
     """What is left of the values above chance."""
     assert similarity.calibrated is not None
     name = f"{similarity.measure}, calibrated"
-    left = "max(0, (s - tau) / (1 - tau)) with tau the 95th"
+    left = rf"${CALIBRATED}$ with $\tau$ the 95th"
     if similarity.distance:
-        left = "max(0, (tau - s) / tau) with tau the 5th"
+        left = rf"${CALIBRATED_DISTANCE}$ with $\tau$ the 5th"
     return replace(
         heatmap(similarity),
         title=f"Similarity of layers above chance: {similarity.measure}",

@@ -7,7 +7,7 @@ forward pass of a large model costs far more than any product, so that it is run
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from layerscope.similarity.moments import BLOCK, Pair, product_bytes
@@ -127,12 +127,20 @@ class Route:
         )
 
 
-def choose_route(facts: Facts, resources: Resources) -> Route:
-    """The cheapest way that fits; several passes over the texts only where nothing else does."""
-    moments = [] if facts.row_measures else _moments(facts, resources)
-    candidates = [*moments, *_rows(facts, resources)]
-    if not candidates:
-        return _store(facts, resources) if facts.row_measures else _several_passes(facts, resources)
+def choose_route(facts: Facts, resources: Resources, measured: Callable[[], float] | None = None) -> Route:
+    """The cheapest way that fits into memory with one pass over the texts.
+
+    Where none does, rows lie in the store, unless going over the texts again takes less time than that: `measured` then
+    gives the seconds of one pass, which are otherwise estimated.
+    """
+    if facts.row_measures:
+        candidates = _rows(facts, resources)
+        return min(candidates, key=lambda route: _judged(facts, route)) if candidates else _store(facts, resources)
+    candidates = [*_moments(facts, resources), *_rows(facts, resources)]
+    if not candidates or all(route.where == "store" for route in candidates):
+        seconds = None if measured is None else measured()
+        candidates = [replace(route, forward_seconds=seconds or route.forward_seconds) for route in candidates]
+        candidates.append(_several_passes(facts, resources, seconds, candidates))
     return min(candidates, key=lambda route: _judged(facts, route))
 
 
@@ -185,20 +193,24 @@ def _route_of_rows(facts: Facts, resources: Resources, where: Place, room: int, 
     return Route("rows", where, size, room, 1, grams, _forward(facts, resources), seconds)
 
 
-def _several_passes(facts: Facts, resources: Resources) -> Route:
+def _several_passes(facts: Facts, resources: Resources, seconds: float | None, instead: Sequence[Route]) -> Route:
+    """Moments of some pairs in each pass; `seconds` are those of one pass, and `instead` is what else could be done."""
     parts = tiles(facts.pairs, facts.cost, resources.work)
     needs = {"products of all pairs of layers": facts.cost(facts.pairs), "rows": facts.row_bytes}
     has = {"host": resources.host, "device": resources.device, "disk": resources.disk}
+    ways = "fewer texts (limit), more memory (memory) or a store with more room (LAYERSCOPE_HOME) make it one pass"
+    if instead:
+        ways = "each takes less time than to write the rows and read them again; more memory (memory) makes it one pass"
     reason = (
         f"{' and '.join(f'the {what} take {spelled(size)}' for what, size in needs.items())}, and there are "
         f"{', '.join(f'{spelled(size)} for them on the {place}' for place, size in has.items() if size is not None)}; "
-        "fewer texts (limit), more memory (memory) or a store with more room (LAYERSCOPE_HOME) make it one pass"
+        f"{ways}"
     )
     where: Place = "host" if resources.device is None else "device"
-    seconds = facts.products / resources.products
-    forward = _forward(facts, resources) * len(parts)
+    others = facts.products / resources.products
+    forward = (_forward(facts, resources) if seconds is None else seconds) * len(parts)
     size = max(map(facts.cost, parts))
-    return Route("moments", where, size, resources.work, len(parts), False, forward, seconds, reason)
+    return Route("moments", where, size, resources.work, len(parts), False, forward, others, reason)
 
 
 def _forward(facts: Facts, resources: Resources) -> float:

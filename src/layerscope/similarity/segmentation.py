@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layerscope.data.resampling import jackknifed
 from layerscope.errors import InputError, check_level
 from layerscope.results import Result
 from layerscope.similarity.similarity import Similarity
@@ -212,8 +213,6 @@ def _alike(similarity: Similarity, values: np.ndarray) -> np.ndarray:
 
 def _interval(similarity: Similarity, kept: Sequence[int], cuts: Sequence[int], ci: float) -> tuple[float, float, str]:
     """The strength's interval over texts, for given cuts; or why there is none."""
-    from scipy.stats import t
-
     if similarity.left_out is None:
         return math.nan, math.nan, "the similarity was measured without groups of texts; compare with ci=0.95"
     matrices = _alike(similarity, similarity.left_out)[:, kept][:, :, kept]
@@ -221,7 +220,5 @@ def _interval(similarity: Similarity, kept: Sequence[int], cuts: Sequence[int], 
     if (np.isnan(matrices) & ~np.isnan(whole)).any():
         return math.nan, math.nan, "without one of the groups of texts some similarities are undefined"
     strengths = strength_of(np.concatenate([whole[None], matrices]), cuts)
-    groups = len(matrices)
-    spread = math.sqrt((groups - 1) ** 2 / groups) * float(strengths[1:].std())  # of a delete-a-group jackknife
-    width = float(t.ppf((1 + ci) / 2, groups - 1)) * spread
-    return float(strengths[0]) - width, float(strengths[0]) + width, ""
+    half = float(jackknifed(strengths[1:], ci))
+    return float(strengths[0]) - half, float(strengths[0]) + half, ""

@@ -43,13 +43,13 @@ class Side:
 
     @cached_property
     def trace(self) -> float:
-        """|X|_F^2 of the centred rows; raises if every row is the same."""
+        """The sum of squares of the centred rows; raises if every row is the same."""
         self.require_variation()
         return float(torch.trace(self.scatter))
 
     @cached_property
     def norm(self) -> float:
-        """|X'X|_F."""
+        """The Frobenius norm of the second moments."""
         self.require_variation()
         return float(torch.linalg.matrix_norm(self.scatter))
 

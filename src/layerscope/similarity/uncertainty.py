@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from layerscope.data.resampling import folds
+from layerscope.data.resampling import folds, jackknifed
 from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Stored, Tile
 from layerscope.similarity.planning import Plan
@@ -22,7 +22,7 @@ from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.values import Cells, Prepared, from_moments, from_sums, matrices_of
 
 GROUPS = 20
-_ROUNDING = 1e-9  # a bias below this is none
+_ROUNDING = 1e-8  # of a value; the bias is a difference of values many times over
 
 Matrices = dict[str, Similarity]
 
@@ -158,7 +158,7 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
     for name, similarity in matrices.items():
         similarity.left_out = values = np.stack([part[name].values for part in without])
         middle = values.mean(axis=0)
-        half = half_width(values, ci)
+        half = jackknifed(values, ci)
         similarity.low = np.maximum(similarity.values - half, similarity.bounds[0])
         similarity.high = np.minimum(similarity.values + half, similarity.bounds[1])
         similarity.bias = (count - 1) * (middle - similarity.values)
@@ -169,19 +169,10 @@ def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbias
             cell = (i, j)
             reason = next(part[name].reasons[cell] for part in without if cell in part[name].reasons)
             similarity.reasons[cell] = f"the interval is undefined: without one group of texts {reason}"
-        _warn_of_bias(similarity, half)
+        _warn_of_bias(similarity, half, (count - 1) * _ROUNDING)
 
 
-def half_width(left_out: np.ndarray, ci: float) -> np.ndarray:
-    """(..) half of the interval of values whose (groups, ..) values without each group of texts are given."""
-    from scipy.stats import t
-
-    count = len(left_out)
-    squares = ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0)
-    return np.asarray(float(t.ppf((1 + ci) / 2, count - 1)) * np.sqrt((count - 1) / count * squares))
-
-
-def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
+def _warn_of_bias(similarity: Similarity, half: np.ndarray, rounding: float) -> None:
     """Say where an interval lies around a value that is off by more than the interval is wide to a side.
 
     Shares of k neighbours are of a certain number of rows: there is no value of more rows that they could be off from.
@@ -189,7 +180,7 @@ def _warn_of_bias(similarity: Similarity, half: np.ndarray) -> None:
     assert similarity.bias is not None
     if measure(similarity.measure).family == "neighbours":
         return
-    beyond = np.abs(similarity.bias) > half + _ROUNDING
+    beyond = np.abs(similarity.bias) > half + rounding
     if not beyond.any():
         return
     worst = np.unravel_index(np.argmax(np.where(beyond, np.abs(similarity.bias), -1.0)), half.shape)

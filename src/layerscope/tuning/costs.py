@@ -123,7 +123,7 @@ def training_cost(
         (True, True)
     """
     opened, data, asked, chosen = (
-        load_whole(model, "what a training costs"),
+        load_whole(model, "the cost of a training"),
         open_task(task),
         Strategy.parse(strategy),
         method_of(method, size),
@@ -154,7 +154,7 @@ def strategies(
         >>> list(table["strategy"])[:2]
         ['full', '(L, L, L)']
     """
-    opened, data, chosen = load_whole(model, "what a training costs"), open_task(task), method_of(method, size)
+    opened, data, chosen = load_whole(model, "the cost of a training"), open_task(task), method_of(method, size)
     texts = every(opened.depth)
     best = needed_best(opened, map(Strategy.parse, texts), best, lambda: parts(data)[0])
     return cost_table(opened, data, possible(opened, texts, best, chosen, logging.INFO), chosen, best=best)

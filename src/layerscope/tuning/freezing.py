@@ -39,6 +39,8 @@ class Prefixed(nn.Module):
         self._model = [model]  # in a list: no second registration of the network
         self.table: Tensor | None = None  # all cached states, where they fit on the device
         self.kept: KeptStates | None = None  # or those that the training itself makes as it goes
+        self._mode: bool | None = None  # training or not, once it has been said
+        self._all: list[nn.Parameter] = []
         self._containers = self._outputs(model) if frozen else []
         self._blocks = block_modules(model.network.base_model, model.anatomy)[:frozen]
         self._quiet: list[nn.Module] = [] if model.anatomy.shared else list(self._blocks)
@@ -58,10 +60,20 @@ class Prefixed(nn.Module):
         return {name: value for name, value in super().state_dict(*args, **kwargs).items() if name in trained}
 
     def train(self, mode: bool = True) -> Prefixed:
+        if self._mode == mode == self.network.training:  # the Trainer says it again in every step
+            return self
         super().train(mode)
         for module in self._quiet:
             module.eval()
+        self._mode = mode
         return self
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """All parameters; a training asks for them twice in every step, and they stay the same."""
+        if not recurse:
+            return super().parameters(recurse=False)
+        self._all = self._all or list(super().parameters())
+        return iter(self._all)
 
     def forward(self, **inputs: Any) -> dict[str, Tensor]:
         real, labels = (inputs.pop(name, None) for name in (CHOICES, "labels"))

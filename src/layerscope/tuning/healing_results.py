@@ -14,8 +14,8 @@ from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import caveat, numbers
 from layerscope.models.lineage import RECORD
 from layerscope.store import atomic_folder
+from layerscope.tuning.cards import RESULT
 from layerscope.tuning.healing_job import HealingJob
-from layerscope.tuning.job import RESULT
 from layerscope.tuning.method import CHECKPOINT
 from layerscope.tuning.training import Training
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ConfigDict, Field
 
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.plan import LayerPlan
@@ -23,11 +22,12 @@ from layerscope.evaluation.exam import KINDS, Exam
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.score import UNKNOWN, Score
 from layerscope.models import Model, load
-from layerscope.models.lineage import Learned, inherit, learn, learned
+from layerscope.models.lineage import inherit, learn, learned
 from layerscope.models.selfcheck import close
 from layerscope.results import provenance_of
-from layerscope.store import Artifact, Saved, discard, inside, read_json, write_json
+from layerscope.store import Artifact, discard, write_json
 from layerscope.team import Team
+from layerscope.tuning.cards import RESULT
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
 from layerscope.tuning.method import ADAPTER, CHECKPOINT, Method, counts
@@ -37,7 +37,6 @@ from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.trainer import Marking, Outcome, train
 from layerscope.version import __version__
 
-RESULT = "training.json"
 _COMPARED = 32  # validation texts on which the saved result must answer as the trained one
 _CHECKPOINTS = "checkpoints"  # of a training that is under way
 
@@ -325,61 +324,3 @@ def same_answers(got: np.ndarray, expected: np.ndarray, dtype: torch.dtype) -> b
     got, expected = got[..., :width], expected[..., :width]
     finite = np.isfinite(expected) & np.isfinite(got)
     return close(torch.from_numpy(got[finite]).to(dtype), torch.from_numpy(expected[finite]).to(dtype))
-
-
-class HeadCard(Saved):
-    """The head that a training gave its model."""
-
-    name: str
-    kind: str
-    label_names: list[str] | None
-    regression: bool
-
-
-class MethodCard(Saved):
-    """A method and its size."""
-
-    name: str
-    size: int | None = None
-
-
-class BaseCard(Saved):
-    """The model that was tuned."""
-
-    name: str
-    weights: str
-
-
-class EpochCard(Saved):
-    """What was measured after an epoch."""
-
-    epoch: float
-    score: float
-    loss: float
-
-
-class TrainingCard(Saved):
-    """`training.json`."""
-
-    model_config = ConfigDict(extra="allow")
-    base: BaseCard | None = None  # 0.1 did not note it
-    head: HeadCard | None = None
-    learned: list[Learned] = Field(default_factory=list)
-    strategy: str
-    method: MethodCard
-    seed: int = Field(ge=0, lt=1 << 32)
-    score: float
-    best_epoch: float
-    epochs: list[EpochCard]
-    metric: str
-    majority: float
-    seconds: float
-    seconds_per_epoch: float
-    cached: bool
-    parameters: int = Field(ge=0)
-    trainable: int = Field(ge=0)
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    """What a training has written of itself."""
-    return read_json(inside(folder, RESULT), TrainingCard, error=ModelError, way_out="tune again").model_dump()

@@ -61,4 +61,7 @@ class KeptStates:
             hook.remove()
 
     def _index(self, rows: Sequence[int]) -> Tensor:
-        return torch.tensor(list(rows), device=self.table.device)
+        index = torch.tensor(list(rows))
+        if self.table.device.type == "cuda":
+            index = index.pin_memory()  # else the copy would wait for all work of the GPU
+        return index.to(self.table.device, non_blocking=True)

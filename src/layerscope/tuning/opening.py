@@ -10,7 +10,8 @@ from layerscope.errors import LayerscopeError, ModelError
 from layerscope.models import Model, load
 from layerscope.models.identity import fingerprint
 from layerscope.models.lineage import LEARNED
-from layerscope.tuning.job import prepared, read_result
+from layerscope.tuning.cards import read_result
+from layerscope.tuning.job import prepared
 from layerscope.tuning.method import method_of
 from layerscope.tuning.strategy import Strategy
 

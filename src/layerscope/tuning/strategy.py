@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from layerscope.errors import InputError, log, near
+from layerscope.tuning.papers import middle_layer
 
 NAMES = ("full", "head-only", "top-K", "freeze-bottom-K", "freeze-top-K")
 Bound = int | str | None
 
-_BOUND = re.compile(r"(l\*|L|\d+)\s*(?:([+-])\s*(\d+))?")
+_BOUND = re.compile(r"(l\*|L|m|\d+)\s*(?:([+-])\s*(\d+))?")
+_OF_LAYERS = ("l*", "m")  # bounds that a shallow model may not have room below
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class Strategy:
     """Blocks bottom..top are tuned and the head reads layer `head`; blocks above `head` are dropped.
 
     Args:
-        bottom: The lowest tuned block: a number, or a text such as `l*-2` that `resolve` turns into one. None, as
-            `top`, where no block is tuned and only the head is.
+        bottom: The lowest tuned block: a number, or a text such as `l*-2` that `resolve` turns into one (`m` is the
+            middle layer, as Xie et al. count it). None, as `top`, where no block is tuned and only the head is.
         top: The highest tuned block.
         head: The layer that the head reads.
         embeddings: Whether the embeddings are tuned; None: under (1, L, L) only.
@@ -43,8 +45,8 @@ class Strategy:
         """A strategy from its text.
 
         Args:
-            text: `(bottom, top, head)` with numbers, L and l*, such as `(l*-2, l*, L)`; or full, head-only, top-3,
-                freeze-bottom-6, freeze-top-4.
+            text: `(bottom, top, head)` with numbers, L, l* and m (the middle layer), such as `(l*-2, l*, L)`; or full,
+                head-only, top-3, freeze-bottom-6, freeze-top-4.
 
         Returns:
             The strategy, with its texts as they are.
@@ -61,7 +63,8 @@ class Strategy:
             if match := re.fullmatch(pattern, name):
                 return make(match)
         raise InputError(
-            f"{text!r} is not a strategy; write (bottom, top, head) with numbers, L and l*, such as (l*-2, l*, L), or "
+            f"{text!r} is not a strategy; write (bottom, top, head) with numbers, L, l* and m (the middle layer), such "
+            f"as (l*-2, l*, L), or "
             f"{', '.join(NAMES)}.{near(name, NAMES)}"
         )
 
@@ -79,7 +82,7 @@ class Strategy:
             quiet: Say nothing where a bottom below block 1 becomes 1.
 
         Returns:
-            A strategy whose bounds are numbers. A bottom of `l*-k` below block 1 becomes 1, with a warning.
+            A strategy whose bounds are numbers. A bottom of `l*-k` or `m-k` below block 1 becomes 1, with a warning.
 
         Example:
             >>> import layerscope as ls
@@ -93,9 +96,10 @@ class Strategy:
         if self.bottom is None or self.top is None:
             return Strategy(None, None, _checked(head, depth, "head", 0), self.embeddings)
         bottom, top = (self._number(bound, depth, best) for bound in (self.bottom, self.top))
-        if isinstance(self.bottom, str) and self.bottom.startswith("l*") and bottom < 1:
+        if isinstance(self.bottom, str) and self.bottom.startswith(_OF_LAYERS) and bottom < 1:
             if not quiet:
-                log.warning("%s is %d with l* = %s; block 1 is taken instead.", self.bottom, bottom, best)
+                said = f"l* = {best}" if self.bottom.startswith("l*") else f"{depth} blocks"
+                log.warning("%s is %d with %s; block 1 is taken instead.", self.bottom, bottom, said)
             bottom = 1
         way_out = f"The nearest that this model can have is {_nearest(bottom, top, head, depth)}."
         if isinstance(self.bottom, str) and self.bottom.startswith("l*+") and bottom > depth:
@@ -156,8 +160,9 @@ class Strategy:
             return bound
         match = _BOUND.fullmatch(str(bound).strip())
         if match is None:
-            raise InputError(f"{bound!r} in the strategy {self} is neither a number, L nor l*, with an offset.")
-        start = {"L": depth, "l*": best}.get(match[1], None if match[1] in ("L", "l*") else int(match[1] or 0))
+            raise InputError(f"{bound!r} in the strategy {self} is neither a number, L, l* nor m, with an offset.")
+        known = {"L": depth, "l*": best, "m": middle_layer(depth)}
+        start = known[match[1]] if match[1] in known else int(match[1])
         assert start is not None
         return start + int(f"{match[2]}{match[3]}" if match[2] else 0)
 
@@ -191,7 +196,7 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str]], Strategy]], ...] = (
 def _bound(text: str, whole: str) -> int | str:
     match = _BOUND.fullmatch(text.strip())
     if match is None:
-        raise InputError(f"{text.strip()!r} in the strategy {whole} is neither a number, L nor l*, with an offset.")
+        raise InputError(f"{text.strip()!r} in the strategy {whole} is neither a number, L, l* nor m, with an offset.")
     if match[1].isdigit():
         return int(match[1]) + int(f"{match[2]}{match[3]}" if match[2] else 0)
     return match[1] + (f"{match[2]}{int(match[3])}" if match[2] else "")

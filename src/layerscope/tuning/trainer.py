@@ -166,6 +166,7 @@ def _arguments(
         label_names=["labels"],
         use_cpu=tuned.device.type == "cpu",
         dataloader_pin_memory=tuned.device.type == "cuda",
+        accelerator_config={"non_blocking": tuned.device.type == "cuda"},  # batches go there while the last is trained
         ddp_find_unused_parameters=Team.current().size > 1,  # a few embeddings are in no forward
     )
 

@@ -14,7 +14,8 @@ from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import MAJORITY, caveat, numbers
 from layerscope.results import Result, provenance_of
 from layerscope.store import atomic_folder
-from layerscope.tuning.job import RESULT, TrainingJob, read_result
+from layerscope.tuning.cards import RESULT, read_result
+from layerscope.tuning.job import TrainingJob
 from layerscope.tuning.method import ADAPTER, CHECKPOINT
 
 if TYPE_CHECKING:

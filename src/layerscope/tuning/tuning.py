@@ -10,14 +10,15 @@ from typing import Any, overload
 import numpy as np
 
 from layerscope.data import task as open_task
-from layerscope.engine import Job, map_jobs
-from layerscope.errors import InputError, LayerscopeError, check_seed, log
+from layerscope.engine import Job, folders_of
+from layerscope.errors import InputError, check_seed, log
 from layerscope.models.load import load_whole
 from layerscope.store import check_free, produce_all
 from layerscope.team import Team
+from layerscope.tuning.cards import RESULT
 from layerscope.tuning.costs import Strategies, cost_table
 from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
-from layerscope.tuning.job import RESULT, Lesson, TrainingJob
+from layerscope.tuning.job import Lesson, TrainingJob
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.parts import needed_best, parts
 from layerscope.tuning.strategy import Strategy
@@ -89,13 +90,7 @@ def _folders(jobs: Sequence[TrainingJob], engine: str) -> list[Path]:
     if engine == "local":  # the processes of a team train together
         return produce_all(jobs, Team.current())
     gpus = float(str(jobs[0].lesson.model.device).startswith("cuda"))
-    outcomes = map_jobs([Job(job, _name(job), gpus=gpus) for job in jobs], engine, title="trainings")
-    failed = [f"{_name(job)}: {o.reason}" for job, o in zip(jobs, outcomes, strict=True) if o.folder is None]
-    if failed:
-        raise LayerscopeError(
-            f"{len(failed)} of {len(jobs)} trainings failed; the others are kept. {'; '.join(failed)}"
-        )
-    return [outcome.folder for outcome in outcomes if outcome.folder is not None]
+    return folders_of([Job(job, _name(job), gpus=gpus) for job in jobs], engine, "trainings")
 
 
 def _name(job: TrainingJob) -> str:
@@ -205,8 +200,8 @@ def tune(
     Args:
         model: A folder, a hub id, a Model or a transformers model.
         task: A task's name, a Task, or what `ls.task` takes. Of a single split, a fifth is held out and scored.
-        strategy: Which blocks are tuned and where the head sits: `(bottom, top, head)` with numbers, L and l*, or full,
-            head-only, top-3, freeze-bottom-6, freeze-top-4.
+        strategy: Which blocks are tuned and where the head sits: `(bottom, top, head)` with numbers, L, l* and m, or
+            full, head-only, top-3, freeze-bottom-6, freeze-top-4.
         method: The name of a method (finetune, adapter, lora, prefix), or a `Method` of your own.
         preset: phang2021, wu2020 or xie2022: the papers' hyperparameters.
         seed: Decides the new head, the order of rows and dropout.

@@ -7,6 +7,7 @@ import numpy as np
 import pandas
 import pytest
 
+from layerscope.data.resampling import jackknifed
 from layerscope.recipes.statistics import statistic
 
 
@@ -66,3 +67,23 @@ def test_the_worst_repeat_without_noise_counts():
     assert (
         "not tried" in statistic("recovers")({"s": SimpleNamespace(frame=frame)}, "s", truth="inn", method="cca").reason
     )
+
+
+def test_errors_of_the_same_texts_are_compared_text_for_text(study):
+    """Texts on which every map errs alike leave no doubt about which errs more."""
+    frame = study["e"].frame
+    shared = np.random.default_rng(0).normal(0, 0.1, 20)
+    own = np.random.default_rng(1).normal(0, 0.001, (len(frame), 20))
+    e = SimpleNamespace(frame=frame, left_out=frame["relative"].to_numpy()[:, None] + shared + own)
+    e.left_out[:, 19] = np.nan  # there were texts for nineteen groups
+    said = statistic("error_gap")({"e": e}, "e", method="mean", minus_method="linear")
+    np.testing.assert_allclose(said.value, 0.2)
+    test = (frame["split"] == "test") & (frame["layer"] == frame["target_layer"])
+    sides = [e.left_out[np.asarray(test & (frame["method"] == m)), :19].mean(axis=0) for m in ("mean", "linear")]
+    np.testing.assert_allclose(said.high - said.value, jackknifed(sides[0] - sides[1]))
+    assert said.high - said.value < 0.1 * jackknifed(sides[0])
+    far = statistic("distance_gap")({"e": e}, "e")
+    assert far.high - far.value < 0.01
+    other = SimpleNamespace(frame=frame.assign(n=49), left_out=e.left_out)  # of other texts
+    apart = statistic("error_gap")({"e": e, "o": other}, "e", minus="o")
+    np.testing.assert_allclose(apart.high - apart.value, math.hypot(0.01, 0.03))

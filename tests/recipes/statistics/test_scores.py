@@ -1,6 +1,5 @@
 """Statistics of scores: points, text for text."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,7 +100,7 @@ def test_strategies_that_are_not_there_or_are_the_same(study):
     gap = statistic("strategy_gap")
     assert "none of those" in gap({"s": study}, "s", better="full", worse="(l*+1, L, L)").reason
     assert "same strategy" in gap({"s": study}, "s", better="full", worse="(1, 4, 4)").reason
-    assert "(1, 3, 4) is none" in gap({"s": study}, "s", better="full", worse="middle").reason
+    assert "(m-2, m, L) is none" in gap({"s": study}, "s", better="full", worse="(m-2, m, L)").reason
 
 
 def test_injection_loses_points():
@@ -115,12 +114,17 @@ def test_injection_loses_points():
         "lost_high": 0.14,
     }
     frame = pandas.DataFrame([row, {**row, "method": "inn", "lost": 0.02, "lost_low": 0.02, "lost_high": 0.02}])
-    values = {"i": SimpleNamespace(frame=frame)}
+    left_out = np.random.default_rng(0).normal([[0.1], [0.02]], 0.02, (2, 20))
+    values = {"i": SimpleNamespace(frame=frame, left_out=left_out)}
     said = statistic("injected")(values, "i", "linear")
-    np.testing.assert_allclose([said.value, said.low, said.high], [10, 6, 14])
+    np.testing.assert_allclose([said.value, said.high - said.value], [10, 100 * jackknifed(left_out[0])])
     less = statistic("injected")(values, "i", "linear", less="inn")
-    np.testing.assert_allclose([less.value, less.high - less.value], [8, math.hypot(4, 3)])  # 3 of 100 texts at least
+    np.testing.assert_allclose([less.value, less.high - less.value], [8, 100 * jackknifed(left_out[0] - left_out[1])])
+    values["i"].left_out = np.full((2, 20), 0.1)
+    least = statistic("injected")(values, "i", "linear", less="inn")
+    assert least.high - least.value == pytest.approx(3)  # texts of 100, at least
     assert "was not among" in statistic("injected")(values, "i", "mlp").reason
+    assert "inn was not" not in statistic("injected")(values, "i", "inn").reason
 
 
 def test_counted_costs_have_no_doubt():
@@ -129,3 +133,9 @@ def test_counted_costs_have_no_doubt():
     frame = costs.frame.set_index("strategy")
     assert said.low == said.high == frame.loc["(L, L, L)", "backward"] / frame.loc["full", "backward"]
     assert statistic("cheaper")({"c": costs}, "c", strategy="freeze-bottom-9").reason
+
+
+def test_a_strategy_is_known_by_its_name_or_by_its_blocks(study):
+    gap = statistic("strategy_gap")
+    by_name, by_blocks = (gap({"s": study}, "s", better=name, worse="head-only") for name in ("full", "(1, L, L)"))
+    assert by_name == by_blocks

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 import reference
+import torch
 from pairs import LINEAR, data
 
 import layerscope as ls
 from layerscope.errors import LayerscopeWarning
+from layerscope.similarity.measures.linear import singular_values
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -35,3 +37,25 @@ def test_too_few_rows_are_said_to_be_too_few(name):
         assert math.isnan(ls.measure(name)(x, y))
     if "cca" in name:
         assert ls.measure(name)(x, y, allow_trivial=True) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "rank", "width"), [(60, 5, 32), (8, 7, 32), (40, 40, 96), (100, 20, 20)])
+def test_dimensions_that_are_not_there_add_nothing(rows, rank, width):
+    """A root of rounding for each of them would: about 1e-8 of the largest singular value."""
+    generator = torch.Generator().manual_seed(rows)
+    x = torch.randn(rows, rank, dtype=torch.float64, generator=generator)
+    y = x @ torch.randn(rank, width, dtype=torch.float64, generator=generator)
+    cross = x.T @ y @ torch.randn(width, width, dtype=torch.float64, generator=generator)
+    for matrix in (cross, torch.cat([cross, cross[:1]]), y.T @ y):
+        exact = torch.linalg.svdvals(matrix)
+        values = singular_values(matrix).flip(0)
+        assert float(values.sum()) == pytest.approx(float(exact.sum()), rel=1e-12)
+        assert int((values > 0).sum()) == int(torch.linalg.matrix_rank(matrix))
+    assert singular_values(torch.zeros(3, 0)).shape == (0,)
+
+
+def test_a_layer_is_its_own_rotation_whatever_its_rank():
+    few = torch.randn(5, 32, dtype=torch.float64)[torch.arange(60) % 5]
+    assert ls.measure("procrustes")(few, few @ torch.linalg.qr(torch.randn(32, 32, dtype=torch.float64))[0]) == (
+        pytest.approx(1.0, abs=1e-12)
+    )

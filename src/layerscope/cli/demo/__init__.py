@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import recorded, writable
 from layerscope.errors import LayerscopeError, log
@@ -40,11 +41,13 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example:  `layerscope demo`")(demo)
 
 
-def demo(out: Path = _OUT, format: Format = FORMAT) -> None:
+def demo(
+    device: str | None = Given.device, dtype: str = Given.dtype, out: Path = _OUT, format: Format = FORMAT
+) -> None:
     """Show what layerscope does, offline: tune a real small model twice, look into it, cut it, and write a report."""
     from layerscope.cli.demo.stage import Settings
 
-    done = play(Settings(), out, say=print if format is Format.table else _nothing)
+    done = play(Settings(device=device, dtype=dtype), out, say=print if format is Format.table else _nothing)
     if format is Format.json:
         show([vars(each) for each in done], format)
     if any(each.state in ("failed", "left out") for each in done):

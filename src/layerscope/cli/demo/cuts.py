@@ -62,7 +62,7 @@ def advise(stage: Stage) -> Outcome:
     folder = stage.out / SMALLER
     smaller = ls.cut(whole, plan)
     ls.save(smaller, folder, scores=ls.evaluate(smaller, stage.task, **stage.scored))
-    again = ls.load(str(folder))
+    again = stage.open(folder)
     again.name = SMALLER
     checkpoint = stage.trainings.trainings[0].path / CHECKPOINT
     before, after = (_measured(model, at, stage) for model, at in ((whole, checkpoint), (again, folder)))

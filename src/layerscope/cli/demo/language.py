@@ -33,7 +33,7 @@ def missing(settings: Settings) -> str:
 
 def language(stage: Stage) -> Outcome:
     s = stage.settings
-    model = ls.load(s.language_model)
+    model = stage.open(s.language_model)
     texts = ls.task(s.task, kind="text")
     options: dict[str, Any] = {"limit": fitting(model, stage.texts, s.language_tokens), "max_length": s.window}
     distances = ls.compare(model, measure="angular", task=s.task, pool="tokens", names=[s.language_model], **options)
@@ -44,7 +44,7 @@ def language(stage: Stage) -> Outcome:
     plan, row = _chosen(advice)
     folder = stage.out / SMALLER_LM
     ls.save(ls.cut(model, plan), folder)
-    again = ls.evaluate(ls.load(str(folder)), texts, **options)
+    again = ls.evaluate(stage.open(folder), texts, **options)
     said = [
         _distance_sentence(distances, model.depth),
         _rule_sentence(advice),

@@ -45,6 +45,8 @@ class Settings:
     language_tokens: int = 1470  # of its texts, at most: 23 windows, of which half choose
     window: int = 64  # tokens that it reads at once
     language_sizes: tuple[int, ...] = (1, 3)  # blocks that plans leave out
+    device: str | None = None  # where models run; the first GPU where there is one
+    dtype: str = "float32"  # that they are opened in
     lost: str = "25%"  # of its perplexity, which the smaller one may have more
 
 
@@ -65,7 +67,11 @@ class Stage:
     def __init__(self, settings: Settings, out: Path) -> None:
         self.settings, self.out = settings, out
         self.task = ls.task(settings.task)
-        self.base = ls.load(settings.model)
+        self.base = self.open(settings.model)
+
+    def open(self, source: str | Path) -> ls.Model:
+        """A model on the device and in the float type that were asked for."""
+        return ls.load(source, device=self.settings.device, dtype=self.settings.dtype)
 
     @cached_property
     def key(self) -> str:
@@ -90,7 +96,7 @@ class Stage:
     @cached_property
     def tuned(self) -> list[ls.Model]:
         """The tuned classifiers, opened from their checkpoints."""
-        models = [ls.load(str(training.path / CHECKPOINT)) for training in self.trainings.trainings]
+        models = [self.open(training.path / CHECKPOINT) for training in self.trainings.trainings]
         for model, seed in zip(models, self.settings.seeds, strict=True):
             model.name = f"tuned (seed {seed})"
         return models

@@ -17,7 +17,17 @@ from layerscope.drawing.figure import (
     places_of,
     restored_lines,
 )
-from layerscope.drawing.painting import MARKERS, axis_names, plain, reference_lines
+from layerscope.drawing.painting import (
+    MARKERS,
+    MOST_NAMED,
+    axis_names,
+    dots_of,
+    name_levels,
+    name_lines,
+    name_uprights,
+    plain,
+    reference_lines,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +51,8 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveFigure(Figure):
-    """Curves over one axis; `references` are level lines, `marks` upright ones."""
+    """Curves over one axis; `references` are level lines, `marks` upright ones; `log` makes the upright axis one of
+    powers of ten."""
 
     kind: ClassVar[str] = "curve"
     series: tuple[Series, ...]
@@ -49,6 +60,7 @@ class CurveFigure(Figure):
     y_name: str
     references: Marks = ()
     marks: Marks = ()
+    log: bool = False
     n: int | None = None
 
     def data(self) -> Columns:
@@ -62,7 +74,8 @@ class CurveFigure(Figure):
         return columns
 
     def settings(self) -> dict[str, Any]:
-        return {**line_settings(self), "marks": [list(m) for m in self.marks], "x_name": self.x_name}
+        own = {"marks": [list(m) for m in self.marks], "x_name": self.x_name}
+        return {**line_settings(self), **own, **({"log": True} if self.log else {})}
 
     @classmethod
     def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
@@ -72,21 +85,38 @@ class CurveFigure(Figure):
             if all(math.isnan(v) for v in parts["low"]):
                 parts = {k: parts[k] for k in ("x", "y")}
             series.append(Series(name, **parts))
-        return cls(**words, **restored_lines(settings, "marks"), series=tuple(series), x_name=settings["x_name"])
+        lines = restored_lines(settings, "marks")
+        log = bool(settings.get("log", False))
+        return cls(**words, **lines, series=tuple(series), x_name=settings["x_name"], log=log)
 
     def draw(self, ax: Axes) -> None:
+        """Every curve with its name at its end; level and upright lines with theirs where they cover no point."""
         from matplotlib.ticker import MaxNLocator
 
+        named = 1 < len(self.series) <= MOST_NAMED
         for k, series in enumerate(self.series):
-            label = plain(series.name) if len(self.series) > 1 else None
+            label = plain(series.name) if len(self.series) > MOST_NAMED else None
             ax.plot(series.x, series.y, marker=MARKERS[k % len(MARKERS)], label=label, color=f"C{k % 7}")
             if series.low is not None and series.high is not None:
                 ax.fill_between(series.x, series.low, series.high, color=f"C{k % 7}", alpha=0.2, linewidth=0)
         reference_lines(self, ax.axhline)
-        for name, value in self.marks:
-            ax.axvline(value, color="0.4", linestyle=":", linewidth=0.8, label=plain(name))
+        for _, value in self.marks:
+            ax.axvline(value, color="0.4", linestyle=":", linewidth=0.8)
+        if self.log:
+            ax.set_yscale("log")
         if all(x == int(x) for series in self.series for x in series.x):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis_names(ax, self.x_name, self.y_name)
-        if len(self.series) > 1 or self.references or self.marks:
+        taken = dots_of(ax, [point for series in self.series for point in zip(series.x, series.y, strict=True)])
+        name_uprights(ax, self.marks, taken)
+        name_levels(ax, self.references, taken)
+        if named:
+            name_lines(ax, [end for k, series in enumerate(self.series) for end in _end(series, f"C{k % 7}")])
+        elif len(self.series) > MOST_NAMED:
             ax.legend()
+
+
+def _end(series: Series, colour: str) -> list[tuple[str, float, str]]:
+    """The name of a curve, where it ends and its colour; nothing where it has no value."""
+    known = [y for y in series.y if math.isfinite(y)]
+    return [(series.name, known[-1], colour)] if known else []

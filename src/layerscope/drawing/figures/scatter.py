@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from layerscope.drawing.figure import NAN, Columns, Figure, Marks, line_settings, restored_lines
-from layerscope.drawing.painting import MARKERS, axis_names, plain, reference_lines
+from layerscope.drawing.painting import (
+    MARKERS,
+    axis_names,
+    dots_of,
+    inside_of,
+    name_levels,
+    plain,
+    reference_lines,
+    text_size,
+    wrapped,
+    write_at,
+)
+from layerscope.drawing.placing import Box, boxes_around, place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,20 +67,39 @@ class ScatterFigure(Figure):
         return cls(**words, **restored_lines(settings), **own, points=points, x_name=settings["x_name"])
 
     def draw(self, ax: Axes) -> None:
+        """Points with their whiskers, and names that cover none of them."""
+        from matplotlib.ticker import MaxNLocator
+
         names = list(dict.fromkeys(point.series for point in self.points))
         few = len(self.points) <= _MOST_LABELS
         for k, name in enumerate(names):
             own = sorted((p for p in self.points if p.series == name), key=lambda p: p.x)
-            x, y = [p.x for p in own], [p.y for p in own]
             large = name in self.stressed
             style: dict[str, Any] = {"marker": MARKERS[k % len(MARKERS)], "color": f"C{k % 7}", "label": plain(name)}
-            ax.plot(x, y, linestyle="-" if name in self.joined else "", markersize=7 if large else 3.5, **style)
+            x, y, dash = [p.x for p in own], [p.y for p in own], "-" if name in self.joined else ""
+            ax.plot(x, y, linestyle=dash, markersize=7 if large else 3.5, **style)
             for p in own:
                 if large or few:
                     ax.plot([p.x, p.x], [p.low, p.high], color=f"C{k % 7}", linewidth=0.8, alpha=1.0 if large else 0.5)
-                if large or (few and not self.stressed):
-                    ax.annotate(plain(p.label), (p.x, p.y), fontsize=6, xytext=(4, -9), textcoords="offset points")
         reference_lines(self, ax.axhline)
         axis_names(ax, self.x_name, self.y_name)
-        if len(names) > 1 or self.references:
-            ax.legend()
+        if all(p.x == int(p.x) for p in self.points if math.isfinite(p.x)):
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        taken = dots_of(ax, [(p.x, p.y) for p in self.points])
+        told = [p for p in self.points if p.series in self.stressed or (few and not self.stressed)]
+        self._name_points(ax, taken, told)
+        name_levels(ax, self.references, taken)
+        if len(names) > 1:
+            drawn = [line for line in ax.get_lines() if line.get_label() in {plain(name) for name in names}]
+            ax.legend(handles=drawn)
+
+    def _name_points(self, ax: Axes, taken: list[Box], points: Sequence[Point]) -> None:
+        for p in points:
+            if not (math.isfinite(p.x) and math.isfinite(p.y)):
+                continue
+            x, y = ax.transData.transform((p.x, p.y))
+            text = wrapped(p.label, 34)
+            gap = 0.07 * ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+            box = place(boxes_around(float(x), float(y), *text_size(ax, text, 6), gap), taken, inside_of(ax))
+            taken.append(box)
+            write_at(ax, text, box, fontsize=6)

@@ -2,8 +2,7 @@
 
 Each takes the results by the names of their calls. What is made of several similarities or scores of the same texts has
 its interval by the jackknife over groups of texts, which goes through the whole function; so differences are text for
-text. Errors of aligners bring intervals of their own, and their differences are taken as if they were independent,
-which makes intervals too wide where they rest on the same texts.
+text. Errors of aligners on other texts (states and attention weights) are taken as if they were independent.
 """
 
 from layerscope.recipes.statistics import curves, errors, scores, similarities

@@ -1,13 +1,14 @@
-"""Statistics of aligners' errors: the relative error on held-out rows, |Y - g(X)|^2 over |Y - mean Y|^2."""
+"""Statistics of aligners' errors: the squared error on held-out rows over the spread of Y."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.recipes.claims import Statistic
-from layerscope.recipes.statistics.registry import Range, Values, mean, register, result, within
+from layerscope.recipes.statistics.registry import Range, Values, estimated, mean, register, result, within
 
 if TYPE_CHECKING:
     import pandas
@@ -27,39 +28,58 @@ def error_gap(
 ) -> Statistic:
     """The mean relative error of layers of the same number, less that of another study, other layers or another method.
 
-    The pairs of models are shown one by one in the note.
+    Text for text where both are of the same texts, else as if the two were independent. The pairs of models are shown
+    one by one in the note.
     """
-    frames = result(values, of).frame, result(values, minus or of).frame
-    sides = [(frames[0], layers, method), (frames[1], minus_layers or layers, minus_method or method)]
-    parts = [_errors(*side) for side in sides]
-    gap = parts[0][0].minus(parts[1][0])
-    common = [pair for pair in parts[0][1] if pair in parts[1][1]]
-    by_pair = ", ".join(f"{parts[0][1][pair] - parts[1][1][pair]:.3g}" for pair in common)
-    return gap if gap.reason or len(common) < 2 else gap.noted(f"pair by pair {by_pair}")
+    studies = result(values, of), result(values, minus or of)
+    sides = [(studies[0], layers, method), (studies[1], minus_layers or layers, minus_method or method)]
+    chosen = [_same_number(study, part, name) for study, part, name in sides]
+    for rows, (_, _, name) in zip(chosen, sides, strict=True):
+        if not len(rows):
+            return Statistic.missing(f"{name} has no error on these layers")
+    by_pair = [rows.groupby(["source", "target"], sort=False)["relative"].mean() for rows in chosen]
+    apart = [f"{by_pair[0][pair] - by_pair[1][pair]:.3g}" for pair in by_pair[0].index if pair in by_pair[1].index]
+    gap = _difference(studies, chosen)
+    return gap if gap.reason or len(apart) < 2 else gap.noted(f"pair by pair {', '.join(apart)}")
 
 
-def _errors(frame: pandas.DataFrame, layers: Range, method: str) -> tuple[Statistic, dict[tuple[str, str], float]]:
-    """The mean error over pairs of models and layers, and that of every pair."""
+def _same_number(study: Any, layers: Range, method: str) -> pandas.DataFrame:
+    """The test errors of a method between layers of the same number, in a range of depth."""
+    frame = study.frame
     known = frame[(frame["split"] == "test") & (frame["method"] == method) & (frame["layer"] == frame["target_layer"])]
-    rows = known[within(known["layer"].to_numpy(), layers, _top(known))] if len(known) else known
-    if not len(rows):
-        return Statistic.missing(f"{method} has no error on these layers"), {}
-    pairs = list(zip(rows["source"].map(str), rows["target"].map(str), strict=True))
-    errors = rows["relative"].to_numpy(dtype=float)
-    by_pair = {pair: float(errors[[each == pair for each in pairs]].mean()) for pair in dict.fromkeys(pairs)}
-    return mean(_each(rows)), by_pair
+    return known[within(known["layer"].to_numpy(), layers, _top(known))] if len(known) else known
+
+
+def _difference(studies: tuple[Any, Any], chosen: Sequence[pandas.DataFrame]) -> Statistic:
+    """The mean error of some rows less that of others, with its interval."""
+    groups = [_without_groups(study, rows) for study, rows in zip(studies, chosen, strict=True)]
+    n = [int(rows["n"].min()) for rows in chosen]
+    if n[0] != n[1] or any(part is None for part in groups):
+        return mean(_each(chosen[0])).minus(mean(_each(chosen[1])))
+    first, second = (float(rows["relative"].mean()) for rows in chosen)
+    return estimated(first - second, np.asarray(groups[0]) - np.asarray(groups[1]), n=n[0])
+
+
+def _without_groups(study: Any, rows: pandas.DataFrame) -> np.ndarray | None:
+    """(groups,) The mean error of some rows without each group of texts, or None where that is not known."""
+    left_out = getattr(study, "left_out", None)
+    if left_out is None:
+        return None
+    groups = np.asarray(left_out[study.frame.index.get_indexer(rows.index)])
+    return np.asarray(groups[:, ~np.isnan(groups).any(axis=0)].mean(axis=0))
 
 
 @register
 def distance_gap(values: Values, of: str, method: str = "linear") -> Statistic:
     """The mean relative error between layers half the depth apart or more, less that between neighbours."""
-    frame = result(values, of).frame
+    study = result(values, of)
+    frame = study.frame
     rows = frame[(frame["split"] == "test") & (frame["method"] == method)]
     apart = (rows["layer"] - rows["target_layer"]).abs()
     far, near = rows[apart >= max(2, _top(rows) // 2)] if len(rows) else rows, rows[apart == 1]
     if not len(far) or not len(near):
         return Statistic.missing("it takes layers next to each other and layers half the depth apart")
-    return mean(_each(far)).minus(mean(_each(near)))
+    return _difference((study, study), [far, near])
 
 
 @register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,10 @@ from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.leaving_out import without_groups
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
-from layerscope.tuning.papers import middle_layer
+from layerscope.tuning.strategy import Strategy
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 _LEAST_TEXTS = 3  # where no text of n is answered otherwise, up to 3 in n may be (the rule of three, at 95 %)
 
@@ -86,16 +85,17 @@ def _no_points(metric: str) -> Statistic | None:
 def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
     """How many points one strategy scores above another, both averaged over seeds, text for text; seeds in the note.
 
-    `middle` is the strategy of three blocks around the middle layer with the head on top (Xie et al., table 8).
+    A strategy that was not asked for by its name is looked for by its blocks and head.
     """
     study = result(values, of)
     frame = study.frame
     depth = study.trainings[0].trainings[0].job.lesson.model.depth
-    names = [_middle(depth) if name == "middle" else name for name in (better, worse)]
-    places = {row.strategy: k for k, row in enumerate(frame.itertuples()) if row.method == method}
-    for name in names:
+    own = {k: row for k, row in enumerate(frame.itertuples()) if row.method == method}
+    places = {row.resolved: k for k, row in own.items()} | {row.strategy: k for k, row in own.items()}
+    names = [name if name in places else _in_numbers(name, depth) for name in (better, worse)]
+    for asked, name in zip((better, worse), names, strict=True):
         if name not in places:
-            return Statistic.missing(f"the strategy {name} is none of those that were trained with {method}")
+            return Statistic.missing(f"the strategy {asked} is none of those that were trained with {method}")
     sides = [study.trainings[places[name]].trainings for name in names]
     resolved = [str(side[0].job.strategy) for side in sides]
     if resolved[0] == resolved[1]:
@@ -111,9 +111,10 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     return estimated(float(np.mean(by_seed)), 100 * (groups[0] - groups[1]), n=n, least=least, note=note)
 
 
-def _middle(depth: int) -> str:
-    middle = middle_layer(depth)
-    return f"({max(middle - 2, 1)}, {middle}, {depth})"
+def _in_numbers(name: str, depth: int) -> str:
+    """A strategy's blocks and head, where they follow from the depth alone."""
+    strategy = Strategy.parse(name)
+    return name if strategy.needs_best else str(strategy.resolve(depth, quiet=True))
 
 
 def _without_groups(training: Any) -> np.ndarray:
@@ -127,24 +128,27 @@ def _without_groups(training: Any) -> np.ndarray:
 def injected(values: Values, of: str, method: str, less: str | None = None) -> Statistic:
     """How many points the target loses when its top layer is replaced by the source's, mapped; less those of `less`.
 
-    The loss is text for text; of two methods the losses are taken as independent, so that interval is too wide.
+    Text for text, both what is lost and, of two methods, by how much more.
     """
-    frame = result(values, of).frame
+    study = result(values, of)
+    frame = study.frame
     refused = _no_points(str(frame["metric"].iloc[0]))
     if refused is not None:
         return refused
-    first = _lost(frame, method)
-    return first if less is None else first.minus(_lost(frame, less))
+    highest = np.asarray(frame["layer"] == frame["layer"].max())
+    places = []
+    for name in (method, less):
+        at = np.flatnonzero(highest & np.asarray(frame["method"] == name))
+        if name is not None and not len(at):
+            return Statistic.missing(f"{name} was not among the methods, or cannot map these layers")
+        places += at[:1].tolist()
 
+    def value(lost: np.ndarray) -> float:
+        return 100 * float(lost[places[0]] - sum(lost[places[1:]]))
 
-def _lost(frame: pandas.DataFrame, method: str) -> Statistic:
-    rows = frame[(frame["layer"] == frame["layer"].max()) & (frame["method"] == method)]
-    if not len(rows):
-        return Statistic.missing(f"{method} was not among the methods, or cannot map these layers")
-    row = rows.iloc[0]
-    value, low, high = (100 * float(row[name]) for name in ("lost", "lost_low", "lost_high"))
-    half = max((high - low) / 2, 100 * _LEAST_TEXTS / int(row["n"])) if not math.isnan(high) else math.nan
-    return Statistic(value, value - half, value + half, n=int(row["n"]))
+    groups = None if study.left_out is None else np.asarray([value(lost) for lost in study.left_out.T])
+    n = int(frame["n"].iloc[places[0]])
+    return estimated(value(frame["lost"].to_numpy(dtype=float)), groups, n=n, least=100 * _LEAST_TEXTS / n)
 
 
 @register

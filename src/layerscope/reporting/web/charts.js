@@ -14,10 +14,52 @@ function axes(svg, { left, top, w, h }, x, y, figure) {
   label(svg, figure.y_name, { transform: `translate(14 ${top + h / 2}) rotate(-90)`, "text-anchor": "middle" }, h);
 }
 
-function level(svg, { left, w }, y, [name, value]) {
+// Names go where they cover no point and no other name; `taken` holds boxes as [left, top, right, bottom].
+
+const WIDE = 6.6, HIGH = 14; // of a letter, in pixels
+const shared = (a, b) => Math.max(0, Math.min(a[2], b[2]) - Math.max(a[0], b[0])) * Math.max(0, Math.min(a[3], b[3]) - Math.max(a[1], b[1]));
+const dot = (x, y, r) => [x - r, y - r, x + r, y + r];
+
+function free(places, taken, { left, top, w, h }) {
+  const inside = [left, top, left + w, top + h];
+  const fault = (box) => taken.reduce((sum, other) => sum + shared(box, other), 0) + 2 * ((box[2] - box[0]) * (box[3] - box[1]) - shared(box, inside));
+  let best = places[0], least = Infinity;
+  for (const box of places) { const f = fault(box); if (f < least - 1e-9) { least = f; best = box; } }
+  taken.push(best);
+  return best;
+}
+
+function named(svg, text, box, more) {
+  const node = make("text", { x: box[0], y: box[3] - 3, "font-size": 12, ...more }, svg, text);
+  node.classList.add("name");
+  return node;
+}
+
+function level(svg, frame, y, [name, value], taken) {
   if (!known(value)) return;
-  make("line", { x1: left, x2: left + w, y1: y.at(value), y2: y.at(value), stroke: "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.5 }, svg);
-  label(svg, `${name} ${spell(value)}`, { x: left + w, y: y.at(value) - 5, "text-anchor": "end", class: "soft halo" }, w);
+  const { left, w } = frame, at = y.at(value), text = shorten(`${name} ${spell(value)}`, w), wide = text.length * WIDE;
+  make("line", { x1: left, x2: left + w, y1: at, y2: at, stroke: "var(--soft)", "stroke-dasharray": "5 4", "stroke-width": 1.5 }, svg);
+  const starts = [left + w - wide - 4, left + 4, left + (w - wide) / 2, left + w * 0.25 - wide / 2, left + w * 0.75 - wide / 2];
+  const places = [at - HIGH - 2, at + 2].flatMap((top) => starts.map((x) => [x, top, x + wide, top + HIGH]));
+  named(svg, text, free(places, taken, frame), { class: "soft halo" });
+}
+
+function upright(svg, frame, x, [name, value], taken) {
+  const { top, h, w } = frame, at = x.at(value), text = shorten(name, w / 3), wide = text.length * WIDE;
+  make("line", { x1: at, x2: at, y1: top, y2: top + h, stroke: "var(--soft)", "stroke-dasharray": "2 3", "stroke-width": 1.5 }, svg);
+  const places = [top + 2, top + h - HIGH - 2, top + h / 2].flatMap((y) => [at + 5, at - wide - 5].map((start) => [start, y, start + wide, y + HIGH]));
+  named(svg, text, free(places, taken, frame), { class: "soft halo" });
+}
+
+function apart(centres, gap, low, high) { // places along a line, as near to their own as a gap between them allows
+  const order = range(centres.length).sort((a, b) => centres[a] - centres[b]);
+  const spread = order.map((k) => clamp(centres[k], low, high));
+  for (let k = 1; k < spread.length; k++) spread[k] = Math.max(spread[k], spread[k - 1] + gap);
+  let limit = Math.max(high, low + gap * (spread.length - 1));
+  for (let k = spread.length - 1; k >= 0; k--) { spread[k] = Math.min(spread[k], limit); limit = spread[k] - gap; }
+  const placed = [];
+  order.forEach((k, i) => { placed[k] = spread[i]; });
+  return placed;
 }
 
 function blob(parent, k, x, y, size, fill) {
@@ -55,11 +97,29 @@ function legend(card, names) {
   });
 }
 
-function frameOf(plot, width, tall) {
+function frameOf(plot, width, tall, right = 16) {
   const left = 62, top = 14, bottom = 48;
   const h = width < 460 ? tall * 0.8 : tall;
   const svg = make("svg", { width, height: top + h + bottom }, plot);
-  return { svg, left, top, w: width - left - 16, h };
+  return { svg, left, top, w: width - left - right, h };
+}
+
+const MOST_NAMED = 8; // lines with their names beside them; of more there is the legend alone
+
+function powers(low, high) { // an axis of powers of ten: at most seven of them, with 2 and 5 between where they are few
+  const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), step = Math.ceil((last - first) / 7), marked = [];
+  for (let k = first; k <= last; k += step) for (const factor of last - first < 3 ? [1, 2, 5] : [1]) marked.push(factor * 10 ** k);
+  return marked.filter((v) => v >= low && v <= high);
+}
+
+function heights(figure, values, top, h) {
+  if (figure.log && values.some((v) => known(v) && v > 0)) {
+    const [low, high] = reach(values.filter((v) => known(v) && v > 0).map(Math.log10), 0.07);
+    const at = linear(low, high, top + h, top);
+    return { at: (v) => at(Math.log10(v)), ticks: powers(10 ** low, 10 ** high), shows: (v) => known(v) && v > 0 };
+  }
+  const [low, high] = reach(values, 0.07);
+  return { at: linear(low, high, top + h, top), ticks: ticks(low, high, 6), shows: known };
 }
 
 function curves(card, figure, plot, width) {
@@ -73,34 +133,39 @@ function curves(card, figure, plot, width) {
   legend(card, names);
   const shown = names.filter((name) => !card.off.has(name));
   const points = shown.flatMap((name) => all.get(name));
-  const box = frameOf(plot, width, 300), { svg, left, top, w, h } = box;
+  const beside = names.length > 1 && names.length <= MOST_NAMED;
+  const room = beside ? clamp(Math.max(...names.map((n) => n.length)) * WIDE + 12, 40, width * 0.3) : 16;
+  const box = frameOf(plot, width, 300, room), { svg, left, top, w, h } = box;
   const xs = reach(figure.data.x, 0), whole = figure.data.x.every(Number.isInteger);
-  const ys = reach([...points.flatMap((p) => [p.y, p.low, p.high]), ...figure.references.map((r) => r[1])], 0.07);
   const x = { at: linear(xs[0], xs[1] > xs[0] ? xs[1] : xs[0] + 1, left + 10, left + w - 10), ticks: ticks(xs[0], Math.max(xs[1], xs[0] + (whole ? 1 : 0.1)), Math.max(2, w / 45), whole).filter((t) => t <= xs[1]) };
-  const y = { at: linear(ys[0], ys[1], top + h, top), ticks: ticks(ys[0], ys[1], 6) };
+  const y = heights(figure, [...points.flatMap((p) => [p.y, p.low, p.high]), ...figure.references.map((r) => r[1])], top, h);
   axes(svg, box, x, y, figure);
-  for (const [name, value] of figure.marks) {
-    make("line", { x1: x.at(value), x2: x.at(value), y1: top, y2: top + h, stroke: "var(--soft)", "stroke-dasharray": "2 3", "stroke-width": 1.5 }, svg);
-    const late = x.at(value) > left + w * 0.7;
-    label(svg, name, { x: x.at(value) + (late ? -5 : 5), y: top + 11, "text-anchor": late ? "end" : "start", class: "soft" }, w / 3);
-  }
+  const taken = points.filter((p) => y.shows(p.y)).map((p) => dot(x.at(p.x), y.at(p.y), 5));
+  figure.marks.forEach((mark) => upright(svg, box, x, mark, taken));
+  const ends = [];
   for (const name of shown) {
     const k = names.indexOf(name), own = all.get(name), stroke = `var(--s${k % 8})`;
-    const banded = own.filter((p) => known(p.low) && known(p.high));
+    const banded = own.filter((p) => y.shows(p.low) && y.shows(p.high));
     if (banded.length > 1) {
       const edge = [...banded.map((p) => [p.x, p.high]), ...banded.reverse().map((p) => [p.x, p.low])];
       make("polygon", { points: edge.map(([a, b]) => `${x.at(a)},${y.at(b)}`).join(" "), fill: stroke, opacity: 0.18 }, svg);
     }
     let d = "", pen = "M";
     for (const p of own) {
-      if (!known(p.y)) { pen = "M"; continue; }
+      if (!y.shows(p.y)) { pen = "M"; continue; }
       d += `${pen}${x.at(p.x).toFixed(1)} ${y.at(p.y).toFixed(1)}`;
       pen = "L";
     }
     make("path", { d, fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": DASHES[Math.floor(k / 8) % 4], class: "line" }, svg);
-    for (const p of own) if (known(p.y)) blob(svg, k, x.at(p.x), y.at(p.y), own.length > 40 ? 2.4 : 4);
+    const drawn = own.filter((p) => y.shows(p.y));
+    for (const p of drawn) blob(svg, k, x.at(p.x), y.at(p.y), own.length > 40 ? 2.4 : 4);
+    if (drawn.length) ends.push({ name, stroke, y: y.at(drawn[drawn.length - 1].y) });
   }
-  figure.references.forEach((reference) => level(svg, box, y, reference)); // its name stands above the curves
+  if (beside) {
+    const at = apart(ends.map((end) => end.y), HIGH, top + 6, top + h - 4);
+    ends.forEach((end, i) => { label(svg, end.name, { x: left + w + 4, y: at[i] + 4, fill: end.stroke, style: `fill: ${end.stroke}`, class: "name" }, room - 6); });
+  }
+  figure.references.forEach((reference) => level(svg, box, y, reference, taken)); // its name stands above the curves
   const places = [...new Set(figure.data.x)].sort((a, b) => a - b);
   pointed(svg, card.name(), {
     at: (px) => places.reduce((best, v, k) => (Math.abs(x.at(v) - px) < Math.abs(x.at(places[best]) - px) ? k : best), 0),
@@ -130,19 +195,22 @@ function scatter(card, figure, plot, width) {
   const x = { at: linear(xs[0], xs[1], left, left + w), ticks: ticks(xs[0], xs[1], Math.max(2, w / 60), d.x.every(Number.isInteger)) };
   const y = { at: linear(ys[0], ys[1], top + h, top), ticks: ticks(ys[0], ys[1], 6) };
   axes(svg, box, x, y, figure);
-  figure.references.forEach((reference) => level(svg, box, y, reference));
+  const taken = shown.map((p) => dot(x.at(p.x), y.at(p.y), stressed(p) ? 9 : 6));
   for (const name of figure.joined) {
-    const own = shown.filter((p) => p.series === name || (stressed(p) && !figure.joined.includes(p.series)));
+    const own = shown.filter((p) => p.series === name);
     if (own.some((p) => p.series === name)) make("path", { d: "M" + own.map((p) => `${x.at(p.x).toFixed(1)} ${y.at(p.y).toFixed(1)}`).join("L"), fill: "none", stroke: `var(--s${names.indexOf(name) % 8})`, "stroke-width": 1.8 }, svg);
   }
   const whisker = (p, parent) => make("path", { d: `M${x.at(p.x)} ${y.at(p.low)}V${y.at(p.high)}`, stroke: `var(--s${names.indexOf(p.series) % 8})`, "stroke-width": 1.8, opacity: stressed(p) ? 1 : 0.4 }, parent);
   for (const p of [...shown].sort((a, b) => stressed(a) - stressed(b))) {
     if (whiskered(p)) whisker(p, svg);
     blob(svg, names.indexOf(p.series), x.at(p.x), y.at(p.y), stressed(p) ? 7.5 : 4.5).setAttribute("class", "point");
-    if (!stressed(p)) continue;
-    const late = x.at(p.x) > left + w * 0.6;
-    label(svg, p.label, { x: x.at(p.x) + (late ? -12 : 12), y: y.at(p.y) - 10, "text-anchor": late ? "end" : "start", "font-weight": 600, class: "halo" }, w / 2);
   }
+  for (const p of shown.filter(stressed)) {
+    const px = x.at(p.x), py = y.at(p.y), text = shorten(p.label, w / 2), wide = text.length * WIDE, places = [];
+    for (const d of [12, 22, 36, 54]) for (const [start, over] of [[px + d, py - d / 2 - HIGH], [px - d - wide, py - d / 2 - HIGH], [px + d, py + d / 2], [px - d - wide, py + d / 2], [px - wide / 2, py - d - HIGH], [px - wide / 2, py + d]]) places.push([start, over, start + wide, over + HIGH]);
+    named(svg, text, free(places, taken, box), { "font-weight": 600, class: "halo" });
+  }
+  figure.references.forEach((reference) => level(svg, box, y, reference, taken));
   pointed(svg, card.name(), {
     at: (px, py) => {
       let best = -1, near = 30 * 30;

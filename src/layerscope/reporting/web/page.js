@@ -42,12 +42,7 @@ class Card {
     this.at = best;
     const facets = this.figure().facets;
     this.selects.forEach((s) => { if (s.dataset.facet in facets) s.value = facets[s.dataset.facet]; });
-    const figure = this.figure();
-    this.node.querySelector(".shows").textContent = figure.shows;
-    this.node.querySelector(".reading span").textContent = figure.reading;
-    const caveat = this.node.querySelector(".caveat");
-    caveat.hidden = !figure.caveat;
-    caveat.querySelector("span").textContent = figure.caveat;
+    this.node.querySelectorAll("[data-at]").forEach((node) => { node.hidden = Number(node.dataset.at) !== this.at; });
     this.ready = false;
     this.draw();
     this.list();
@@ -85,6 +80,8 @@ class Card {
     this.plot.style.minHeight = height + "px"; // the page does not jump while it is redrawn
     this.plot.replaceChildren();
     DRAW[figure.kind](this, figure, this.plot, Math.max(this.width, 240));
+    const svg = this.plot.querySelector("svg"); // with a view box a page of paper can make it smaller
+    if (svg) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
     this.plot.style.minHeight = "0";
     this.plot.removeAttribute("data-lazy");
   }
@@ -112,7 +109,25 @@ const sized = new ResizeObserver((entries) => {
 });
 cards.forEach((card) => seen.observe(card.plot));
 document.querySelectorAll("table.sortable").forEach(sortable);
-addEventListener("beforeprint", () => cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); }));
+document.querySelectorAll("[data-copy]").forEach((button) => {
+  const code = button.parentNode.querySelector("code");
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(code.textContent); } catch { // a file may have no clipboard
+      getSelection().selectAllChildren(code);
+      document.execCommand("copy");
+    }
+    button.textContent = "Copied";
+    said.textContent = "The command is copied.";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+});
+let closed = []; // what printing opens, and closes again
+addEventListener("beforeprint", () => {
+  cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); });
+  for (const node of document.querySelectorAll("main details:not([open], .numbers)")) { node.open = true; closed.push(node); }
+});
+addEventListener("afterprint", () => { closed.forEach((node) => { node.open = false; }); closed = []; });
 addEventListener("scroll", scrolled, { passive: true });
 
 if (matchMedia("(max-width: 64rem)").matches) document.querySelector(".contents details").open = false;

@@ -31,6 +31,7 @@ const range = (n) => Array.from({ length: n }, (_, k) => k);
 
 function spell(v) {
   if (!known(v)) return "undefined";
+  if (Math.abs(v) >= 1e7) return v.toExponential(3).replace(/\.?0*e\+/, " \u00d7 10^").replace(/^1 \u00d7 /, "").replace(/\^(\d+)/, (_, n) => [...n].map((c) => "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"[c]).join(""));
   if (Number.isInteger(v)) return v.toLocaleString("en").replace(/,/g, "\u2009");
   const size = Math.abs(v);
   return size >= 1e5 || size < 1e-4 ? v.toExponential(2) : String(Number(v.toPrecision(4)));
@@ -38,9 +39,10 @@ function spell(v) {
 
 const interval = (low, high) => (known(low) && known(high) ? `[${spell(low)}, ${spell(high)}]` : "");
 
-function shorten(text, room) { // to so many pixels of 12 px letters; the end of a path says most
+function shorten(text, room) { // to so many pixels of 12 px letters; the end of a path says most, and the beginning of words
   const most = Math.max(Math.floor(room / 6.6), 3);
-  return text.length <= most ? text : "\u2026" + text.slice(text.length - most + 1);
+  if (text.length <= most) return text;
+  return text.includes("/") ? "\u2026" + text.slice(text.length - most + 1) : text.slice(0, most - 1) + "\u2026";
 }
 
 function label(parent, text, attributes, room) {

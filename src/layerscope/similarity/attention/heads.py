@@ -127,7 +127,7 @@ def prepare_norm(side: Tensor, mask: Mask) -> tuple[Flat, Tensor]:
 
 
 def update_norm(a: tuple[Flat, Tensor], b: tuple[Flat, Tensor]) -> Tensor:
-    """Sums of |A - B|_F."""
+    """Sums of Frobenius distances of A and B."""
     total = _own_distances(a[0]) if b is a else _distances(a[0], b[0].to(a[1].device))
     return torch.stack([total, a[1].expand_as(total)])
 
@@ -145,7 +145,8 @@ def _own_distances(side: Flat) -> Tensor:
 
 
 def _distances(left: Flat, right: Flat, own: bool = False) -> Tensor:
-    """(N, M) float64: sums over sentences of |A - B|, from |A|^2 + |B|^2 - 2 <A, B> where that has enough digits.
+    """(N, M) float64: sums over sentences of the distance of A and B, from their squares and their product where that
+    has enough digits.
 
     `own`: head i is the same in both, which nobody needs to know.
     """

@@ -41,7 +41,8 @@ class WeightDistances(Result):
         )
         drawn = CurveFigure(
             title="Distance of attention matrices",
-            shows="|A - PB|_F over the root mean square of |A|_F and |B|_F, P the best permutation of attention heads.",
+            shows=r"$\lVert A - P B \rVert_F$ over the root mean square of $\lVert A \rVert_F$ and "
+            r"$\lVert B \rVert_F$, with P the best permutation of attention heads.",
             reading="0 is equal; unrelated matrices of like size come near the root of 2.",
             series=series,
             x_name="layer",
@@ -65,10 +66,10 @@ def compare_weights(a: Any, b: Any, which: str | Sequence[str] = MATRICES) -> We
         which: Which matrices: `query`, `key`, `value`, `output`, or several of them.
 
     Returns:
-        A result whose `frame` has one row per layer and matrix: `distance` is |A - PB|_F over the root mean square of
-        |A|_F and |B|_F, P the permutation of B's heads that makes it smallest; `unpermuted` is the same without P;
-        `permutation` lists the head of B (from 0) that stands for each head of A. 0 is equal; unrelated matrices of
-        like size come near the root of 2.
+        A result whose `frame` has one row per layer and matrix: `distance` is the norm of A less the permuted B, over
+        the root mean square of the norms of A and B, with the permutation of B's heads that makes it smallest;
+        `unpermuted` is the same without it; `permutation` lists the head of B (from 0) that stands for each head of
+        A. 0 is equal; unrelated matrices of like size come near the root of 2.
 
     Example:
         >>> import layerscope as ls

@@ -176,7 +176,7 @@ _by_head(
     "attention_norm",
     -math.inf,
     NORM,
-    "1 - mean over sentences of |A - B|_F; the best head of Y for each of X, mean.",
+    "1 less the mean distance of two heads' matrices over sentences; the best head of Y for each of X, mean.",
 )
 _by_head(
     "attention_pearson",

@@ -37,7 +37,7 @@ def gram_cka(products: Tensor, i: int, j: int) -> float:
     caveat=f"{_FEW}, and a few large features can carry it. Compare with cka_debiased, or with the baseline.",
 )
 def cka(x: Side, y: Side, cross: Tensor) -> float:
-    """Linear CKA, biased HSIC: |X'Y|_F^2 / (|X'X|_F |Y'Y|_F), centred columns."""
+    """Linear CKA with biased HSIC, of centred columns."""
     scale = x.norm * y.norm
     return float(cross.pow(2).sum()) / scale
 
@@ -54,7 +54,7 @@ def cka(x: Side, y: Side, cross: Tensor) -> float:
     caveat=f"{_FEW}: compare with the baseline.",
 )
 def procrustes(x: Side, y: Side, cross: Tensor) -> float:
-    """Nuclear norm of X'Y over |X|_F |Y|_F: 1 if equal up to rotation and scale."""
+    """How near two layers come to one another by a rotation and a scale: 1 if they are equal up to these."""
     scale = (x.trace * y.trace) ** 0.5
     return min(float(singular_values(cross).sum()) / scale, 1.0)
 
@@ -71,7 +71,7 @@ def procrustes(x: Side, y: Side, cross: Tensor) -> float:
     caveat="In-sample: rises with the width of the rows' layer. Not symmetric.",
 )
 def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE) -> float:
-    """R^2 of predicting Y from X: |Q_X'Y|_F^2 / |Y|_F^2, Q_X an orthonormal basis of X."""
+    """The share of the variance of Y that X predicts by least squares, in-sample."""
     space = x.whitener(tolerance=rank_tolerance)
     _enough_rows(space.shape[1], 0, x.n, "predicts every Y without error")
     _warn_if_few(space.shape[1], x.n)
@@ -96,9 +96,14 @@ def _warn_if_few(regressors: int, n: float) -> None:
 
 
 def singular_values(matrix: Tensor) -> Tensor:
-    """Singular values through the smaller Gram matrix: several times faster than an SVD, exact to about 1e-8."""
+    """Singular values through the smaller Gram matrix: several times faster than an SVD, exact to about 1e-8.
+
+    Its eigenvalues below 0 show how large rounding is, and what is no larger than that is 0: the root of rounding would
+    be far more than rounding, once for every dimension that the matrix lacks.
+    """
     gram = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-    return torch.linalg.eigvalsh(gram).clamp_min(0.0).sqrt()
+    values = torch.linalg.eigvalsh(gram)  # the least first
+    return torch.where(values <= -4 * values[:1], 0.0, values).clamp_min(0.0).sqrt()
 
 
 def _core(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
@@ -196,7 +201,7 @@ def pwcca(
     rank_tolerance: float = RANK_TOLERANCE,
     allow_trivial: bool = False,
 ) -> float:
-    """As svcca, each correlation weighted by sum_j |<h_i, x_j>| over the first argument's centred columns.
+    """As svcca, each correlation weighted by how much of the first argument's centred columns its direction holds.
 
     `keep=1.0` is the definition of Morcos et al.; `weights="y"` weighs by the second argument's columns.
     """

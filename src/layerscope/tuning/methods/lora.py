@@ -58,6 +58,13 @@ class Lora(PeftMethod):
             **chosen,
         )
 
+    def _prepare(self, model: Model, strategy: Strategy, embeddings: bool, seed: int) -> nn.Module:
+        from layerscope.tuning.quick_lora import quicken
+
+        trained = super()._prepare(model, strategy, embeddings, seed)
+        quicken(trained)
+        return trained
+
     def save(self, tuned: Model, trained: Any, folder: Path, strategy: Strategy) -> None:
         super().save(tuned, trained, folder, strategy)
         network = trained.merge_and_unload()

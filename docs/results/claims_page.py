@@ -1,0 +1,153 @@
+"""The page of claims.py: what was run and what not, a summary, and every verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas
+
+from layerscope.recipes.cell import Cell
+from layerscope.recipes.claims import Claim, Statistic, claims
+from layerscope.recipes.recipe import Profile, read_recipe
+from layerscope.recipes.reproduction import VERDICTS, summarised, verdicts
+
+Jobs = Mapping[str, Mapping[str, Any]]
+_INTRODUCTION = """
+A claim holds where the whole 95 % interval over texts lies beyond its threshold, does not hold where none of it does,
+and is undecided where the interval spans it ([how](../howto/reproduce.md#verdicts)). Seeds are rows of their own or
+stand in the note; two seeds give no interval. These are small models and short trainings: what does not hold here may
+hold in the paper's own models, which `layerscope reproduce PAPER --profile paper` runs.
+"""
+
+
+def page(about: Mapping[str, Any], missing: Mapping[str, str], jobs: Jobs) -> str:
+    """The whole page in Markdown."""
+    frame = _verdicts(jobs)
+    lines = [
+        "# Claims of the four papers, put to the test",
+        "",
+        *_made(about, jobs),
+        _INTRODUCTION,
+        "## Summary",
+        "",
+        *_summary(frame),
+        "",
+        "## What was run, and what not",
+        "",
+        *_runs(about, missing, jobs),
+    ]
+    for claim in claims():
+        rows = frame[(frame["claim"] == claim.name) & (frame["paper"] == claim.paper)]
+        lines += ["", *_claim(claim, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _made(about: Mapping[str, Any], jobs: Jobs) -> list[str]:
+    done, training = [job for job in jobs.values() if job.get("statistics")], about["training"]
+    return [
+        f"`python docs/results/claims.py` ran {len(done)} jobs of the four [recipes](../howto/reproduce.md), each an",
+        f"experiment on some model, task and seed, in {about['minutes']:.0f} minutes on one {about['device']}, with",
+        f"{about['workers']} of them at a time. Settings are those of the offline profile, but models are tuned on at",
+        f"most {training['train_limit']:,} texts ({training['epochs']} epochs, batches of {training['batch']}, a",
+        f"learning rate of {training['learning_rate']:g}, ten times that for the garden's narrow models), so that one",
+        "training takes less than half a minute. They are scored on at most 1,000 validation texts.",
+    ]
+
+
+def _verdicts(jobs: Jobs) -> pandas.DataFrame:
+    """One row per claim and combination."""
+    done = [(_cell(job), _statistics(job["statistics"])) for job in jobs.values() if job.get("statistics")]
+    frames = []
+    for paper in dict.fromkeys(claim.paper for claim in claims()):
+        own = [(cell, said) for cell, said in done if cell.paper == paper]
+        frames.append(verdicts([claim for claim in claims() if claim.paper == paper], own))
+    frame = pandas.concat(frames, ignore_index=True)
+    absent = (frame["verdict"] == VERDICTS[3]) & frame["note"].str.contains("none of the models that were run")
+    return frame[~absent]
+
+
+def _cell(job: Mapping[str, Any]) -> Cell:
+    """A job's cell, as far as verdicts ask for it."""
+    (experiment,) = read_recipe(job["paper"]).chosen(job["experiment"])
+    return Cell(job["paper"], experiment, job["chosen"], Profile(models={}))
+
+
+def _statistics(said: Mapping[str, Any]) -> dict[str, Statistic]:
+    return {
+        name: Statistic(**{key: math.nan if value is None else value for key, value in entry.items()})
+        for name, entry in said.items()
+    }
+
+
+def _summary(frame: pandas.DataFrame) -> list[str]:
+    table = summarised(frame).drop(columns=["where"])
+    table["claim"] = [f"[{name}](#{_anchor(name)})" for name in table["claim"]]
+    return _table(table)
+
+
+def _anchor(name: str) -> str:
+    """As Markdown makes it of a heading."""
+    kept = "".join(letter for letter in name.lower() if letter.isalnum() or letter in " -")
+    return "-".join(kept.split())
+
+
+def _claim(claim: Claim, rows: pandas.DataFrame) -> list[str]:
+    number = f" The paper's number: {claim.number}." if claim.number else ""
+    said = [
+        f"## {claim.name[0].upper()}{claim.name[1:]}",
+        "",
+        f"{claim.says} ({claim.paper}, {claim.where}.){number} Asked for: {claim.threshold}. What would refute it: "
+        f"{claim.refuted}",
+        "",
+    ]
+    if not len(rows):
+        return [*said, "It was not tested here."]
+    return [*said, *_table(rows[["on", "value", "low", "high", "verdict", "n", "note"]])]
+
+
+def _runs(about: Mapping[str, Any], missing: Mapping[str, str], jobs: Jobs) -> list[str]:
+    """Every experiment with what it was run on; what was planned and not reached; what failed or could not be had."""
+    done = {name for name, job in jobs.items() if "statistics" in job}
+    planned = {name: None for name in (*about.get("planned", ()), *jobs) if _is_experiment(name)}
+    lines = ["| experiment | run | not run |", "| --- | --- | --- |"]
+    for head in dict.fromkeys(_head(name) for name in planned):
+        own = [name for name in planned if _head(name) == head]
+        parts = [_grouped(_inner(n) for n in own if (n in done) == ran) for ran in (True, False)]
+        lines.append(f"| {head} | {' | '.join(parts)} |")
+    failed = [f"- {name} failed: {job['reason']}" for name, job in jobs.items() if job.get("reason")]
+    left = [f"- {name} could not be had: {reason}" for name, reason in missing.items()]
+    return [*lines, *([""] if failed or left else []), *failed, *left]
+
+
+def _is_experiment(name: str) -> bool:
+    return name.endswith(")") and name.count("(") == 1
+
+
+def _head(name: str) -> str:
+    return name.partition(" (")[0]
+
+
+def _inner(name: str) -> str:
+    return name.partition(" (")[2].removesuffix(")")
+
+
+def _grouped(names: Iterable[str]) -> str:
+    """`sst2: bge, bert (seeds 0, 1)`: combinations by what follows their models."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        first, *rest = name.split(", ")
+        groups.setdefault(", ".join(rest), []).append(first)
+    return "; ".join(f"{rest}: {', '.join(own)}" if rest else ", ".join(own) for rest, own in groups.items())
+
+
+def _table(frame: pandas.DataFrame) -> list[str]:
+    lines = [list(frame), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
+    return ["| " + " | ".join(_spelled(value) for value in line) + " |" for line in lines]
+
+
+def _spelled(value: Any) -> str:
+    if pandas.isna(value):
+        return ""
+    return (f"{value:.3g}" if isinstance(value, float) else str(value)).replace("|", "\\|")

@@ -1,0 +1,234 @@
+"""The page of language models from the numbers that language_models.py has measured: tables, sentences and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.painting import draw, write
+from layerscope.store import write_text
+
+HERE = Path(__file__).resolve().parent
+RESULTS, PAGE = "language-models.json", "language-models.md"
+STRETCHES, HEALED = "language-models-stretches.json", "healing.json"
+RULES = ("angular", "influence", "deepest", "last", "greedy", "spans", "random")
+WORDS = {
+    "angular": "the span of least angular distance (Gromov et al. 2024)",
+    "influence": "the blocks of least influence (ShortGPT)",
+    "deepest": "the deepest blocks but the last",
+    "last": "the last blocks",
+    "greedy": "one block after another, by loss (SLEB)",
+    "spans": "the best of all spans, by loss",
+    "random": "random blocks: the middle one of several plans",
+}
+MODELS = ("SmolLM2-135M", "Gemma-3-270M")  # that the page is to have
+NEAR = 0.02  # how far a figure may be from the one that was seen before
+# Perplexities of SmolLM2-135M-Instruct without these blocks, measured by hand on Wikipedia before layerscope had rules.
+SEEN = {
+    "": 22.57,
+    **{"15": 25.0, "15-16": 29.4, "14-16": 33.1, "13-16": 39.0, "14-19": 43.6, "12-19": 229.0, "10-19": 154.0},
+    **{"18": 24.9, "17-18": 27.9, "17-19": 29.9, "16-19": 35.3, "13-20": 67.4},
+    **{"30": 258.0, "29-30": 1329.0, "27-30": 30533.0},
+    **{"15,18": 27.7, "15,17-18": 31.6, "15,17-19": 33.9, "15-19": 38.2, "13-19": 51.5, "13-19,27": 62.6},
+}
+SEEN_OF = "SmolLM2-135M"  # the name under which that model must be given to be compared
+
+
+def page(found: dict[str, Any], folder: Path = HERE) -> str:
+    """The page, from the numbers of each model and what else is in the folder; sections stand one after another."""
+    healed, alike = (read(folder / name) for name in (HEALED, STRETCHES))
+    parts = [introduction(found)]
+    for name, one in found.items():
+        parts += [heading(name, one), rule_table(one), *findings(one)]
+        if name == SEEN_OF:
+            parts.append(comparison(one))
+            parts += elsewhere(alike)
+        parts += healing(healed.get(name, {}))
+    return "\n\n".join(parts) + "\n"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Numbers that another command has left; none where it was not run."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def introduction(found: dict[str, Any]) -> str:
+    rules = "\n".join(f"- `{rule}`: {what}" for rule, what in WORDS.items())
+    others = [name for name in MODELS if name not in found]
+    missing = f" Not measured yet: {', '.join(others)}." if others else ""
+    return f"""# Which rule finds the blocks that a language model can lose?
+
+Written by `python docs/results/language_models.py`. Each rule of `ls.advise` says which blocks go, by how many; it
+looks at texts that the reported perplexity is not measured on. Every plan is then cut (`ls.cut`) and evaluated whole
+(`ls.evaluate`), and nothing is trained.{missing}
+
+{rules}"""
+
+
+def heading(name: str, one: dict[str, Any]) -> str:
+    """What was measured on what, and the figure."""
+    file = one["source"]
+    made = f" It was made float32 from `{file['file']}` ({file['quantisation']})." if file else ""
+    first = "with the first token (BOS) before each" if one["bos"] else "without a first token"
+    bare = f"; without the first token it is {one['without_bos']:.1f}" if "without_bos" in one else ""
+    seconds = one["seconds"]
+    about = (
+        f"A {one['class']} of {one['blocks']} blocks.{made} Scored on {one['tokens']:,} tokens ({one['scored']:,} of "
+        f"them predicted) of the first {one['texts']} texts of `{one['file']}`, in windows of {one['window']} {first}; "
+        f"rules chose on {one['choosing_windows']} windows of the {one['choosing_texts']} texts after those. The whole "
+        f"model has perplexity **{one['whole']:.2f}** ({one['bits_per_byte']:.4f} bits per byte{bare}). Choosing took "
+        f"{seconds['choosing']:.0f} s and scoring {seconds['scoring']:.0f} s on one {one['device']} device."
+    )
+    figure = f"![perplexity of {name} by the number of blocks removed]({picture(name)})"
+    return "\n\n".join([f"## {name}", textwrap.fill(about, 118), figure])
+
+
+def value(row: dict[str, Any]) -> float:
+    """A rule's perplexity; of random plans the middle one."""
+    return statistics.median_low(row["perplexity"])
+
+
+def by_place(one: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
+    return {(row["rule"], row["removed"]): row for row in one["rules"]}
+
+
+def rule_table(one: dict[str, Any]) -> str:
+    """Perplexity by rule and number of blocks, with the blocks that went."""
+    places = by_place(one)
+    lines = ["| blocks removed | " + " | ".join(RULES) + " |", "| --- |" + " --- |" * len(RULES)]
+    for size in one["sizes"]:
+        cells = []
+        for rule in RULES:
+            row = places.get((rule, size))
+            which = "" if row is None or rule == "random" else f" ({row['blocks'][0]})"
+            cells.append("" if row is None else f"{number(value(row))}{which}")
+        lines.append(f"| {size} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def number(perplexity: float) -> str:
+    if not math.isfinite(perplexity) or perplexity >= 1e6:
+        return f"{perplexity:.1e}"
+    return f"{perplexity:,.1f}" if perplexity < 1000 else f"{perplexity:,.0f}"
+
+
+def findings(one: dict[str, Any]) -> list[str]:
+    """Which rule is best at each size, and which lose to random blocks."""
+    places, said = by_place(one), []
+    for size in one["sizes"]:
+        named = {rule: value(places[rule, size]) for rule in RULES if (rule, size) in places}
+        floor = named.pop("random", math.inf)
+        best = min(named, key=named.__getitem__)
+        lost = [rule for rule, found in named.items() if found > floor]
+        worse = f"; worse than random ({number(floor)}): {', '.join(lost)}" if lost else "; none is worse than random"
+        said.append(f"- {size} removed: {best} is best ({number(named[best])}){worse}.")
+    return ["\n".join(said)]
+
+
+def comparison(one: dict[str, Any]) -> str:
+    """The same blocks removed, beside what was seen before: as it is, and over the whole model's perplexity."""
+    lines = ["| blocks removed | here | seen before | difference | of what the cut costs |", "| --- |" + " --- |" * 4]
+    far, costs, shift = [], [], one["whole"] / SEEN[""]
+    for key, before in SEEN.items():
+        if key not in one["seen"]:
+            continue
+        here = one["seen"][key]
+        difference, cost = here / before - 1, here / before / shift - 1
+        far += [key or "none"] if abs(difference) > NEAR else []
+        costs += [abs(cost)] if key else []
+        shown = f"{cost:+.1%}" if key else ""
+        lines.append(f"| {key or 'none'} | {number(here)} | {number(before)} | {difference:+.1%} | {shown} |")
+    verdict = f"All {len(lines) - 2} are within {NEAR:.0%}."
+    if far:
+        near = sum(cost <= NEAR for cost in costs)
+        verdict = (
+            f"{len(lines) - 2 - len(far)} of {len(lines) - 2} are within {NEAR:.0%}. Which articles were read then is "
+            f"not recorded, and on these the whole model, with nothing cut, already has {shift:.3f} times the "
+            "perplexity. What a cut costs, its perplexity over the whole model's, depends less on the text: "
+            f"{near} of {len(costs)} are within {NEAR:.0%}, and the middle one is "
+            f"{statistics.median(costs) if costs else math.nan:.1%} off."
+        )
+    said = "The same blocks, measured by hand before there were rules:"
+    return "\n".join([said, "", *lines, "", textwrap.fill(verdict, 118)])
+
+
+def elsewhere(numbers: dict[str, Any]) -> list[str]:
+    """How much the whole model's perplexity depends on the text, and the same cuts on the text most alike."""
+    if not numbers:
+        return []
+    whole = list(numbers["whole"].values())
+    middle = statistics.median(whole)
+    seen = numbers.get("seen", {})
+    pairs = [(seen[key], before) for key, before in SEEN.items() if key and key in seen]
+    near = sum(abs(here / before - 1) <= NEAR for here, before in pairs)
+    within = min(whole) <= SEEN[""] <= max(whole)
+    said = (
+        f"How much that is depends on the text: on {len(whole)} stretches of {numbers['tokens']:,} tokens, which begin "
+        f"evenly spaced over `{numbers['file']}`, the whole model has perplexity {min(whole):.1f} to {max(whole):.1f} "
+        f"({middle:.1f} in the middle), and what was seen then, {SEEN['']:.2f}, lies "
+        f"{'among' if within else 'outside of'} these."
+    )
+    if pairs:
+        off = statistics.median(abs(here / before - 1) for here, before in pairs)
+        said += (
+            f" On the stretch that comes nearest to it ({seen['']:.2f}) {near} of the {len(pairs)} cuts "
+            f"above are within {NEAR:.0%} of what was seen, and the middle one is {off:.1%} off."
+        )
+    return [textwrap.fill(said, 118)]
+
+
+def healing(model: dict[str, Any]) -> list[str]:
+    """What training after the cut gives back, by blocks and method, from the numbers of docs/results/healing.py."""
+    cases = {tuple(case.split(", ", 1)): row for case, row in model.get("cases", {}).items()}
+    if not cases:
+        return []
+    methods = list(dict.fromkeys(method for _, method in cases))
+    lines = [f"| blocks removed | cut | {' | '.join(methods)} |", "| --- |" + " --- |" * (len(methods) + 1)]
+    for count in dict.fromkeys(count for count, _ in cases):
+        own = {method: cases[count, method] for method in methods if (count, method) in cases}
+        some = next(iter(own.values()))
+        cells = [f"{own[method]['healed']:.2f}" if method in own else "" for method in methods]
+        lines.append(f"| {count} ({some['blocks']}) | {some['cut']:.1f} | {' | '.join(cells)} |")
+    said = (
+        f"Before cutting the perplexity is {model['uncut']:.2f}, on another text than above. {model['about']} The "
+        "commands, times and parameters are in [Healing language models](healing.md)."
+    )
+    return ["\n".join(["### Healed", "", textwrap.fill(said, 118), "", *lines])]
+
+
+def picture(name: str) -> str:
+    return f"language-models-{name.lower()}.png"
+
+
+def figure(name: str, one: dict[str, Any]) -> CurveFigure:
+    """Every rule's perplexity by the number of blocks removed."""
+    places = by_place(one)
+    series = []
+    for rule in RULES:
+        points = [(float(size), value(places[rule, size])) for size in one["sizes"] if (rule, size) in places]
+        series.append(Series(rule, tuple(x for x, _ in points), tuple(y for _, y in points)))
+    return CurveFigure(
+        title=f"{name}: perplexity by blocks removed",
+        shows="Perplexity of each rule's plan.",
+        reading="Down is better.",
+        caveat="One text, one choice of blocks by each rule.",
+        series=tuple(series),
+        x_name="blocks removed",
+        y_name="perplexity",
+        references=(("the whole model", one["whole"]),),
+        n=one["scored"],
+    )
+
+
+def write_page(found: dict[str, Any], out: Path) -> None:
+    """The page and its figures."""
+    for name, one in found.items():
+        axes = draw(figure(name, one))
+        axes.set_yscale("log")
+        write(axes.figure, out / picture(name))
+    write_text(out / PAGE, page(found, out))

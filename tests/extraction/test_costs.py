@@ -1,0 +1,49 @@
+"""Tokens of a batch, from what a token costs."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from quick import model
+
+from layerscope.extraction import costs
+from layerscope.extraction.costs import block_parameters, default_tokens, growing_windows
+
+
+def test_parameters_are_those_of_blocks():
+    one = model("bert")
+    assert block_parameters(one) == sum(p.numel() for p in one.network.base_model.encoder.layer.parameters())
+    shared = model("albert")  # whose one block runs several times
+    block = shared.network.base_model.encoder.albert_layer_groups[0].albert_layers[0]
+    assert block_parameters(shared) == shared.depth * sum(p.numel() for p in block.parameters())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "dtype", "device", "tokens"),
+    [
+        (85_000_000, torch.float32, "cuda", 16384),  # BERT-base
+        (85_000_000, torch.bfloat16, "cuda", 16384),
+        (303_000_000, torch.float32, "cuda", 4096),  # BERT-large
+        (150_000_000, torch.float32, "cuda", 8192),
+        (303_000_000, torch.bfloat16, "cuda", 16384),
+        (6_500_000_000, torch.bfloat16, "cuda", 4096),  # Llama, 32 blocks of 4,096
+        (0, torch.float32, "cuda", 16384),
+        (10**12, torch.float32, "cuda", 4096),
+        (303_000_000, torch.float32, "mps", 16384),
+        (303_000_000, torch.float32, "cpu", 1024),
+    ],
+)
+def test_batches_are_as_large_as_they_need_to_be(parameters, dtype, device, tokens, monkeypatch):
+    monkeypatch.setattr(costs, "block_parameters", lambda _: parameters)
+    one = SimpleNamespace(device=torch.device(device), network=SimpleNamespace(dtype=dtype))
+    assert default_tokens(one) == tokens
+
+
+def test_windows_grow_faster_where_a_token_costs_more(monkeypatch):
+    one = SimpleNamespace(device=torch.device("cuda"), network=SimpleNamespace(dtype=torch.float32))
+    for parameters, sizes in ((10**6, [1536, 8192, 16384, 16384, 16384]), (10**9, [1024, 16384, 16384, 16384, 16384])):
+        monkeypatch.setattr(costs, "block_parameters", lambda _, count=parameters: count)
+        windows = growing_windows([one, one])
+        assert [next(windows) for _ in range(5)] == sizes
+        few = growing_windows([one], 600)
+        assert [next(few) for _ in range(3)] == [min(600, sizes[0]), 600, 600]
