@@ -12,7 +12,7 @@ _INSTALLED = "_output_capturing_hooks_installed"
 
 
 class _Packer(pickle.Pickler):
-    """Pickles a network as it is, but for hooks that transformers makes anew when it misses them."""
+    """Pickles a network as it is, except for hooks that transformers makes anew when it misses them."""
 
     def reducer_override(self, value: Any) -> Any:
         captures = isinstance(value, FunctionType) and value.__module__ == _CAPTURING

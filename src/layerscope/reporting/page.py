@@ -126,7 +126,7 @@ def _section(name: str, record: Record) -> dict[str, Any]:
 
 
 def _sentence(text: str) -> str:
-    """A text with a capital at its beginning (but for `p = 0.2` and the like) and a full stop at its end."""
+    """A text with a capital at its beginning (except for `p = 0.2` and the like) and a full stop at its end."""
     first = text[:1] if text[1:3] == " =" else text[:1].upper()
     return first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 

@@ -36,6 +36,6 @@ def _claim(tested: pandas.DataFrame, name: str) -> Finding:
     counts = {verdict: int((part["verdict"] == verdict).sum()) for verdict in (HOLDS, FAILS, UNDECIDED)}
     told = [f"{verdict} in {count}" for verdict, count in counts.items() if count]
     text = f"{name}: {listed(told)} of {len(part)}."
-    unsure = f", but for {counts[UNDECIDED]} that span it" if counts[UNDECIDED] else ""
+    unsure = f", except for {counts[UNDECIDED]} that span it" if counts[UNDECIDED] else ""
     evidence = f"95% intervals over texts beside the claim's threshold{unsure}"
     return Finding(text, evidence, counts[UNDECIDED] == 0, SUPPORT)
