@@ -2,7 +2,7 @@
 
 Run with: python docs/results/claims.py --minutes 15 --workers 12 --models bge=FOLDER,mpnet=FOLDER
 
-The recipes' experiments with the offline profile's settings, except for those in SETTINGS, on other models. All their jobs
+The recipes' experiments on other models, with the offline profile's settings except for SETTINGS. All their jobs
 go to `--workers` processes (small models keep a GPU busy only together), the most telling first: every claim on one
 task, then more tasks, then more models. What a job gave is in claims.json as soon as it has ended, so that a later run
 goes on with the others, here or on another machine; trainings are kept in the store. After `--minutes` what still runs
@@ -137,7 +137,7 @@ def _studied(models: Mapping[str, Any], task: str) -> Iterator[Step]:
 
 
 def cells(given: Mapping[str, Any], rehearsed: bool, missing: Mapping[str, str]) -> dict[str, Cell]:
-    """The jobs of all steps in their order, by name, without those that need what cannot be had."""
+    """The jobs of all steps in their order, by name, without those that need what is missing."""
     planned: dict[str, Cell] = {}
     for step in steps(given):
         recipe = read_recipe(step.paper)

@@ -108,7 +108,7 @@ def _claim(claim: Claim, rows: pandas.DataFrame) -> list[str]:
 
 
 def _runs(about: Mapping[str, Any], missing: Mapping[str, str], jobs: Jobs) -> list[str]:
-    """Every experiment with what it was run on; what was planned and not reached; what failed or could not be had."""
+    """Every experiment with what it was run on; what was planned and not reached; what failed or is missing."""
     done = {name for name, job in jobs.items() if "statistics" in job}
     planned = {name: None for name in (*about.get("planned", ()), *jobs) if _is_experiment(name)}
     lines = ["| experiment | run | not run |", "| --- | --- | --- |"]
@@ -117,7 +117,7 @@ def _runs(about: Mapping[str, Any], missing: Mapping[str, str], jobs: Jobs) -> l
         parts = [_grouped(_inner(n) for n in own if (n in done) == ran) for ran in (True, False)]
         lines.append(f"| {head} | {' | '.join(parts)} |")
     failed = [f"- {name} failed: {job['reason']}" for name, job in jobs.items() if job.get("reason")]
-    left = [f"- {name} could not be had: {reason}" for name, reason in missing.items()]
+    left = [f"- {name} could not be fetched: {reason}" for name, reason in missing.items()]
     return [*lines, *([""] if failed or left else []), *failed, *left]
 
 

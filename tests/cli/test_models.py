@@ -35,7 +35,7 @@ def test_what_layerscope_saved_says_what_it_was_made_from(classifier, words, tmp
     run_here("skip", classifier, "--blocks", "2-3", "--task", words, "--save", folder)
     shown = run_here("models", folder).stdout
     name = Path(classifier).name
-    assert f"keep 1, 4, head on layer 4 of the 4 of {name}" in shown
+    assert f"keep 1, 4, head on layer 4 (of the 4 blocks of {name})" in shown
     assert "licence" in shown
     assert "accuracy" in shown
     record = json.loads(run_here("models", folder, "--format", "json").stdout)[0]["made_from"]

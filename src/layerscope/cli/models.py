@@ -97,7 +97,8 @@ def _made_from(lineage: Lineage) -> dict[str, str]:
         licences = [base.license] if isinstance(base.license, str) else base.license
         told["licence"] = [", ".join(licences) if licences else "none is stated"]
     told["plan"] = [
-        f"{LayerPlan.from_spec(step.model_dump())} of the {step.depth} of {step.origin}" for step in lineage.steps
+        f"{LayerPlan.from_spec(step.model_dump())} (of the {step.depth} blocks of {step.origin})"
+        for step in lineage.steps
     ]
     told["trained"] = [
         f"{' '.join(filter(None, (entry.method, entry.strategy)))} on {entry.n} rows of {entry.task} ({entry.split})"

@@ -71,7 +71,7 @@ def parts_of(task: Task, asked: str, model: Model, limits: tuple[int | None, int
         at = ending([len(text) + 1 for text in whole.texts], HELD_OUT)
         learned, held = whole.take(slice(0, at)), whole.take(slice(at, None))
         log.warning(
-            "%s (%s) is learned from and held out: of its %d texts the last %d are held out.",
+            "%s (%s) is used for learning and scoring: of its %d texts, the last %d are held out and scored.",
             *(task.name, whole.split, len(whole), len(held)),
         )
     elif running:
