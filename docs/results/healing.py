@@ -177,10 +177,9 @@ def _speed(speed: dict[str, Any]) -> list[str]:
     """The benchmark's table."""
     steps, rounds = speed["steps"], speed["rounds"]
     lines = [
-        f"Speed on one {speed['device']} with nothing beside it, by",
-        f"`python benchmarks/healing.py --steps {steps} --rounds {rounds}`. A plain loop of peft and the",
-        "Trainer took turns with it. The fastest turn counts, and ratios are of equally many turns. The upper half was trained",
-        "for four epochs on both sides.",
+        f"Speed on one {speed['device']} with nothing beside it (`python benchmarks/healing.py --steps {steps}",
+        f"--rounds {rounds}`). A plain loop of peft and the Trainer took turns with it. The fastest turn counts, and",
+        "ratios are of equally many turns. The upper half was trained for four epochs on both sides.",
         "",
         "| training | turns | s | tokens per second |",
         "| --- | --- | --- | --- |",

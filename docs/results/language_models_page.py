@@ -146,7 +146,11 @@ def comparison(one: dict[str, Any], alike: dict[str, Any] | None = None) -> str:
         far += [key or "none"] if abs(difference) > NEAR else []
         costs += [abs(cost)] if key else []
         cells = [key or "none", number(before), number(here), f"{difference:+.1%}", f"{cost:+.1%}" if key else ""]
-        cells += [number(other[key]), f"{other[key] / before - 1:+.1%}"] if key in other else [""] * (2 * bool(other))
+        cells += (
+            [number(other[key]), f"{round(other[key] / before - 1, 3) + 0.0:+.1%}"]
+            if key in other
+            else [""] * (2 * bool(other))
+        )
         lines.append(f"| {' | '.join(cells)} |")
     verdict = f"All {len(lines) - 2} are within {NEAR:.0%}."
     if far:
@@ -169,20 +173,21 @@ def elsewhere(numbers: dict[str, Any]) -> list[str]:
     whole = list(numbers["whole"].values())
     middle = statistics.median(whole)
     seen = numbers.get("seen", {})
-    pairs = [(seen[key], before) for key, before in SEEN.items() if key and key in seen]
-    near = sum(abs(here / before - 1) <= NEAR for here, before in pairs)
+    apart = {key: abs(seen[key] / before - 1) for key, before in SEEN.items() if key and key in seen}
+    far = [key for key, share in apart.items() if share > NEAR]
     within = min(whole) <= SEEN[""] <= max(whole)
     said = (
         f"How hard the text is makes the difference: on {len(whole)} stretches of {numbers['tokens']:,} tokens, which "
-        f"begin evenly spaced over `{numbers['file']}`, the whole model has perplexity "
-        f"{min(whole):.1f} to {max(whole):.1f} ({middle:.1f} in the middle), and what was seen then, {SEEN['']:.2f}, lies "
+        f"begin evenly spaced over `{numbers['file']}`, the whole model has perplexity {min(whole):.1f} to "
+        f"{max(whole):.1f} ({middle:.1f} in the middle), and what was seen then, {SEEN['']:.2f}, lies "
         f"{'among' if within else 'outside of'} these."
     )
-    if pairs:
-        off = statistics.median(abs(here / before - 1) for here, before in pairs)
+    if apart:
+        rest = f" The others are without {'; '.join(far)}." if far else ""
         said += (
-            f" On the stretch that comes nearest to it ({seen['']:.2f}; the last columns) {near} of the {len(pairs)} "
-            f"cuts are within {NEAR:.0%} of what was seen, and the middle one is {off:.1%} off."
+            f" On the stretch that comes nearest to it ({seen['']:.2f}; the last columns) {len(apart) - len(far)} of "
+            f"the {len(apart)} cuts are within {NEAR:.0%} of what was seen, and the middle one is "
+            f"{statistics.median(apart.values()):.1%} off.{rest}"
         )
     return [textwrap.fill(said, 118)]
 
@@ -193,6 +198,7 @@ def healing(model: dict[str, Any]) -> list[str]:
     if not cases:
         return []
     methods = list(dict.fromkeys(method for _, method in cases))
+    gaps = " What is empty was not run." if len(cases) < len(methods) * len({count for count, _ in cases}) else ""
     lines = [f"| blocks removed | cut | {' | '.join(methods)} |", "| --- |" + " --- |" * (len(methods) + 1)]
     for count in dict.fromkeys(count for count, _ in cases):
         own = {method: cases[count, method] for method in methods if (count, method) in cases}
@@ -201,7 +207,7 @@ def healing(model: dict[str, Any]) -> list[str]:
         lines.append(f"| {count} ({some['blocks']}) | {some['cut']:.1f} | {' | '.join(cells)} |")
     said = (
         f"Before cutting the perplexity is {model['uncut']:.2f}, on another text than above. {model['about']} The "
-        "commands, times and parameters are in [Healing language models](healing.md)."
+        f"commands are in [Healing language models](healing.md).{gaps}"
     )
     return ["\n".join(["### Healed", "", textwrap.fill(said, 118), "", *lines])]
 

@@ -156,6 +156,7 @@ def test_healing_has_its_place():
     said = pages.healing({"cases": rows, "uncut": 22.5, "about": "Healed by little."})[0]
     assert "Before cutting the perplexity is 22.50" in said
     assert "| blocks removed | cut | LoRA | all parameters, distilled |" in said
+    assert "What is empty was not run." in said
     assert "| 2 (2-3) | 30.0 | 25.00 |  |" in said
     assert "| 4 (2-5) | 62.6 | 31.25 | 33.00 |" in said
 
@@ -169,6 +170,7 @@ def test_other_stretches_say_how_much_depends_on_the_text():
     seen = {"": 22.5, "18": 24.9, "15": 30.0}
     said = pages.elsewhere({**numbers, "seen": seen})[0].replace("\n", " ")
     assert (
-        "(22.50; the last columns) 1 of the 2 cuts are within 2% of what was seen, and the middle one is 10.0% off."
+        "(22.50; the last columns) 1 of the 2 cuts are within 2% of what was seen, and the middle one is 10.0% off. The"
         in said
     )
+    assert said.endswith("The others are without 15.")
