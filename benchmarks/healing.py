@@ -155,10 +155,16 @@ def main() -> None:
 
 
 def told(seconds: dict[str, list[float]], options: argparse.Namespace) -> dict[str, Any]:
-    """The fastest turn of each training, and how they compare, as far as they have been run."""
+    """The fastest turn of each training, and how they compare, in equally many turns, as far as they have been run."""
     tokens = options.steps * options.batch * options.length
     best = {name: min(turns) for name, turns in seconds.items()}
-    ratios = {name: best[above] / best[below] for name, (above, below) in _RATIOS.items() if {above, below} <= {*best}}
+    ratios = {}
+    for name, pair in _RATIOS.items():
+        turns = [seconds.get(training, []) for training in pair]
+        both = min(map(len, turns))
+        if both:
+            above, below = (min(own[:both]) for own in turns)
+            ratios[name] = above / below
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return {
         **{"steps": options.steps, "rounds": options.rounds, "epochs of the upper half": EPOCHS, "device": device},

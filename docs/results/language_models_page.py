@@ -46,7 +46,7 @@ def page(found: dict[str, Any], folder: Path = HERE) -> str:
     for name, one in found.items():
         parts += [heading(name, one), rule_table(one), *findings(one)]
         if name == SEEN_OF:
-            parts.append(comparison(one))
+            parts.append(comparison(one, alike))
             parts += elsewhere(alike)
         parts += healing(healed.get(name, {}))
     return "\n\n".join(parts) + "\n"
@@ -76,13 +76,11 @@ def heading(name: str, one: dict[str, Any]) -> str:
     made = f" It was made float32 from `{file['file']}` ({file['quantisation']})." if file else ""
     first = "with the first token (BOS) before each" if one["bos"] else "without a first token"
     bare = f"; without the first token it is {one['without_bos']:.1f}" if "without_bos" in one else ""
-    seconds = one["seconds"]
     about = (
         f"A {one['class']} of {one['blocks']} blocks.{made} Scored on {one['tokens']:,} tokens ({one['scored']:,} of "
         f"them predicted) of the first {one['texts']} texts of `{one['file']}`, in windows of {one['window']} {first}; "
         f"rules chose on {one['choosing_windows']} windows of the {one['choosing_texts']} texts after those. The whole "
-        f"model has perplexity **{one['whole']:.2f}** ({one['bits_per_byte']:.4f} bits per byte{bare}). Choosing took "
-        f"{seconds['choosing']:.0f} s and scoring {seconds['scoring']:.0f} s on one {one['device']} device."
+        f"model has perplexity **{one['whole']:.2f}** ({one['bits_per_byte']:.4f} bits per byte{bare})."
     )
     figure = f"![perplexity of {name} by the number of blocks removed]({picture(name)})"
     return "\n\n".join([f"## {name}", textwrap.fill(about, 118), figure])
@@ -130,9 +128,15 @@ def findings(one: dict[str, Any]) -> list[str]:
     return ["\n".join(said)]
 
 
-def comparison(one: dict[str, Any]) -> str:
-    """The same blocks removed, beside what was seen before: as it is, and over the whole model's perplexity."""
-    lines = ["| blocks removed | here | seen before | difference | of what the cut costs |", "| --- |" + " --- |" * 4]
+def comparison(one: dict[str, Any], alike: dict[str, Any] | None = None) -> str:
+    """The same blocks removed, beside what was seen before: as it is, over the whole model's perplexity, and elsewhere.
+
+    `alike` has the numbers of the stretch of text on which the whole model's perplexity is nearest to what was seen.
+    """
+    other = (alike or {}).get("seen", {})
+    titles = ["blocks removed", "seen before", "here", "difference", "of what the cut costs"]
+    titles += ["on a text as hard", "difference"] if other else []
+    lines = [f"| {' | '.join(titles)} |", "| --- |" + " --- |" * (len(titles) - 1)]
     far, costs, shift = [], [], one["whole"] / SEEN[""]
     for key, before in SEEN.items():
         if key not in one["seen"]:
@@ -141,16 +145,21 @@ def comparison(one: dict[str, Any]) -> str:
         difference, cost = here / before - 1, here / before / shift - 1
         far += [key or "none"] if abs(difference) > NEAR else []
         costs += [abs(cost)] if key else []
-        shown = f"{cost:+.1%}" if key else ""
-        lines.append(f"| {key or 'none'} | {number(here)} | {number(before)} | {difference:+.1%} | {shown} |")
+        cells = [key or "none", number(before), number(here), f"{difference:+.1%}", f"{cost:+.1%}" if key else ""]
+        cells += (
+            [number(other[key]), f"{round(other[key] / before - 1, 3) + 0.0:+.1%}"]
+            if key in other
+            else [""] * (2 * bool(other))
+        )
+        lines.append(f"| {' | '.join(cells)} |")
     verdict = f"All {len(lines) - 2} are within {NEAR:.0%}."
     if far:
         near = sum(cost <= NEAR for cost in costs)
         verdict = (
-            f"{len(lines) - 2 - len(far)} of {len(lines) - 2} are within {NEAR:.0%}. Which articles were read then is "
-            f"not recorded, and on these the whole model, with nothing cut, already has {shift:.3f} times the "
-            "perplexity. What a cut costs, its perplexity over the whole model's, depends less on the text: "
-            f"{near} of {len(costs)} are within {NEAR:.0%}, and the middle one is "
+            f"Here {len(lines) - 2 - len(far)} of {len(lines) - 2} are within {NEAR:.0%}, because these are other "
+            "texts: which articles were read then is not recorded, and on these the whole model, with nothing cut, "
+            f"already has {shift:.3f} times the perplexity. What a cut costs, its perplexity over the whole model's, "
+            f"depends less on the text: {near} of {len(costs)} are within {NEAR:.0%}, and the middle one is "
             f"{statistics.median(costs) if costs else math.nan:.1%} off."
         )
     said = "The same blocks, measured by hand before there were rules:"
@@ -164,20 +173,21 @@ def elsewhere(numbers: dict[str, Any]) -> list[str]:
     whole = list(numbers["whole"].values())
     middle = statistics.median(whole)
     seen = numbers.get("seen", {})
-    pairs = [(seen[key], before) for key, before in SEEN.items() if key and key in seen]
-    near = sum(abs(here / before - 1) <= NEAR for here, before in pairs)
+    apart = {key: abs(seen[key] / before - 1) for key, before in SEEN.items() if key and key in seen}
+    far = [key for key, share in apart.items() if share > NEAR]
     within = min(whole) <= SEEN[""] <= max(whole)
     said = (
-        f"How much that is depends on the text: on {len(whole)} stretches of {numbers['tokens']:,} tokens, which begin "
-        f"evenly spaced over `{numbers['file']}`, the whole model has perplexity {min(whole):.1f} to {max(whole):.1f} "
-        f"({middle:.1f} in the middle), and what was seen then, {SEEN['']:.2f}, lies "
+        f"How hard the text is makes the difference: on {len(whole)} stretches of {numbers['tokens']:,} tokens, which "
+        f"begin evenly spaced over `{numbers['file']}`, the whole model has perplexity {min(whole):.1f} to "
+        f"{max(whole):.1f} ({middle:.1f} in the middle), and what was seen then, {SEEN['']:.2f}, lies "
         f"{'among' if within else 'outside of'} these."
     )
-    if pairs:
-        off = statistics.median(abs(here / before - 1) for here, before in pairs)
+    if apart:
+        rest = f" The others are without {'; '.join(far)}." if far else ""
         said += (
-            f" On the stretch that comes nearest to it ({seen['']:.2f}) {near} of the {len(pairs)} cuts "
-            f"above are within {NEAR:.0%} of what was seen, and the middle one is {off:.1%} off."
+            f" On the stretch that comes nearest to it ({seen['']:.2f}; the last columns) {len(apart) - len(far)} of "
+            f"the {len(apart)} cuts are within {NEAR:.0%} of what was seen, and the middle one is "
+            f"{statistics.median(apart.values()):.1%} off.{rest}"
         )
     return [textwrap.fill(said, 118)]
 
@@ -188,6 +198,7 @@ def healing(model: dict[str, Any]) -> list[str]:
     if not cases:
         return []
     methods = list(dict.fromkeys(method for _, method in cases))
+    gaps = " What is empty was not run." if len(cases) < len(methods) * len({count for count, _ in cases}) else ""
     lines = [f"| blocks removed | cut | {' | '.join(methods)} |", "| --- |" + " --- |" * (len(methods) + 1)]
     for count in dict.fromkeys(count for count, _ in cases):
         own = {method: cases[count, method] for method in methods if (count, method) in cases}
@@ -196,7 +207,7 @@ def healing(model: dict[str, Any]) -> list[str]:
         lines.append(f"| {count} ({some['blocks']}) | {some['cut']:.1f} | {' | '.join(cells)} |")
     said = (
         f"Before cutting the perplexity is {model['uncut']:.2f}, on another text than above. {model['about']} The "
-        "commands, times and parameters are in [Healing language models](healing.md)."
+        f"commands are in [Healing language models](healing.md).{gaps}"
     )
     return ["\n".join(["### Healed", "", textwrap.fill(said, 118), "", *lines])]
 

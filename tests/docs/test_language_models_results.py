@@ -36,7 +36,7 @@ def test_a_tiny_model(options, tmp_path, monkeypatch):
     page = (tmp_path / pages.PAGE).read_text()
     assert (tmp_path / pages.picture(pages.SEEN_OF)).stat().st_size > 10_000
     assert f"**{tiny['whole']:.2f}**" in page
-    assert "0 of 1 are within 2%" in page
+    assert "Here 0 of 1 are within 2%" in page
 
 
 def test_choosing_texts_are_others_than_those_that_are_scored(options, monkeypatch):
@@ -129,8 +129,13 @@ def test_what_was_seen_before_is_compared_with():
     assert "All 2 are within 2%." in pages.comparison(near)
     far = {"whole": 22.6, "seen": {"": 22.6, "18": 30.0}}
     said = " ".join(pages.comparison(far).split())
-    assert "1 of 2 are within 2%. Which articles were read then is not recorded" in said
-    assert "| 18 | 30.0 | 24.9 | +20.5% | +20.3% |" in said
+    assert "Here 1 of 2 are within 2%, because these are other texts: which articles were read then is not" in said
+    assert "| 18 | 24.9 | 30.0 | +20.5% | +20.3% |" in said
+    alike = {"seen": {"": 22.57, "18": 24.0}}
+    said = pages.comparison(far, alike)
+    assert "| 18 | 24.9 | 30.0 | +20.5% | +20.3% | 24.0 | -3.6% |" in said
+    assert "| none | 22.6 | 22.6 | +0.1% |  | 22.6 | +0.0% |" in said
+    assert all(line.count("|") == 8 for line in said.splitlines() if line.startswith("|"))
 
 
 def test_the_page_was_written_by_the_command():
@@ -151,6 +156,7 @@ def test_healing_has_its_place():
     said = pages.healing({"cases": rows, "uncut": 22.5, "about": "Healed by little."})[0]
     assert "Before cutting the perplexity is 22.50" in said
     assert "| blocks removed | cut | LoRA | all parameters, distilled |" in said
+    assert "What is empty was not run." in said
     assert "| 2 (2-3) | 30.0 | 25.00 |  |" in said
     assert "| 4 (2-5) | 62.6 | 31.25 | 33.00 |" in said
 
@@ -163,4 +169,8 @@ def test_other_stretches_say_how_much_depends_on_the_text():
     assert "perplexity 20.0 to 25.0 (22.5 in the middle), and what was seen then, 22.57, lies among these." in said
     seen = {"": 22.5, "18": 24.9, "15": 30.0}
     said = pages.elsewhere({**numbers, "seen": seen})[0].replace("\n", " ")
-    assert "(22.50) 1 of the 2 cuts above are within 2% of what was seen, and the middle one is 10.0% off." in said
+    assert (
+        "(22.50; the last columns) 1 of the 2 cuts are within 2% of what was seen, and the middle one is 10.0% off. The"
+        in said
+    )
+    assert said.endswith("The others are without 15.")
