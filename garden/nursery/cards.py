@@ -68,7 +68,7 @@ def page(card: dict[str, Any]) -> str:
         f"| steps | {card['steps']:,} of {card['batch']} sequences of {card['sequence_length']} {unit}"
         f"{_masked(card)} |",
         f"| {unit} | {card['tokens']:,} ({card['tokens'] / max(1, corpus['train']['tokens']):.1f} epochs) |",
-        f"| learning rate | {card['learning_rate']:g}, warm-up, then straight down to 0; AdamW |",
+        f"| learning rate | {card['learning_rate']:g}, warm-up, then straight down{_down_to(card)}; AdamW |",
         f"| seed | {card['seed']} |",
         f"| held-out loss | {losses}{_SUM.get(card['objective'], '')} |",
         *_perplexity(card),
@@ -84,6 +84,7 @@ def page(card: dict[str, Any]) -> str:
         "",
         f"    {card['command']}",
         "",
+        *_cut_off(card),
         "A schedule by minutes depends on the machine; the same command gives a like model, not the same one.",
         "With `--steps` one machine gives the same model again.",
     ]
@@ -98,6 +99,18 @@ def _perplexity(card: dict[str, Any]) -> list[str]:
         return []
     both = ", ".join(f"{name} {math.exp(card['held_out'][name]):.1f}" for name in ("forward", "backward"))
     return [f"| held-out perplexity | {both} |"]
+
+
+def _down_to(card: dict[str, Any]) -> str:
+    share = card.get("share", 1.0)
+    return " to 0" if share >= 1 else f", of which {share:.0%} was run"
+
+
+def _cut_off(card: dict[str, Any]) -> list[str]:
+    """A run that was stopped says so: its command makes a model that is trained longer."""
+    share = card.get("share", 1.0)
+    said = f"That run was stopped after {share:.0%} of its time; this is the model as it was then."
+    return [] if share >= 1 else [said]
 
 
 def _before(card: dict[str, Any]) -> str:

@@ -123,6 +123,7 @@ def describe(
         "batch": trainer.batch,
         "learning_rate": recipe.learning_rate,
         "steps": steps,
+        "share": round(trainer.length.share(trainer.step, trainer.elapsed), 4),
         "tokens": steps * trainer.batch * recipe.length,
         "held_out": losses,
         "history": trainer.losses,

@@ -82,6 +82,12 @@ def test_a_run_that_is_cut_off_leaves_a_model(trained, monkeypatch):
     cut = folder.with_name("bert-cut")
     card = json.loads((cut / cards.UNFINISHED).read_text(encoding="utf-8"))
     assert (card["steps"], card["held_out"]["loss"]) == (5, card["history"][-1]["loss"])
+    assert (card["share"], cards.read(folder)["share"]) == (round(5 / 12, 4), 1.0)
+    page, whole = ((path / cards.PAGE).read_text(encoding="utf-8") for path in (cut, folder))
+    assert "of which 42% was run" in page
+    assert "That run was stopped after 42% of its time" in page
+    assert "straight down to 0" in whole
+    assert "stopped" not in whole
     assert not (cut / cards.CARD).exists()
     assert ls.load(str(cut)).depth == 2
     assert load_file(cut / "model.safetensors").keys() == load_file(folder / "model.safetensors").keys()

@@ -59,18 +59,24 @@ class _Words:
 
     def __init__(self, longest: int) -> None:
         self._numbers: dict[str, int] = {}
-        self._rows: list[list[int]] = character_ids([], longest).tolist()  # of the two marks
-        self._longest = longest
+        self._longest, self._count = longest, _MARKS
+        self._rows = character_ids([], longest).numpy()  # of the two marks; it grows by doubling
 
     def numbers(self, words: Sequence[str]) -> list[int]:
         for word in words:
             if word not in self._numbers:
-                self._numbers[word] = len(self._rows)
-                self._rows.append(word_characters(word, self._longest))
+                self._add(word)
         return [self._numbers[word] for word in words]
 
+    def _add(self, word: str) -> None:
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._rows[self._count] = word_characters(word, self._longest)
+        self._numbers[word] = self._count
+        self._count += 1
+
     def characters(self, numbers: np.ndarray) -> np.ndarray:
-        return np.asarray([self._rows[number] for number in numbers.tolist()], np.int64)
+        return self._rows[numbers]
 
 
 def open_elmo(
