@@ -146,3 +146,10 @@ def test_strategies_that_learned_nothing_are_not_compared():
     idle = ls.strategy_study(model(), task, ["full", "head-only"], seeds=[0], max_steps=1, learning_rate=1e-9)
     said = statistic("strategy_gap")({"s": idle}, "s", better="full", worse="head-only")
     assert said.reason.startswith("the tuned model has not learned the task (accuracy 0.")
+
+
+def test_blocks_that_are_all_the_same_are_not_told_apart():
+    spans = [(i, j) for i in range(1, 4) for j in range(i, 4)]
+    skips = scored(pandas.DataFrame(spans, columns=["first", "last"]))
+    skips.frame["score"] = 0.8
+    assert "the same without any one" in statistic("skipping")({"s": skips}, "s", first=1, second=[0, 1]).reason

@@ -53,6 +53,8 @@ def skipping(values: Values, of: str, first: Range | int, second: Range) -> Stat
     frame, top = skips.frame, int(skips.frame["last"].max())
     single = np.asarray(frame["first"] == frame["last"])
     blocks = np.asarray(frame["first"])
+    if np.ptp(frame["score"].to_numpy(dtype=float)[single]) == 0:  # a block that is run again and again, say
+        return Statistic.missing("the model scores the same without any one of its blocks")
     costly = blocks == first if isinstance(first, int) else within(blocks, first, top)
     cheap = within(blocks, second, top) & ~costly
     return _points([skips], lambda scores: np.mean(scores[single & cheap]) - np.mean(scores[single & costly]))
