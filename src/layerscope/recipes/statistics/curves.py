@@ -50,7 +50,7 @@ def goes_with_probes(
 
     known = [_above(curve) for curve, _ in curves]
     whole = value(_above(scores), *known)
-    scored = (
+    left_out = (
         None
         if scores.left_out is None
         else np.asarray([value(part[_places(scores)], *known) for part in scores.left_out])
@@ -58,7 +58,7 @@ def goes_with_probes(
     learned = [] if rows is None else [_learned(result(values, rows), curves, known, _above(scores), value)]
     n = len(known[0])
     bound = float(len(curves))  # a correlation lies between -1 and 1
-    said = estimated(whole, scored, *learned, n=n, undefined="one of the curves does not vary", note=f"{n} layers")
+    said = estimated(whole, left_out, *learned, n=n, undefined="one of the curves does not vary", note=f"{n} layers")
     return said.within(-bound, bound)
 
 
