@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +20,17 @@ A claim holds where the whole 95 % interval over texts lies beyond its threshold
 and is undecided where the interval spans it ([how](../howto/reproduce.md#verdicts)). Seeds are rows of their own or
 stand in the note; two seeds give no interval. These are small models and short trainings: what does not hold here may
 hold in the paper's own models, which `layerscope reproduce PAPER --profile paper` runs.
+
+- `bge` is bge-small-en-v1.5 and `mpnet` all-mpnet-base-v2; the others are the models of the [garden](garden.md), a few
+  million parameters each, `s0` to `s4` five seeds of its BERT. `all models` are those that the recipe names for wu2020
+  (three ELMos, two BERTs, RoBERTa, ELECTRA, GPT-2 and XLNet) and ren2023 (the five seeds).
+- Scores are points of the task's own metric: accuracy on SST-2 and RTE, F1 on MRPC, Matthews' correlation on CoLA, the
+  mean of Pearson's and Spearman's correlation on STS-B.
+- A claim is not testable on a model that has not learned its task: if it does not beat always giving the most frequent
+  class by more than chance, what cutting it costs says nothing. The same goes for probes.
+- Blocks have a p-value in the note. Their strength says how much more alike layers are within than across; p says
+  whether that is more than a gradual change from layer to layer would give, and where it is large it may be just that.
+- Errors of aligners are relative to the spread of what is mapped, and linear maps are solved in closed form.
 """
 
 
@@ -51,8 +63,9 @@ def _made(about: Mapping[str, Any], jobs: Jobs) -> list[str]:
         f"experiment on some model, task and seed, in {about['minutes']:.0f} minutes on one {about['device']}, with",
         f"{about['workers']} of them at a time. Settings are those of the offline profile, but models are tuned on at",
         f"most {training['train_limit']:,} texts ({training['epochs']} epochs, batches of {training['batch']}, a",
-        f"learning rate of {training['learning_rate']:g}, ten times that for the garden's narrow models), so that one",
-        "training takes less than half a minute. They are scored on at most 1,000 validation texts.",
+        f"learning rate of {training['learning_rate']:g}, ten times that for the garden's narrow models), so that",
+        "trainings stay short. They are scored on at most 1,000 validation texts.",
+        *(line for remark in about.get("remarks", ()) for line in ("", *textwrap.wrap(remark, 118))),
     ]
 
 
@@ -116,7 +129,8 @@ def _runs(about: Mapping[str, Any], missing: Mapping[str, str], jobs: Jobs) -> l
         own = [name for name in planned if _head(name) == head]
         parts = [_grouped(_inner(n) for n in own if (n in done) == ran) for ran in (True, False)]
         lines.append(f"| {head} | {' | '.join(parts)} |")
-    failed = [f"- {name} failed: {job['reason']}" for name, job in jobs.items() if job.get("reason")]
+    failures = {name: job["reason"] for name, job in jobs.items() if job.get("reason") and _is_experiment(name)}
+    failed = [f"- {name} failed: {reason}" for name, reason in failures.items()]
     left = [f"- {name} could not be fetched: {reason}" for name, reason in missing.items()]
     return [*lines, *([""] if failed or left else []), *failed, *left]
 

@@ -30,7 +30,8 @@ def test_records_report_and_verdicts(given, tmp_path):
     assert set(done.claims["verdict"]) <= {"holds", "does not hold", "undecided", "not testable"}
     per_model = done.claims[done.claims["claim"] == "the top sixth of the blocks can go"]
     assert [on.split(",")[0] for on in per_model["on"]] == ["a", "b"]
-    assert per_model["low"].notna().all()
+    assert per_model["note"].str.startswith("the tuned model has not learned the task (accuracy 0.").all()
+    assert (per_model["verdict"] == "not testable").all()
     names = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
     assert [name.split("-")[1] for name in names if name[0].isdigit()] == ["fig3", "fig3", "fig4", "fig4"]
     curves = ls.read_record(tmp_path / "out" / names[0] / "curves")

@@ -14,8 +14,10 @@ from layerscope.models.load import Model, load
 from layerscope.recipes.claims import Claim, Statistic, verdict
 from layerscope.recipes.recipe import Call, Experiment, Profile, function, references, resolved
 from layerscope.recipes.statistics import statistic
+from layerscope.recipes.statistics.learning import unlearned
 from layerscope.results import Record, Result, write_record
 from layerscope.store import Artifact, Saved, read_json, write_json
+from layerscope.tuning.training import Training
 from layerscope.version import __version__
 
 STATISTICS = "statistics.json"
@@ -143,6 +145,10 @@ class Cell(Artifact):
         return {name: replaced(value) if name in asked else value for name, value in values.items()}
 
     def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
+        """The statistic of a claim, or why there is none: a tuned model that has not learned shows nothing."""
+        reasons = [unlearned(value) for value in values.values() if isinstance(value, Training)]
+        if any(reasons):
+            return Statistic.missing(next(filter(None, reasons)))
         return statistic(claim.statistic)(values, **resolved(claim.options, values))
 
     def _record(self, call: Call, value: Any, decided: Sequence[tuple[Claim, Statistic]]) -> Record | None:

@@ -75,7 +75,7 @@ def test_perplexity_has_no_points():
 @pytest.fixture(scope="module")
 def study():
     task = ls.task({"train": rows(40, 0), "validation": rows(60, 1)})
-    few = {"epochs": 1, "batch": 8, "learning_rate": 3e-3}
+    few = {"epochs": 6, "batch": 8, "learning_rate": 3e-3}  # enough to learn it
     return ls.strategy_study(model(), task, ["full", "head-only", "(1, 4, 4)"], seeds=[0, 1], **few)
 
 
@@ -139,3 +139,17 @@ def test_a_strategy_is_known_by_its_name_or_by_its_blocks(study):
     gap = statistic("strategy_gap")
     by_name, by_blocks = (gap({"s": study}, "s", better=name, worse="head-only") for name in ("full", "(1, L, L)"))
     assert by_name == by_blocks
+
+
+def test_strategies_that_learned_nothing_are_not_compared():
+    task = ls.task({"train": rows(40, 0), "validation": rows(60, 1)})
+    idle = ls.strategy_study(model(), task, ["full", "head-only"], seeds=[0], max_steps=1, learning_rate=1e-9)
+    said = statistic("strategy_gap")({"s": idle}, "s", better="full", worse="head-only")
+    assert said.reason.startswith("the tuned model has not learned the task (accuracy 0.")
+
+
+def test_blocks_that_are_all_the_same_are_not_told_apart():
+    spans = [(i, j) for i in range(1, 4) for j in range(i, 4)]
+    skips = scored(pandas.DataFrame(spans, columns=["first", "last"]))
+    skips.frame["score"] = 0.8
+    assert "the same without any one" in statistic("skipping")({"s": skips}, "s", first=1, second=[0, 1]).reason

@@ -15,6 +15,7 @@ import numpy as np
 from layerscope.evaluation.leaving_out import groups_of
 from layerscope.probing.variability import smoothness, specialty
 from layerscope.recipes.claims import Statistic
+from layerscope.recipes.statistics.learning import unread
 from layerscope.recipes.statistics.registry import Values, estimated, register, result
 from layerscope.results import Curve
 
@@ -31,13 +32,17 @@ def goes_with_probes(
     rows: str | None = None,
     over: str | None = None,
     over_sign: int = 1,
+    scored: str | None = None,
 ) -> Statistic:
     """How well a curve goes with probes over layers 1..L: their correlation times `sign`; less that of `over`.
 
     With `rows` (representations) the curve, or else `over`, is nu of those and is measured without each group of texts.
+    `scored` are the representations that probes are scored on: where none beats chance, there is nothing to go with.
     """
     curves = [(result(values, name), s) for name, s in ((of, sign), (over, over_sign)) if name is not None]
     scores = result(values, probes)
+    if scored is not None and (reason := unread(scores, result(values, scored), _places(scores))):
+        return Statistic.missing(reason)
 
     def value(probed: np.ndarray, *measured: np.ndarray) -> float:
         each = [s * _correlation(m, probed) for m, (_, s) in zip(measured, curves, strict=True)]
@@ -45,7 +50,7 @@ def goes_with_probes(
 
     known = [_above(curve) for curve, _ in curves]
     whole = value(_above(scores), *known)
-    scored = (
+    left_out = (
         None
         if scores.left_out is None
         else np.asarray([value(part[_places(scores)], *known) for part in scores.left_out])
@@ -53,7 +58,7 @@ def goes_with_probes(
     learned = [] if rows is None else [_learned(result(values, rows), curves, known, _above(scores), value)]
     n = len(known[0])
     bound = float(len(curves))  # a correlation lies between -1 and 1
-    said = estimated(whole, scored, *learned, n=n, undefined="one of the curves does not vary", note=f"{n} layers")
+    said = estimated(whole, left_out, *learned, n=n, undefined="one of the curves does not vary", note=f"{n} layers")
     return said.within(-bound, bound)
 
 
@@ -95,9 +100,14 @@ def rougher(values: Values, of: str, than: str) -> Statistic:
 
 
 @register
-def still_agrees(values: Values, of: str, probes: str, setting: int) -> Statistic:
-    """How well nu goes with probes in one setting (by its place), less how well in the first; rows are drawn once."""
+def still_agrees(values: Values, of: str, probes: str, setting: int, scored: str | None = None) -> Statistic:
+    """How well nu goes with probes in one setting (by its place), less how well in the first; rows are drawn once.
+
+    `scored` as in `goes_with_probes`.
+    """
     frame, scores = result(values, of).frame, result(values, probes)
+    if scored is not None and (reason := unread(scores, result(values, scored), _places(scores))):
+        return Statistic.missing(reason)
     names = list(dict.fromkeys(frame["setting"]))
     if not 0 < setting < len(names):
         return Statistic.missing(f"there are only {len(names)} settings")

@@ -11,6 +11,7 @@ from layerscope.data import metrics
 from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.leaving_out import without_groups
 from layerscope.recipes.claims import Statistic
+from layerscope.recipes.statistics.learning import unlearned
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
 from layerscope.tuning.strategy import Strategy
 
@@ -52,6 +53,8 @@ def skipping(values: Values, of: str, first: Range | int, second: Range) -> Stat
     frame, top = skips.frame, int(skips.frame["last"].max())
     single = np.asarray(frame["first"] == frame["last"])
     blocks = np.asarray(frame["first"])
+    if np.ptp(frame["score"].to_numpy(dtype=float)[single]) == 0:  # a block that is run again and again, say
+        return Statistic.missing("the model scores the same without any one of its blocks")
     costly = blocks == first if isinstance(first, int) else within(blocks, first, top)
     cheap = within(blocks, second, top) & ~costly
     return _points([skips], lambda scores: np.mean(scores[single & cheap]) - np.mean(scores[single & costly]))
@@ -103,6 +106,9 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     refused = _no_points(str(sides[0][0].metric))
     if refused is not None:
         return refused
+    reasons = [unlearned(training) for side in sides for training in side]
+    if all(reasons):
+        return Statistic.missing(reasons[0])
     by_seed = [100 * (a.score - b.score) for a, b in zip(*sides, strict=True)]
     note = "; ".join([" against ".join(resolved), "seed by seed " + ", ".join(f"{gap:.2f}" for gap in by_seed)])
     groups = [np.mean([_without_groups(training) for training in side], axis=0) for side in sides]

@@ -1,0 +1,58 @@
+"""The page of claims is what its command makes of its data, and the plan behind it has every claim."""
+
+import json
+import math
+
+import pytest
+from scripts import ROOT, script
+
+from layerscope.recipes.claims import claims
+
+RESULTS = ROOT / "docs" / "results"
+
+
+@pytest.fixture(scope="module")
+def claims_script():
+    return script("docs/results/claims.py")
+
+
+def test_the_page_is_made_of_the_data(monkeypatch):
+    monkeypatch.syspath_prepend(str(RESULTS))
+    data = json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))
+    page = script("docs/results/claims_page.py").page(data["about"], data["missing"], data["jobs"])
+    assert page == (RESULTS / "claims.md").read_text(encoding="utf-8")
+    for claim in claims():
+        assert f"\n## {claim.name[0].upper()}{claim.name[1:]}\n" in page
+
+
+def test_every_claim_is_tested_on_the_first_task(claims_script):
+    planned = claims_script.cells({"bge": "somewhere"}, False, {})
+    known = {(cell.paper, claim.name) for cell in planned.values() for claim in cell.claims}
+    assert known == {(claim.paper, claim.name) for claim in claims()}
+    first = [cell for name, cell in planned.items() if not {"mrpc", "stsb"} & set(map(str, cell.chosen.values()))]
+    assert {claim.name for cell in first for claim in cell.claims} == {claim.name for claim in claims()}
+
+
+def test_what_cannot_be_had_is_left_out_of_every_list(claims_script):
+    planned = claims_script.cells({"bge": "somewhere"}, False, {"bge": "gone", "elmo": "gone", "mrpc": "gone"})
+    assert not [name for name in planned if "bge" in name or "mrpc" in name]
+    everything = next(cell for name, cell in planned.items() if name.startswith("wu2020 fig1"))
+    assert "elmo" not in everything.profile.models
+    assert "elmo4" in everything.profile.models
+
+
+def test_a_rehearsal_has_every_experiment_model_and_task(claims_script):
+    planned = claims_script.cells({"bge": "somewhere"}, True, {})
+    some = claims_script.enough(planned)
+    assert {(c.paper, c.experiment.name) for c in some.values()} == {
+        (c.paper, c.experiment.name) for c in planned.values()
+    }
+    assert len(some) < len(planned) / 4
+
+
+def test_what_jobs_gave_survives_being_written(claims_script, tmp_path):
+    findings = claims_script.Findings(tmp_path / "claims.json")
+    findings.jobs["a job"] = {"statistics": {"a claim": claims_script._plain({"value": math.nan, "low": math.inf})}}
+    findings.write()
+    again = claims_script.Findings(tmp_path / "claims.json")
+    assert again.jobs == {"a job": {"statistics": {"a claim": {"value": None, "low": None}}}}
