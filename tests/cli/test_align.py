@@ -66,3 +66,12 @@ def test_known_maps_are_a_study_of_one_model(classifier, words, invoke, tmp_path
     ):
         with pytest.raises(ls.LayerscopeError, match=sentence):
             invoke("align", classifier, "--task", words, *given)
+
+
+def test_fits_run_where_they_are_asked_to(classifier, words, invoke, posted):
+    given = ["align", classifier, classifier, "--task", words, "--engine", "posted", "--layer", "2"]
+    assert invoke(*given, "--method", "linear,mean").exit_code == 0
+    assert [name.split()[0] for name in posted] == ["linear", "mean"]
+    known = ["align", classifier, "--task", words, "--synthetic", "--truths", "linear", "--noise", "0"]
+    assert invoke(*known, "--repeats", "1", "--method", "linear", "--engine", "posted").exit_code == 0
+    assert posted[2:] == ["linear to linear, noise 0, repeat 0"]

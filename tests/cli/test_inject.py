@@ -23,3 +23,9 @@ def test_injection(classifier, words, invoke, tmp_path):
     assert invoke("report", out, "-o", tmp_path / "report.html").exit_code == 0
     with pytest.raises(ls.LayerscopeError, match="no alignment method 'pls'"):
         invoke(*given, "--method", "pls")
+
+
+def test_fits_run_where_they_are_asked_to(classifier, words, invoke, posted):
+    given = ["inject", classifier, classifier, "--task", words, "--engine", "posted"]
+    assert invoke(*given, "--method", "linear").exit_code == 0
+    assert posted == ["linear from layer 4 to layer 4"]
