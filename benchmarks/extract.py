@@ -47,12 +47,14 @@ def seconds(action: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def in_turn(actions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def in_turn(
+    actions: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[Callable[[], Any]], float] | None = None
+) -> dict[str, float]:
     """The median seconds of each action, run in turn so that a busy machine slows all alike; the first is warm-up."""
     times: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(rounds + 1):
         for name, action in actions.items():
-            taken = seconds(action)
+            taken = (clock or seconds)(action)
             if turn:
                 times[name].append(taken)
     return {name: statistics.median(values) for name, values in times.items()}
