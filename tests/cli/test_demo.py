@@ -111,7 +111,7 @@ def test_what_is_not_installed_is_left_out_by_name_and_is_no_failure(played, tmp
     quick("", None)
     *others, language = demo_steps.STEPS
     monkeypatch.setattr(demo_steps, "STEPS", (*others, replace(language, missing=lambda _: "Install it.")))
-    monkeypatch.setattr(demo_stage, "Settings", lambda: played.settings)
+    monkeypatch.setattr(demo_stage, "Settings", lambda **_: played.settings)
     done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)], catch_exceptions=False)
     assert done.exit_code == 0
     assert "The step language is left out: Install it." in done.stdout
@@ -132,7 +132,7 @@ def test_failure_is_an_exit_code_and_json_is_for_programs(played, tmp_path, quic
     def fail(stage):
         raise InputError("there is no such thing.")
 
-    monkeypatch.setattr(demo_stage, "Settings", lambda: played.settings)
+    monkeypatch.setattr(demo_stage, "Settings", lambda **_: played.settings)
     quick("attention", fail)
     arguments = ["demo", "-o", str(tmp_path), "--format", "json"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -45,8 +45,9 @@ def test_spans_are_limited():
 def test_figures(ending, tmp_path):
     opened = model("bert")
     curve, spans = ls.truncation_curve(opened, table()), ls.skip_map(opened, table())
-    lines = ls.Truncation.together({"a": curve, "b": curve}).plot(tmp_path / f"curve.{ending}").lines
-    assert [line.get_label() for line in lines] == ["a", "b", "most frequent class"]
+    drawn = ls.Truncation.together({"a": curve, "b": curve}).plot(tmp_path / f"curve.{ending}")
+    assert len(drawn.lines) == 3
+    assert [text.get_text() for text in drawn.texts] == ["a", "b", "most frequent class"]  # named in the picture
     axes = spans.plot(tmp_path / f"map.{ending}")
     spans = spans.frame
     image = axes.images[0].get_array()

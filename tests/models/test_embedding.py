@@ -133,3 +133,26 @@ def test_files_that_are_nested_without_end_are_a_sentence(file, tmp_path):
     (tmp_path / file).write_text("[" * 100_000)
     with pytest.raises(ModelError, match="nested more than 64 deep"):
         ls.load(tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "0_Transformer"])
+def test_a_body_saved_under_the_name_of_a_head_opens_as_the_body(inside, tmp_path):
+    """As all-mpnet-base-v2 is published: a config that names a masked language model, and no tensor of its head."""
+    path = embedding_folder.make(tmp_path / "m", inside=inside)
+    expected = embedded(ls.load(path), TEXTS)
+    config = json.loads((path / inside / "config.json").read_text())
+    embedding_folder.write(path / inside / "config.json", {**config, "architectures": ["BertForMaskedLM"]})
+    model = ls.load(path)
+    assert type(model.network).__name__ == "BertModel"
+    np.testing.assert_array_equal(embedded(model, TEXTS), expected)
+    assert ls.load(ls.cut_folder(path, ls.LayerPlan([1, 2]), tmp_path / "small")).depth == 2
+    assert ls.load(ls.save(ls.truncate(model, 1), tmp_path / "smaller")).depth == 1
+    (path / "modules.json").unlink()
+    with pytest.raises(ModelError, match=r"tensors are missing|config\.json"):
+        ls.load(path)
+
+
+def test_a_head_that_is_there_stays_with_its_embeddings(tmp_path):
+    path = embedding_folder.make(tmp_path / "m")
+    zoo.save(path, "bert", "masked")
+    assert type(ls.load(path).network).__name__ == "BertForMaskedLM"

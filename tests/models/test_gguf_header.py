@@ -69,7 +69,7 @@ def test_what_a_file_says_of_itself(tmp_path):
         (content([text("k") + struct.pack("<IIQ", 9, 9, 1)]) + bytes(100), "of the kind 9"),
         (content([text("k") + struct.pack("<I", 77)]) + bytes(100), "of the kind 77"),
         (content([ARCHITECTURE, ARCHITECTURE]), "stands there twice"),
-        (content([text(b"\xff\xfe") + struct.pack("<II", 4, 1)]), "no text"),
+        (content([text(b"\xff\xfe") + struct.pack("<II", 4, 1)]), "not text"),
         (content([text("general.alignment") + struct.pack("<II", 4, 0)]), "alignment is 0"),
         (content([text("general.alignment") + struct.pack("<II", 4, 48)]), "alignment is 48"),
         (content((), [tensor(shape=(1,) * 5)]), "5 dimensions"),

@@ -74,7 +74,7 @@ class FolderCut:
             raise InputError(f"{folder} has no weights on disk; cut it in memory: ls.cut(model, plan), then ls.save.")
         self.outer = fetch(self.asked)
         self.inner = network_folder(self.outer)
-        self.model = load_shape(self.asked, self.inner)
+        self.model = load_shape(self.asked, self.outer)
         self.places = read_places(self.inner, self.asked.name)
 
     def kept(self, plan: LayerPlan) -> dict[str, TensorPlace]:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
 from layerscope.models import anatomy as anatomies
 from layerscope.models.belongings import Belongings, float_type, give, left_over
-from layerscope.models.headers import check_config, check_sizes
+from layerscope.models.headers import Room, check_config, check_sizes
 from layerscope.models.heads import class_of
 from layerscope.models.sources import Source, twin_seed
 from layerscope.store import read_object
@@ -23,17 +23,20 @@ from layerscope.store import read_object
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
 
 
-def open_network(source: Source, folder: Path, dtype: torch.dtype, seed: int, spread: bool = False) -> Any:
+def open_network(
+    source: Source, folder: Path, dtype: torch.dtype, seed: int, spread: bool = False, embedding: bool = False
+) -> Any:
     """The network that a folder holds, or for `random:` sources the one that its config describes.
 
-    It is of the class that the config names, head and all; `spread` puts its parts on all devices that are here.
+    It is of the class that the config names, head and all; `spread` puts its parts on all devices that are here, and
+    `embedding` says that sentence-transformers, which uses no head, saved the folder.
     """
     import transformers
 
     with quiet():
         room = check_config(folder, source.name, source.random)
         config = open_config(folder, source.name)
-        named = class_of(config)
+        named = _class_in(room, config, embedding)
         opener = named or transformers.AutoModel
         with torch.random.fork_rng(devices=[]):
             # decides random: models, and a bare encoder's unused pooler
@@ -116,12 +119,27 @@ def _built(config: Any, named: Any) -> Any:
     return named._from_config(config) if named else transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
-def network_without_weights(folder: Path, name: str) -> Any:
+def _class_in(room: Room | None, config: Any, embedding: bool) -> Any:
+    """The class that a config names, or its body's, for embeddings in whose files nothing of the head is.
+
+    Embedding models often keep the name of what they were trained from: all-mpnet-base-v2 says MPNetForMaskedLM.
+    """
+    named = class_of(config)
+    if named is None or room is None or not embedding:
+        return named
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        network = _built(config, named)
+    inside = f"{network.base_model_prefix}."
+    head = {key for key in network.state_dict() if not key.startswith(inside)}
+    return named if network.base_model is network or head & room.names else type(network.base_model)
+
+
+def network_without_weights(folder: Path, name: str, embedding: bool = False) -> Any:
     """The network that a folder's config describes, on the meta device: its shape, and no memory."""
     with quiet(), torch.device("meta"):
-        check_config(folder, name, False)
+        room = check_config(folder, name, False)
         config = open_config(folder, name)
-        network = _built(config, class_of(config))
+        network = _built(config, _class_in(room, config, embedding))
     network.name_or_path = name
     return network.eval()
 

@@ -168,7 +168,8 @@ def _config(alone: Path, header: Header, name: str) -> Any:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelError(f"{name} is a {kind}, which is not a causal language model; only those are opened from GGUF.")
     anatomies.known(config)  # refuse by name before any weight is read
-    room = Room(len(header.tensors), header.numbers, any("position_embd" in t.name for t in header.tensors))
+    names = frozenset(tensor.name for tensor in header.tensors)
+    room = Room(names, header.numbers, any("position_embd" in t.name for t in header.tensors))
     check_counts(config.to_dict(), room, name, "header")
     check_sizes(config, room, lambda: None, name, "header")
     return config

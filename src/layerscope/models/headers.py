@@ -102,9 +102,13 @@ def adapter_weights(folder: Path) -> Path:
 class Room:
     """What the headers of a checkpoint's files say of all tensors together."""
 
-    tensors: int
+    names: frozenset[str]
     numbers: int  # that the files can hold
     positions: bool  # whether positions have a table
+
+    @property
+    def tensors(self) -> int:
+        return len(self.names)
 
 
 def check_config(folder: Path, name: str, is_random: bool = False) -> Room | None:
@@ -170,16 +174,16 @@ def _check_memory(build: Callable[[], Any], name: str) -> None:
 
 
 def _room(files: list[Path], name: str) -> Room:
-    tensors, numbers, positions = 0, 0, False
+    names, numbers, positions = set[str](), 0, False
     for path in files:
         try:
             file = open_tensors(path)
         except DataError as error:
             raise ModelError(f"The weights of {name} cannot be read ({str(error).rstrip('.')}): {_AGAIN}.") from error
-        tensors += len(file.names)
+        names.update(file.names)
         numbers += path.stat().st_size * _PACKED
         positions = positions or any(_POSITIONS.search(tensor) for tensor in file.names)
-    return Room(tensors, numbers, positions)
+    return Room(frozenset(names), numbers, positions)
 
 
 def _needed(config: Any, positions: bool) -> Iterator[tuple[str, int]]:

@@ -226,7 +226,8 @@ def load(
     _only_elmo(stateful, str(source))
     folder = network_folder(outer)
     spread = not asked.random and is_spread(device, folder, float_type_of(dtype))
-    network = open_network(asked, folder, float_type_of(dtype), seed, spread)
+    embedding = is_embedding_folder(outer)
+    network = open_network(asked, folder, float_type_of(dtype), seed, spread, embedding)
     if tokenizer is None:
         tokenizer = open_tokenizer(folder, asked.name)
     network.eval()
@@ -239,7 +240,7 @@ def load(
         if gguf_of(asked) is not None:
             network.name_or_path = asked.name  # not its place in the store
         remember(network, outer, base)
-        if is_embedding_folder(outer):
+        if embedding:
             give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))
     return _examined(network, tokenizer, str(source))
 
@@ -254,11 +255,11 @@ def load_whole(source: Any, doing: str, *, head: bool = True) -> Model:
     return model
 
 
-def load_shape(source: Source, folder: Path) -> Model:
+def load_shape(source: Source, outer: Path) -> Model:
     """A model of which only the shape is known: no weight is read. Families without a record are not self-checked."""
-    if is_elmo(folder):
+    if is_elmo(outer):
         load(source.name).require_blocks("cutting")
-    network = network_without_weights(folder, source.name)
+    network = network_without_weights(network_folder(outer), source.name, is_embedding_folder(outer))
     candidates = [anatomy] if (anatomy := anatomies.known(network.config)) else find_anatomy(network)
     if len(candidates) > 1:
         lists = ", ".join(candidate.blocks for candidate in candidates)

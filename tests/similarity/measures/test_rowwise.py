@@ -206,7 +206,7 @@ def test_chance_knows_that_a_distance_is_low_where_layers_are_alike(tmp_path):
     assert "A dark square" in heat.reading
     assert heat.scale[0] == 0
     assert 0.5 <= heat.scale[1] < 0.6
-    assert "max(0, (tau - s) / tau) with tau the 5th" in above.shows
+    assert r"\max\left(0, \frac{\tau - s}{\tau}\right)$ with $\tau$ the 5th" in above.shows
 
 
 def test_blocks_of_a_distance_are_those_of_the_similarity():
