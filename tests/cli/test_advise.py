@@ -22,7 +22,7 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert ls.load(str(tmp_path / "small")).depth < 6
     assert "--prune-layers " in done.stdout
     assert "Each rule's best plan of each size" in done.stdout
-    assert "last, random: about 8 plans." in " ".join(done.stderr.split())  # said first
+    assert "The rules last, random propose about 8 plans." in " ".join(done.stderr.split())  # said first
     assert "runs of a block for each of" in done.stderr
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         *("advice.csv", "advice.parquet", "advice.png", "advise-record"),
