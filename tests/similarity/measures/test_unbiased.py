@@ -8,7 +8,7 @@ from pairs import data
 
 import layerscope as ls
 from layerscope.errors import InputError
-from layerscope.similarity.measures.unbiased import _of_batch, _together, lower_gram
+from layerscope.similarity.measures.unbiased import _inner_products, _of_batch, _together
 
 
 def test_a_last_batch_of_one_row_changes_nothing():
@@ -82,11 +82,16 @@ def test_batches_say_why_there_is_no_value():
     layers[1][17, 2] = torch.nan
     with pytest.raises(InputError, match="Layer 1 has a NaN in row 17"):
         ls.compare(layers, measure="cka_minibatch", batch=20)
-    assert _of_batch(layers, torch.zeros(4, 60, 60)) is None
+    assert _of_batch(layers) is None
 
 
-def test_the_lower_triangle_of_a_product():
-    rows, out = torch.randn(7, 4), torch.zeros(7, 7)
-    for _ in range(2):  # what was there is written over
-        lower_gram(rows, out)
-    torch.testing.assert_close(out, (rows @ rows.T).tril())
+@pytest.mark.parametrize("n", [4, 7, 30])
+def test_inner_products_of_gram_matrices_without_their_diagonals(n):
+    layers = torch.randn(3, n, 5, generator=torch.Generator().manual_seed(n))
+    grams = (layers.double() @ layers.double().mT).numpy()
+    expected_diagonals = np.diagonal(grams, axis1=1, axis2=2).copy()
+    for gram in grams:
+        np.fill_diagonal(gram, 0.0)
+    products, diagonals = _inner_products(layers)
+    np.testing.assert_allclose(products.numpy(), np.einsum("anm,bnm->ab", grams, grams), rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(diagonals.numpy(), expected_diagonals, rtol=1e-5)

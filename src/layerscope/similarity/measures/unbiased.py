@@ -18,6 +18,8 @@ from layerscope.similarity.moments import power_of_two
 from layerscope.similarity.registry import SAME, Undefined, register, varies
 from layerscope.similarity.sides import LEAST, NOISE, Side, u_centred
 
+_STRIPES = 3  # of a Gram matrix: more are fewer products, and smaller ones
+
 
 def gram_cka_debiased(products: Tensor, i: int, j: int) -> float:
     """Debiased CKA of views i and j from the inner products of their U-centred Gram matrices."""
@@ -94,12 +96,9 @@ def _together(
     except Undefined:
         return None  # which says so of every pair
     products = torch.zeros(layers, layers, dtype=torch.float64)
-    grams = torch.zeros(layers, min(batch, rows), min(batch, rows))  # of every batch in turn
     for start in range(0, rows - LEAST + 1, batch):
-        count = min(batch, rows - start)
-        if count < len(grams[0]):
-            grams = torch.zeros(layers, count, count)
-        of_batch = _of_batch([part(layer, start, start + count) for layer in range(layers)], grams)
+        stop = min(start + batch, rows)
+        of_batch = _of_batch([part(layer, start, stop) for layer in range(layers)])
         if of_batch is None:
             return None
         products += of_batch
@@ -109,43 +108,48 @@ def _together(
     return partial(gram_cka_debiased, products)
 
 
-def _of_batch(layers: list[Tensor], grams: Tensor) -> Tensor | None:
-    """(layers, layers) unbiased HSIC of the rows of one batch, in float32; None where a number is not finite.
-
-    `grams` (layers, n, n) is 0 above the diagonals, and written over on and below them.
-    """
+def _of_batch(layers: list[Tensor]) -> Tensor | None:
+    """(layers, layers) unbiased HSIC of the rows of one batch, in float32; None where a number is not finite."""
     n = len(layers[0])
-    sums = torch.empty(len(layers), n, dtype=torch.float64)
-    sizes = torch.empty(len(layers), dtype=torch.float64)
+    centred = torch.empty(len(layers), n, max(rows.shape[1] for rows in layers))
+    sizes = torch.ones(len(layers), dtype=torch.float64)
     for k, rows in enumerate(layers):
-        centred = rows.float() if rows.dtype != torch.float64 else rows
-        centred = centred - centred.mean(dim=0)
-        least, most = torch.aminmax(centred)
-        size = max(-float(least), float(most))
+        own = rows.float() if rows.dtype != torch.float64 else rows
+        own = own - own.mean(dim=0)
+        least, most = torch.aminmax(own)
         if not math.isfinite(float(least) + float(most)):
             return None
-        size = 1.0 if 1e-9 < size < 1e9 else power_of_two(torch.stack([least, most]))  # float32 must hold the products
-        sizes[k] = size
-        centred = (centred if size == 1.0 else centred / size).float()
-        lower_gram(centred, grams[k])
-        diagonal = grams[k].diagonal()
-        sums[k] = (centred @ centred.sum(dim=0) - diagonal).double()  # of the rows of the Gram matrix off its diagonal
-        diagonal.zero_()
-    flat = grams.flatten(1)
-    crossed = torch.zeros(len(layers), len(layers), dtype=torch.float64)
-    for k in range(len(layers)):
-        crossed[k, : k + 1] = crossed[: k + 1, k] = 2 * (flat[: k + 1] @ flat[k]).double()  # both triangles
-    totals = sums.sum(dim=1)
+        if not 1e-9 < max(-float(least), float(most)) < 1e9:  # float32 must hold the products
+            sizes[k] = power_of_two(torch.stack([least, most]))
+            own = own / sizes[k]
+        centred[k, :, : own.shape[1]] = own
+        centred[k, :, own.shape[1] :] = 0.0
+    crossed, diagonals = _inner_products(centred)
+    sums = (centred @ centred.sum(dim=1)[..., None])[..., 0] - diagonals  # of the rows of the Gram matrices
+    sums, totals = sums.double(), sums.double().sum(dim=1)
     crossed += torch.outer(totals, totals) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (sums @ sums.T)
     return crossed * torch.outer(sizes**2, sizes**2) / (n * (n - 3))
 
 
-def lower_gram(rows: Tensor, out: Tensor) -> None:
-    """The lower triangle of rows @ rows.T, on and below the diagonal, in half the time of the product."""
-    from scipy.linalg.blas import ssyrk
+def _inner_products(layers: Tensor) -> tuple[Tensor, Tensor]:
+    """(layers, layers) inner products of the Gram matrices of (layers, n, d) rows without their diagonals, and those.
 
-    rows = rows.contiguous()
-    ssyrk(1.0, rows.numpy().T, c=out.numpy().T, trans=1, overwrite_c=1)
+    Only stripes on and below the diagonals are made: a square on it, and what is left of that, which counts twice.
+    They are all torch's: a BLAS with threads of its own between torch's operations makes both wait for the cores.
+    """
+    products = torch.zeros(len(layers), len(layers), dtype=torch.float64)
+    diagonals = layers.new_empty(layers.shape[:2])
+    height = -(-layers.shape[1] // _STRIPES)
+    for start in range(0, layers.shape[1], height):
+        stop = min(start + height, layers.shape[1])
+        stripe = layers[:, start:stop] @ layers[:, :stop].mT
+        stripe[:, :, :start] *= math.sqrt(2)
+        diagonal = stripe[:, :, start:].diagonal(dim1=1, dim2=2)
+        diagonals[:, start:stop] = diagonal
+        diagonal.zero_()
+        flat = stripe.flatten(1)
+        products += (flat @ flat.T).double()
+    return products, diagonals
 
 
 @register(
