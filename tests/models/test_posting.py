@@ -8,7 +8,7 @@ import torch
 import zoo
 
 import layerscope as ls
-from layerscope.models.posting import packed, unpacked
+from layerscope.models.posting import postable
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
@@ -17,12 +17,18 @@ def test_a_network_that_has_been_run_can_be_sent(family):
     given = zoo.inputs()
     states = network(**given, output_hidden_states=True).hidden_states
     hooks = sum(len(module._forward_hooks) for module in network.modules())
-    arrived = unpacked(packed(network))
+    arrived = pickle.loads(pickle.dumps(postable(network)))
     assert not any(module._forward_hooks for module in arrived.modules())
     again = arrived(**given, output_hidden_states=True).hidden_states  # transformers hangs its hooks onto it anew
     assert len(again) == len(states)
     assert all(torch.equal(a, b) for a, b in zip(again, states, strict=True))
     assert sum(len(module._forward_hooks) for module in network.modules()) == hooks  # what was sent is as it was
+
+
+def test_no_weight_is_copied_before_it_is_sent():
+    network = zoo.network("bert")
+    shared = {tensor.data_ptr() for tensor in network.parameters()}
+    assert {tensor.data_ptr() for tensor in postable(network).parameters()} == shared
 
 
 def test_a_model_keeps_its_name_tokenizer_and_weights():
@@ -38,7 +44,7 @@ def test_hooks_of_ones_own_stay():
     network = zoo.network("bert")
     network.bert.embeddings.register_forward_hook(_doubled)
     given = zoo.inputs()
-    arrived = unpacked(packed(network))
+    arrived = pickle.loads(pickle.dumps(postable(network)))
     assert torch.equal(arrived(**given).logits, network(**given).logits)
     assert len(arrived.bert.embeddings._forward_hooks) == 1
 

@@ -22,7 +22,7 @@ from layerscope.models.identity import described, model_spec
 from layerscope.models.lineage import BASE, remember
 from layerscope.models.origin import base_of
 from layerscope.models.placing import device_of, float_type_of, is_spread
-from layerscope.models.posting import packed, unpacked
+from layerscope.models.posting import postable
 from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
 from layerscope.models.sources import Source, adapter_folder, fetch, gguf_of, parse
 from layerscope.models.spread import input_device
@@ -152,10 +152,7 @@ class Model:
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to another process with a job."""
-        return {**vars(self), "network": packed(self.network)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update({**state, "network": unpacked(state["network"])})
+        return {**vars(self), "network": postable(self.network)}
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {type(self.network).__name__}, blocks 1..{self.depth}, width {self.width})"

@@ -1,9 +1,8 @@
-"""Networks as bytes, for other processes: without the hooks that transformers hangs onto what has been run."""
+"""Networks on their way to other processes: without the hooks that transformers hangs onto what has been run."""
 
 from __future__ import annotations
 
-import io
-import pickle
+import copy
 from types import FunctionType
 from typing import Any
 
@@ -11,30 +10,18 @@ _CAPTURING = "transformers.utils.output_capturing"
 _INSTALLED = "_output_capturing_hooks_installed"
 
 
-class _Packer(pickle.Pickler):
-    """Pickles a network as it is, except for hooks that transformers makes anew when it misses them."""
+def postable(network: Any) -> Any:
+    """A copy that shares every weight, without those hooks; the network stays as it is.
 
-    def reducer_override(self, value: Any) -> Any:
-        captures = isinstance(value, FunctionType) and value.__module__ == _CAPTURING
-        return (_no_hook, ()) if captures and "<locals>" in value.__qualname__ else NotImplemented
-
-
-def _no_hook() -> None:
-    """What stands in the place of a hook on the way."""
-
-
-def packed(network: Any) -> bytes:
-    """A network as bytes; it stays as it is."""
-    buffer = io.BytesIO()
-    _Packer(buffer, pickle.HIGHEST_PROTOCOL).dump(network)
-    return buffer.getvalue()
-
-
-def unpacked(data: bytes) -> Any:
-    """The network that was packed."""
-    network = pickle.loads(data)
-    for module in network.modules():
+    They are functions inside functions, which no pickle holds, and transformers makes them anew when it misses them.
+    """
+    copied = copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
+    for module in copied.modules():
         vars(module).pop(_INSTALLED, None)
-        for key in [key for key, hook in module._forward_hooks.items() if hook is None]:
+        for key in [key for key, hook in module._forward_hooks.items() if _captures(hook)]:
             del module._forward_hooks[key]
-    return network
+    return copied
+
+
+def _captures(hook: Any) -> bool:
+    return isinstance(hook, FunctionType) and hook.__module__ == _CAPTURING and "<locals>" in hook.__qualname__
