@@ -62,7 +62,7 @@ class Runner:
     def pack_rows(self, items: Items | Sequence[Item]) -> Packed:
         """The same with what the rows are pooled by: for `run`."""
         items = Items.of(items)
-        return self.pack(items, pooling_arrays(items, on_gpu=self.model.device.type == "cuda"))
+        return self.pack(items, pooling_arrays(items))
 
     def inputs(self, items: Items | Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
         """The padded batch on the model's device."""
