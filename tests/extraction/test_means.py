@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,7 @@ def test_means_are_numpys(device, dtype, width):
     counts = generator.integers(1, 9, size=20)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     places = generator.integers(0, 50, size=offsets[-1])
-    expected = [rows.double().numpy()[places[a:b]].mean(axis=0) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    expected = [rows.double().numpy()[places[a:b]].mean(axis=0) for a, b in pairwise(offsets)]
     given = (rows.to(device), torch.from_numpy(places).to(device), torch.from_numpy(offsets).to(device))
     for way in (segment_means, plain_segment_means):
         result = way(*given)
