@@ -83,6 +83,8 @@ def test_a_reproduction_is_a_result(frame, tmp_path):
     result = Reproduction(frame, {}, {"sst2": "it is not here"}, Path("out"))
     assert result.claims is result.frame
     assert result.findings()[0] == "alone: holds in 2 of 4, does not hold in 1, undecided in 1."
+    never = Reproduction(verdicts([COMPARED], done(("a", "x", 5))), {}, {}, Path("out"))
+    assert never.findings() == ["compared: not testable in 1."]
     assert result.findings()[-1] == "Left out: sst2: it is not here"
     assert "1 left out" in repr(result)
     record = ls.Record.of("reproduce", "t", {"claims": result})

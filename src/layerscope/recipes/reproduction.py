@@ -85,10 +85,10 @@ class Reproduction(Result):
 
 
 def _counted(row: Mapping[Any, Any]) -> str:
-    """`holds in 3 of 4, undecided in 1`."""
+    """`holds in 3 of 4, undecided in 1`; what could not be tested is not among the four."""
     tested = sum(row[v] for v in VERDICTS[:3])
-    said = [f"holds in {row['holds']} of {tested}", *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])]
-    return ", ".join(said)
+    first = [f"holds in {row['holds']} of {tested}"] if tested else []
+    return ", ".join([*first, *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])])
 
 
 def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:

@@ -51,6 +51,8 @@ def test_nu_goes_with_probes_with_its_sign(values, reps):
     half = np.hypot(jackknifed(scored), jackknifed(learned))
     np.testing.assert_allclose(said.low, said.value - half)
     assert said.high == min(said.value + half, 1)
+    assert said.note == f"5 layers; R2 = {said.value**2:.3g}"
+    assert said.n == 5
     assert statistic("goes_with_probes")(values, "nu", "probes").value == -said.value
 
 

@@ -63,7 +63,8 @@ def goes_with_probes(
         without = _without_groups(result(values, rows), [curve for curve, _ in curves])
         learned = [np.asarray([value(_above(scores), *parts) for parts in without])]
     n = len(known[0])
-    note = "; ".join([f"{n} layers", *(f"{name} is taken as it is" for name in fixed if rows is not None)])
+    explained = [] if over else [f"R2 = {whole**2:.3g}"]  # of the regression of probes on the curve
+    note = "; ".join([f"{n} layers", *explained, *(f"{name} is taken as it is" for name in fixed if rows is not None)])
     bound = float(len(curves))  # a correlation lies between -1 and 1
     texts = n if scored is None else len(result(values, scored))
     said = estimated(whole, left_out, *learned, n=texts, undefined="one of the curves does not vary", note=note)
