@@ -95,7 +95,7 @@ def test_the_list_has_every_experiment(monkeypatch):
     first = frame[frame["paper"] == "phang2021"].iloc[0]
     assert first["experiment"] == "fig1, fig2, fig5, fig6"
     assert first["needs"] == "model: bert; task: pydocs"
-    assert (first["jobs"], first["claims"], first["not here"]) == (1, 5, "x")
+    assert (first["jobs"], first["claims"], first["not here"]) == (1, 6, "x")
     assert json.dumps(frame.to_dict("records"))
 
 

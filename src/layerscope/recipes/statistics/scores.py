@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.learning import unlearned
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
 from layerscope.tuning.strategy import Strategy
-
-if TYPE_CHECKING:
-    pass
 
 _LEAST_TEXTS = 3  # where no text of n is answered otherwise, up to 3 in n may be (the rule of three, at 95 %)
 
@@ -158,11 +155,21 @@ def injected(values: Values, of: str, method: str, less: str | None = None) -> S
 
 
 @register
-def cheaper(values: Values, of: str, strategy: str, than: str = "full", column: str = "backward") -> Statistic:
-    """The share of multiply-adds that a strategy takes of another's: counted, so without an interval's doubt."""
+def cheaper(
+    values: Values, of: str, strategy: str, than: str = "full", column: str = "backward", frozen: float | None = None
+) -> Statistic:
+    """The share of multiply-adds that a strategy takes of another's: counted, so without an interval's doubt.
+
+    `frozen` is the share of the blocks that it must leave as they are; a strategy that names a number of blocks leaves
+    another share of a deeper model.
+    """
     frame = result(values, of).frame.set_index("strategy")
     for name in (strategy, than):
         if name not in frame.index:
             return Statistic.missing(f"the strategy {name} is none that this model can have")
+    depth = int(frame.loc[than, "head"])
+    left = depth - len(Strategy.parse(frame.loc[strategy, "resolved"]).resolve(depth, quiet=True).blocks)
+    if frozen is not None and left != frozen * depth:
+        return Statistic.missing(f"{strategy} leaves {left} of {depth} blocks as they are, not {frozen:g} of them")
     share = float(frame.loc[strategy, column] / frame.loc[than, column])
     return Statistic(share, share, share, note="counted")
