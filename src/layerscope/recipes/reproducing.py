@@ -160,10 +160,10 @@ def listing(
 
 
 def needs(cells: Sequence[Cell]) -> str:
-    """What some cells run over, in words: `model: bert, roberta; task: sst2`."""
+    """What some cells run over, in words: `model: bert, roberta; task: sst2`; `models` are those that each takes."""
     values: dict[str, dict[str, None]] = {}
     for cell in cells:
-        for name, value in cell.chosen.items():
+        for name, value in [*(("models", model) for model in cell.models), *cell.chosen.items()]:
             said = " and ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
             values.setdefault(name, {})[said] = None
     return "; ".join(f"{name}: {', '.join(parts)}" for name, parts in values.items())
