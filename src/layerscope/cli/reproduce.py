@@ -34,8 +34,12 @@ def reproduce(
     models: str | None = typer.Option(
         None, "--models", help="Other models, separated by commas: sources, or name=source for a short name."
     ),
-    tasks: str | None = typer.Option(None, "--tasks", help="Other tasks, separated by commas."),
-    seeds: int | None = typer.Option(None, "--seeds", help="Use N seeds: 0, 1, .."),
+    tasks: str | None = typer.Option(
+        None, "--tasks", help="Other tasks (where there are none, corpora), separated by commas."
+    ),
+    seeds: int | None = typer.Option(
+        None, "--seeds", help="Use N seeds: 0, 1, .. (in experiments that run over seeds)."
+    ),
     profile: str = typer.Option(
         "offline",
         "--profile",

@@ -65,6 +65,14 @@ class Cell(Artifact):
         about = [_said(v) for name, v in self.chosen.items() if name not in (*_TASKS, "seed")]
         return ", ".join(about) or "all models"
 
+    @property
+    def models(self) -> list[str]:
+        """The models that the calls take as whole lists, by their short names; those of the combination not."""
+        asked, lists = self._asked, {"models": tuple(self.profile.models), **self.profile.lists}
+        lists[UNTRAINED] = lists.get("twins", ())
+        named = {part for name, values in lists.items() if name in asked for part in values if isinstance(part, str)}
+        return [name for name in self.profile.models if name in named]
+
     def spec(self) -> dict[str, Any]:
         """The calls, everything they are called with, and the version of the package that answers them."""
         return self._spec

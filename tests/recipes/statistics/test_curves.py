@@ -78,7 +78,7 @@ def test_what_takes_long_stays_as_it_is_and_the_note_says_so(values):
     cca = ls.Curve("label_cca", ["m"] * 6, list(range(6)), np.arange(6.0))
     given = {**values, "cca": cca}
     said = statistic("goes_with_probes")(given, "cca", "probes", over="nu", over_sign=-1, rows="train")
-    assert said.note == "5 layers; label_cca is taken as it is"
+    assert said.note == "5 layers; label_cca is not resampled"
     assert said.low < said.value < said.high
 
 

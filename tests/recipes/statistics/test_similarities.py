@@ -160,7 +160,9 @@ def test_undefined_cells_are_left_out_and_all_undefined_is_not_testable():
 
 
 def test_blocks_bring_their_own_interval():
-    cut = SimpleNamespace(strength=0.4, low=0.3, high=0.5, p_value=math.nan, similarity=SimpleNamespace(n=7))
+    cut = SimpleNamespace(
+        strength=0.4, low=0.3, high=0.5, p_value=math.nan, significant=False, similarity=SimpleNamespace(n=7)
+    )
     said = statistic("block_strength")({"b": cut}, "b")
     assert (said.value, said.low, said.high, said.n, said.note) == (0.4, 0.3, 0.5, 7, "no p-value")
 
@@ -185,6 +187,7 @@ def test_blocks_of_one_matrix_beside_those_of_another():
         same = [m[i, j] for i, j in pairs if (i < start) == (j < start)]
         return np.mean(same) - np.mean([m[i, j] for i, j in pairs if (i < start) != (j < start)])
 
+    assert statistic("block_strength")({"a": cuts[0]}, "a").note.startswith("gradual change would give as much (p = ")
     starts = [cut.positions[0] for cut in cuts]
     said = statistic("stronger_blocks")({"a": cuts[0], "b": cuts[1]}, "a", "b")
     check(said, lambda x, y: strength(x, starts[0]) - strength(y, starts[1]), [first, second])

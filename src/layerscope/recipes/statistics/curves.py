@@ -64,7 +64,7 @@ def goes_with_probes(
         learned = [np.asarray([value(_above(scores), *parts) for parts in without])]
     n = len(known[0])
     explained = [] if over else [f"R2 = {whole**2:.3g}"]  # of the regression of probes on the curve
-    note = "; ".join([f"{n} layers", *explained, *(f"{name} is taken as it is" for name in fixed if rows is not None)])
+    note = "; ".join([f"{n} layers", *explained, *(f"{name} is not resampled" for name in fixed if rows is not None)])
     bound = float(len(curves))  # a correlation lies between -1 and 1
     texts = n if scored is None else len(result(values, scored))
     said = estimated(whole, left_out, *learned, n=texts, undefined="one of the curves does not vary", note=note)
@@ -151,7 +151,7 @@ def still_agrees(
         undefined = "one of the curves does not vary"
         return estimated(float(np.dot(both, weights)), *parts, n=n, note=note, undefined=undefined)
 
-    easy = said([1, 0])
+    easy = said([1, 0]).within(-1, 1)
     if easy.low <= 0:
         bounds = f"{easy.value:.3g}, {easy.low:.3g} to {easy.high:.3g}"
         return Statistic.missing(f"nu does not surely go with probes at {chosen[0]} already ({bounds})")

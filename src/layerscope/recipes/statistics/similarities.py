@@ -24,7 +24,8 @@ _KIND = re.compile(r"(?=For[A-Z]|LMHead|Model$|DoubleHeads|PreTrained)")  # what
 def block_strength(values: Values, of: str) -> Statistic:
     """How much more alike layers are within blocks than across them, with the p-value against gradual change."""
     cut = result(values, of)
-    p = "no p-value" if math.isnan(cut.p_value) else f"p = {cut.p_value:.3g} against gradual change"
+    said = "more than gradual change gives" if cut.significant else "gradual change would give as much"
+    p = "no p-value" if math.isnan(cut.p_value) else f"{said} (p = {cut.p_value:.3g})"
     return Statistic(cut.strength, cut.low, cut.high, n=cut.similarity.n, note=p)
 
 
