@@ -126,8 +126,9 @@ def sentences(file: str | None) -> Iterator[str]:
         while True:  # most are one line, some two or more: about 27 tokens, as in running text
             chosen = generator.integers(0, len(parts), size=generator.geometric(0.7))
             yield " ".join(parts[i] for i in chosen)
-    lines = [line.strip() for line in Path(file).read_text(encoding="utf-8").splitlines()]
-    yield from itertools.cycle([line for line in lines if line])
+    while True:  # line by line: a list of them would take more memory than a stream does
+        with Path(file).open(encoding="utf-8") as lines:
+            yield from (text for line in lines if (text := line.strip()))
 
 
 def task_of(texts: Sequence[str]) -> Any:

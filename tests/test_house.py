@@ -31,6 +31,7 @@ OF_SEVERAL_FILES = {
     "test_english.py": "the words of everything",
     "test_house.py": "this file",
     "test_keys.py": "keys of all public functions at once",
+    "test_neutral.py": "parameters that are no part of a key",
     "test_packages.py": "the packages that make dist builds",
     "test_readme.py": "the README",
     "test_specs.py": "what every noun of a key is called there",

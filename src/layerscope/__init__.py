@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from layerscope.alignment.synthetic import synthetic_study
     from layerscope.cutting.advice import advise
     from layerscope.cutting.advice_results import Advice
-    from layerscope.cutting.curves import SkipMap, Truncation, skip_map, truncation_curve
+    from layerscope.cutting.curve_results import SkipMap, Truncation
+    from layerscope.cutting.curves import skip_map, truncation_curve
     from layerscope.cutting.cutting import cut, skip, truncate
     from layerscope.cutting.folders import cut_folder
     from layerscope.cutting.plan import LayerPlan
@@ -79,12 +80,12 @@ _HOMES = {
     "Result": "results",
     "Score": "evaluation.score",
     "Similarity": "similarity.similarity",
-    "SkipMap": "cutting.curves",
+    "SkipMap": "cutting.curve_results",
     "Strategy": "tuning.strategy",
     "Task": "data",
     "Training": "tuning.training",
     "Trainings": "tuning.training",
-    "Truncation": "cutting.curves",
+    "Truncation": "cutting.curve_results",
     "advise": "cutting.advice",
     "agreement": "probing.agreeing",
     "align": "alignment.aligning",

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.extraction import encode as encoding
 from layerscope.extraction.encode import encode
 from layerscope.extraction.reading import Reading
 
@@ -68,6 +69,17 @@ def test_every_word_is_its_own_characters(kind, corpus):
             spans = [offsets[t] for t in item.take[item.segment == word]]
             covered = text[min(s for s, _ in spans) : max(e for _, e in spans)]
             assert covered.strip() == words[word]
+
+
+@pytest.mark.parametrize("pool", ["mean", "tokens", "last", "words"])
+def test_a_few_texts_at_a_time_give_the_same_items(pool, corpus, monkeypatch):
+    model, reading = model_with(zoo.tokenizer("bert")), Reading(pool=pool, max_length=9)
+    whole = encode(model, corpus.split(), reading)
+    monkeypatch.setattr(encoding, "_AT_ONCE", 2)
+    parts = encode(model, corpus.split(), reading)
+    assert len(parts) == 3
+    for name, values in vars(whole).items():
+        np.testing.assert_array_equal(getattr(parts, name), values, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

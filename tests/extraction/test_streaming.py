@@ -1,6 +1,9 @@
 """Streaming: every batch of several models goes to whoever wants it."""
 
 import functools
+import time
+import weakref
+from itertools import repeat
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from waiting import NoWaiting
 import layerscope as ls
 from layerscope.errors import DataError, InputError
 from layerscope.extraction import loop
+from layerscope.extraction.loop import Loop
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Streamer
 from layerscope.models.anatomy import block_modules
@@ -115,7 +119,8 @@ class Nobody:
 def test_no_value_is_read_from_the_device_while_batches_run(family, pool, task, monkeypatch):
     """One reading for each window, when the batches of the next one have been started, and none before."""
     model = model_of(family)
-    monkeypatch.setattr(loop, "WINDOW", 4)
+    monkeypatch.setattr(Loop, "on_cpu", False)  # where nothing is ever under way elsewhere
+    monkeypatch.setattr(Loop, "_sizes", lambda self: repeat(4))
     seen = []
     check = Streamer._check_finite
 
@@ -135,6 +140,30 @@ def test_no_value_is_read_from_the_device_while_batches_run(family, pool, task, 
     assert seen[-2:] == ["read", "read"]  # two windows, of several batches
     assert seen[:-2] == ["batch"] * (len(seen) - 2)
     assert len(seen) > 4
+
+
+@pytest.mark.parametrize(("on_cpu", "alive"), [(True, 2), (False, 4)])
+def test_few_windows_are_in_memory_at_a_time(on_cpu, alive, task, monkeypatch):
+    """The one that is run and one that waits; where a device must not wait, one more of each."""
+    monkeypatch.setattr(Loop, "on_cpu", on_cpu)
+    monkeypatch.setattr(Loop, "_sizes", lambda self: repeat(1))
+    windows, most = [], []
+    encoded = Loop._encoded
+
+    def watched(self, examples):
+        window = encoded(self, examples)
+        windows.append(weakref.ref(window))
+        return window
+
+    class Notes:
+        def update(self, batch):
+            time.sleep(0.01)  # for the windows that wait
+            most.append(sum(window() is not None for window in windows))
+
+    monkeypatch.setattr(Loop, "_encoded", watched)
+    texts = list(task.split().texts)
+    assert ls.stream(model_of("bert"), iter(texts * 3), Notes()).rows == 3 * len(texts)
+    assert max(most) <= alive
 
 
 def test_every_text_goes_through_the_model_once(task, monkeypatch):

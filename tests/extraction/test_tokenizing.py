@@ -15,9 +15,8 @@ PAIRS = ["a list", "the file of the value", "is that it?", "this", "string"]
 @pytest.mark.parametrize("family", ["bert", "xlnet", "gpt2"])
 @pytest.mark.parametrize("pairs", [None, PAIRS])
 @pytest.mark.parametrize("limit", [6, 64])
-def test_as_the_tokenizer_itself_says(family, pairs, limit, monkeypatch):
+def test_as_the_tokenizer_itself_says(family, pairs, limit):
     model = model_of(family)
-    monkeypatch.setattr(tokenizing, "_AT_ONCE", 3)
     tokenizer = model.tokenizer
     assert tokenizing._is_plain(tokenizer)
     tokens = tokenized(model, TEXTS, pairs, limit, with_spans=True)

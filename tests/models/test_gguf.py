@@ -5,7 +5,6 @@ import shutil
 
 import gguf_file
 import numpy as np
-import pandas
 import pytest
 import torch
 from command import run_here
@@ -191,11 +190,6 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
         ls.load(gguf_file.write(tmp_path / "nan.gguf", net))
 
 
-def test_a_file_without_a_tokenizer_opens_without_one(tmp_path):
-    path = gguf_file.write(tmp_path / "bare.gguf", tokenizer=False, llama__vocab_size=len(gguf_file.tokens()))
-    assert ls.load(path).tokenizer is None
-
-
 def test_the_command_line_takes_a_file(file, tmp_path):
     done = run_here("truncate", file, "--keep", 2, "--save", tmp_path / "smaller", "--dtype", "bfloat16")
     assert done.returncode == 0, done.stderr
@@ -220,26 +214,3 @@ def test_damaged_headers_end_in_a_sentence(file):
         except ModelError:
             refused += 1
     assert refused > 15
-
-
-@pytest.mark.parametrize("asked", [True, False])
-def test_the_tokenizer_begins_texts_as_the_file_says(asked, tmp_path):
-    path = gguf_file.write(tmp_path / "tiny.gguf", tokenizer__ggml__add_bos_token=asked)
-    tokenizer = ls.load(path).tokenizer
-    ids = tokenizer("file list")["input_ids"]
-    assert (ids[0] == tokenizer.bos_token_id) is asked
-    assert tokenizer("file list", add_special_tokens=False)["input_ids"] == ids[asked:]
-    score = ls.evaluate(path, ls.task(pandas.DataFrame({"text": ["file and list"]}), kind="text"))
-    assert score.metrics["tokens"] == 5 - (not asked)  # after a first token every token of the text is scored
-
-
-def test_a_tokenizer_that_does_not_know_the_words_of_the_file_is_refused(tmp_path):
-    words = [f"Ġ{a}{b}word" for a in "abcdef" for b in "abcdef"]  # no merges lead to them
-    with pytest.raises(ModelError, match=r"reads the tokenizer in .* wrongly: of 36 words .* gives 0% as that token"):
-        ls.load(gguf_file.write(tmp_path / "tiny.gguf", words=words))
-
-
-def test_words_are_read_with_a_space_in_front_or_without():
-    ids = {" one": [1], "one": [7, 8], " two": [9, 9], "two": [2], " three": [4, 5], "three": [6]}
-    words = {"one": 1, "two": 2, "three": 3}
-    assert conversions.share_read(lambda text, **_: {"input_ids": ids[text]}, words) == pytest.approx(2 / 3)

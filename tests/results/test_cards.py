@@ -7,7 +7,7 @@ import pytest
 
 import layerscope as ls
 from layerscope.errors import DataError
-from layerscope.results.record import CARD
+from layerscope.results.record_files import CARD
 
 WRONG = [3, "x", None, [], {}, [1], {"a": 1}, [[]], True, -1, 1e308, "\ud800", "x" * 30_000]
 FIELDS = [

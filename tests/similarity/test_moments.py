@@ -9,7 +9,7 @@ from views import WIDTHS, fed, rows
 
 from layerscope.errors import InputError
 from layerscope.similarity.measures.unbiased import u_centred
-from layerscope.similarity.moments import Moments, float64_is_free
+from layerscope.similarity.moments import Moments
 
 
 def scatter(a, b, weights=None):
@@ -129,10 +129,3 @@ def test_mistakes_are_sentences():
     moments.update([torch.zeros(2, w) for w in WIDTHS])
     with pytest.raises(InputError, match="debiased=True"):
         moments.hsic(0, 1)
-
-
-@pytest.mark.parametrize(("capability", "free"), [((9, 0), True), ((8, 0), True), ((8, 9), False), ((12, 0), False)])
-def test_gpus_for_computing_make_products_in_float64(capability, free, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert float64_is_free(torch.device("cuda")) == free
-    assert not float64_is_free(torch.device("cpu"))

@@ -46,7 +46,7 @@ def extract(
 ) -> None:
     """Run a model over a data set, keep the states of every layer, and print a summary of each layer."""
     import layerscope as ls
-    from layerscope.extraction.representations import CARD
+    from layerscope.extraction.shards import CARD
     from layerscope.store import atomic_folder, check_free
     from layerscope.team import Team
 

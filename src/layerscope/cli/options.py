@@ -62,7 +62,7 @@ class Columns:
     def open(self, source: str) -> Task:
         """The task that `--task` and these options name."""
         import layerscope as ls
-        from layerscope.data.tables import MAX_FIELD
+        from layerscope.data.formats import MAX_FIELD
 
         choices: Any = self.choices
         if choices is not None and "," in choices:

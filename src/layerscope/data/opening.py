@@ -8,6 +8,7 @@ from typing import Any
 
 from layerscope.data import pydocs
 from layerscope.data.asking import Asking
+from layerscope.data.formats import MAX_FIELD, check_max_field, endings, readable
 from layerscope.data.labels import Labels
 from layerscope.data.metrics import METRICS
 from layerscope.data.registry import Columns, Hub, TaskSpec, registry, spec_of
@@ -21,7 +22,6 @@ from layerscope.data.sources import (
     mirror,
     roots,
 )
-from layerscope.data.tables import MAX_FIELD, check_max_field, endings, readable
 from layerscope.data.task import Task
 from layerscope.errors import DataError, InputError, choose, unknown
 

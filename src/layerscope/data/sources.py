@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from layerscope.data.formats import MAX_FIELD, endings, read, readable
 from layerscope.data.registry import Hub, TaskSpec
-from layerscope.data.tables import MAX_FIELD, Table, endings, frame_table, read, readable
+from layerscope.data.tables import Table, frame_table
 from layerscope.errors import DataError, InputError
 
 _USUAL = ("train", "validation", "test")

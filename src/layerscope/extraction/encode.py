@@ -18,6 +18,9 @@ from layerscope.models.readers import TextReader
 
 __all__ = ["Item", "Items", "choices_of", "encode", "texts_of"]
 
+# Texts that are tokenised together. What a tokenizer says of a text takes many times the memory of its ids, and the
+# arrays on the way to its rows take more; with few texts at once, that memory is small and is used again for the next.
+_AT_ONCE = 512
 _Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # take, segment, taken, unit, rows of `Items`
 
 
@@ -35,9 +38,14 @@ def encode(model: Model, examples: Examples, reading: Reading) -> Items:
             f"The pool 'words' needs a fast tokenizer, which knows where in the text each token stands; "
             f"{model.name} has a {type(tokenizer).__name__}."
         )
-    tokens = tokenized(model, texts, pairs, limit, with_spans=words is not None)
-    rows = _rows(model, tokens, reading) if words is None else _word_rows(tokens, words, reading.subword)
-    items = Items(tokens.ids, tokens.types, tokens.special, tokens.lengths, *rows, tokens.truncated)
+    parts = []
+    for start in range(0, max(1, len(texts)), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        own_pairs = None if pairs is None else pairs[some]
+        tokens = tokenized(model, texts[some], own_pairs, limit, with_spans=words is not None)
+        rows = _rows(model, tokens, reading) if words is None else _word_rows(tokens, words[some], reading.subword)
+        parts.append(Items(tokens.ids, tokens.types, tokens.special, tokens.lengths, *rows, tokens.truncated))
+    items = Items.join(parts)
     _check(model, examples, items, reading)
     return items
 
@@ -144,13 +152,16 @@ def _words_at(spans: np.ndarray, starts: np.ndarray, shift: np.ndarray | int, en
 def _check(model: Model, examples: Examples, items: Items, reading: Reading) -> None:
     """Every id and type has an embedding, and every text has at least one token."""
     vocabulary = model.vocabulary
-    owner = np.repeat(np.arange(len(items)), items.lengths)
     faults: dict[int, str] = {}  # of the first item that has each
+
+    def of_token(place: np.intp) -> int:
+        return int(np.searchsorted(np.cumsum(items.lengths), place, side="right"))
+
     if len(items.ids) and int(items.ids.max()) >= vocabulary:
-        faults.setdefault(int(owner[np.argmax(items.ids >= vocabulary)]), "token")
+        faults.setdefault(of_token(np.argmax(items.ids >= vocabulary)), "token")
     known = model.token_types
     if known and items.types is not None and int(items.types.max(initial=0)) >= known:
-        faults.setdefault(int(owner[np.argmax(items.types >= known)]), "type")
+        faults.setdefault(of_token(np.argmax(items.types >= known)), "type")
     if reading.pool != "words" and not items.taken.all():
         faults.setdefault(int(np.argmin(items.taken)), "empty")
     if faults:

@@ -18,7 +18,8 @@ from layerscope.extraction.forward import check_layers
 from layerscope.extraction.keeping import Keeper
 from layerscope.extraction.loop import WINDOW, Tally, note_cut
 from layerscope.extraction.reading import Reading
-from layerscope.extraction.representations import Representations, read_folder, write_card, write_shard
+from layerscope.extraction.representations import Representations, read_folder
+from layerscope.extraction.shards import write_card, write_shard
 from layerscope.extraction.streaming import Streamer, units_of
 from layerscope.models import Model, load
 from layerscope.progress import progress

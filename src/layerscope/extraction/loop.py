@@ -29,7 +29,8 @@ from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
 _CHARACTERS = 1 << 23  # of a window
-_WAITING = 2  # windows that are tokenised and not yet run
+_WAITING = 2  # windows that are tokenised and not yet run, where a device must not wait for the host
+_WAITING_ON_CPU = 1
 
 T = TypeVar("T")
 Advance = Callable[[float], None]
@@ -114,12 +115,14 @@ class Loop:
         for window, advance in self.each_window(examples, title):
             for places, result in self.through(window, run, portions, advance, prepare):
                 yield window, places, result
+            del window
 
     def each_window(self, examples: Examples, title: str) -> Iterator[tuple[Window, Advance]]:
         """The windows of some examples, for `through`, and how a progress bar is told what is done of them."""
         with progress(title, len(examples)) as advance:
             for window in self.windows(self.parts(examples)):
                 yield window, advance
+                del window
 
     def parts(self, examples: Examples) -> Iterator[Examples]:
         """The examples a window at a time."""
@@ -131,17 +134,21 @@ class Loop:
 
     def _sizes(self) -> Iterator[int]:
         """How many texts the windows have: always as many on a CPU, more and more where batches are large."""
-        if all(model.device.type == "cpu" for model in self.models):
-            return repeat(WINDOW)
-        return growing_windows(self.models, self.largest)
+        return repeat(WINDOW) if self.on_cpu else growing_windows(self.models, self.largest)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether every model computes on the host, so that nothing is ever under way elsewhere."""
+        return all(model.device.type == "cpu" for model in self.models)
 
     def windows(self, parts: Iterable[Examples]) -> Iterator[Window]:
         """The parts as windows; while one goes through the models, further ones are tokenised in another thread."""
         start = 0
-        for window in ahead(parts, self._encoded, _WAITING):
+        for window in ahead(parts, self._encoded, _WAITING_ON_CPU if self.on_cpu else _WAITING):
             window.start = start
             start += len(window.items[0])
             yield window
+            del window  # it is large, and no longer wanted while the next one is waited for
 
     def through(
         self,

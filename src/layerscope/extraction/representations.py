@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, Field
-from safetensors.torch import save_file
 from torch import Tensor
 
-from layerscope.errors import DataError, InputError
+from layerscope.errors import InputError
 from layerscope.extraction.rows import Rows
+from layerscope.extraction.shards import CARD, Shards, read_shards, write_card, write_shard
 from layerscope.extraction.summary import LayerSummary, summarise
-from layerscope.store import (
-    Saved,
-    TensorFile,
-    atomic_folder,
-    inside,
-    open_tensors,
-    read_object,
-    settled,
-    shaped,
-    whole_file,
-    write_json,
-)
-
-CARD = "representations.json"
-FORMAT = 1
-_AGAIN = "extract the representations again"
+from layerscope.store import atomic_folder, settled
 
 
 class Representations:
@@ -115,7 +99,7 @@ class Representations:
 
     def part(self, layer: int, start: int, stop: int) -> Tensor:
         """Rows start..stop-1 of a layer; of stored representations only those are read."""
-        if layer in self._states and isinstance(self._states, _Shards):
+        if layer in self._states and isinstance(self._states, Shards):
             return self._states.part(layer, start, stop)
         return self[layer][start:stop]
 
@@ -220,154 +204,9 @@ def _spell(layers: Sequence[int]) -> str:
     return f"{layers[0]}..{layers[-1]}" if whole else ", ".join(map(str, layers))
 
 
-class _Shards(Mapping[int, Tensor]):
-    """Layers that lie in one or several memory-mapped files."""
-
-    def __init__(self, files: Sequence[TensorFile], layers: Sequence[int]) -> None:
-        self._files = files
-        self._layers = list(layers)
-
-    def __getitem__(self, layer: int) -> Tensor:
-        if layer not in self._layers:
-            raise KeyError(layer)
-        parts = [file.tensor(_tensor_name(layer)) for file in self._files]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def part(self, layer: int, start: int, stop: int) -> Tensor:
-        parts, first = [], 0
-        for file in self._files:
-            count = file.shape(_tensor_name(layer))[0]
-            if first < stop and first + count > start:
-                parts.append(file.tensor(_tensor_name(layer), max(start - first, 0), min(stop - first, count)))
-            first += count
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    def check_finite(self) -> None:
-        """Raise a sentence, with the layer and the row, where a value is not a finite number."""
-        for layer in self._layers:
-            first = 0
-            for file in self._files:
-                file.finite(_tensor_name(layer), f"layer {layer}", first)
-                first += file.shape(_tensor_name(layer))[0]
-
-    def __iter__(self) -> Any:
-        return iter(self._layers)
-
-    def __len__(self) -> int:
-        return len(self._layers)
-
-    def __contains__(self, layer: object) -> bool:
-        return layer in self._layers
-
-
-def _tensor_name(layer: int) -> str:
-    return f"layer.{layer}"
-
-
-def write_shard(path: Path, states: Mapping[int, Tensor], rows: Rows, labels: np.ndarray | None) -> None:
-    """Some rows of all layers in one file, under a temporary name until it is whole."""
-    tensors = {f"layer.{layer}": states[layer].contiguous() for layer in states}
-    for name, tensor in tensors.items():  # one array given for two layers is written twice
-        if sum(tensor.data_ptr() == other.data_ptr() for other in tensors.values()) > 1:
-            tensors[name] = tensor.clone()
-    arrays = rows.arrays() | ({} if labels is None else {"label": labels})
-    tensors |= {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    with whole_file(path) as temporary:
-        save_file(tensors, temporary)
-
-
-def write_card(folder: Path, shards: Sequence[str], card: Mapping[str, Any]) -> None:
-    write_json(folder / CARD, {"format": FORMAT, "shards": list(shards), **card})
-
-
-def _objects(info: dict[str, Any]) -> dict[str, Any]:
-    """What is said of the model, the data and the reading, as the objects that they are."""
-    wrong = [name for name in ("described", "data", "reading") if not isinstance(info.get(name, {}), dict)]
-    if wrong:
-        raise ValueError(f"{wrong[0]} is not an object")
-    return info
-
-
-class RepresentationsCard(Saved):
-    """`representations.json`."""
-
-    shards: list[str] = Field(min_length=1, max_length=1_000_000)
-    layers: list[Annotated[int, Field(ge=0, lt=1 << 31)]] = Field(min_length=1)
-    names: list[str]
-    label_names: list[str] | None
-    task: str | None
-    split: str | None
-    fingerprint: str
-    units: str | None
-    info: Annotated[dict[str, Any], AfterValidator(_objects)]
-
-
 def read_folder(folder: Path, *, finite: bool = False) -> Representations:
     """The representations in a folder, however many files they are in; with `finite` every value is looked at."""
-    if not (folder / CARD).exists():
-        raise DataError(f"{folder} holds no {CARD}, so no representations were saved there.")
-    raw = read_object(inside(folder, CARD), way_out=_AGAIN)
-    if raw.get("format") != FORMAT:
-        raise DataError(
-            f"{folder} was written in format {str(raw.get('format'))[:40]}, and this version reads format {FORMAT}; "
-            f"{_AGAIN}."
-        )
-    try:
-        card = shaped(raw, RepresentationsCard)
-        if card.layers != sorted(set(card.layers)) or len(card.names) != len(card.layers):
-            raise ValueError("layers are named once each and in order")
-        files = [open_tensors(inside(folder, name), way_out=_AGAIN) for name in card.shards]
-        joined = _row_arrays(files)
-        labels = _labels(joined.pop("label", None), card.label_names)
-    except DataError:
-        raise
-    except ValueError as error:
-        raise DataError(f"The representations in {folder} are damaged ({error}); {_AGAIN}.") from error
-    widths = {layer: _width(files[0], layer) for layer in card.layers}
-    for file in files:
-        file.require({_tensor_name(layer): (len_of(file), width) for layer, width in widths.items()})
-    states = _Shards(files, card.layers)
-    if finite:
-        states.check_finite()
-    rows = Rows(card.task, card.split, card.fingerprint, units=card.units, **joined)
-    more: dict[str, Any] = {"label_names": card.label_names, "names": card.names, "info": card.info}
-    return Representations(states, rows, labels, **more)
-
-
-def len_of(file: TensorFile) -> int:
-    """The rows of a shard."""
-    return file.shape("row")[0]
-
-
-def _width(file: TensorFile, layer: int) -> int:
-    file.require({_tensor_name(layer): (None, None)})
-    if file.dtype(_tensor_name(layer)) not in ("F32", "F64", "F16", "BF16"):
-        raise DataError(f"{file.path} is damaged: layer {layer} holds {file.dtype(_tensor_name(layer))}; {_AGAIN}.")
-    return file.shape(_tensor_name(layer))[1]
-
-
-def _row_arrays(files: Sequence[TensorFile]) -> dict[str, np.ndarray]:
-    """Row identities and labels of all shards: every one the same parts, one entry per row."""
-    names = [name for name in ("row", "choice", "unit", "label") if name in files[0].names]
-    for file in files:
-        file.require({"row": (None,)})
-        file.require({name: (len_of(file),) for name in names})
-        if {name for name in ("choice", "unit", "label") if name in file.names} != {*names} - {"row"}:
-            raise ValueError("its files hold different parts")
-        for name in names:
-            if not file.dtype(name).startswith(("I", "U", "F") if name == "label" else ("I", "U")):
-                raise ValueError(f"{name} holds {file.dtype(name)}")
-    return {name: np.concatenate([file.tensor(name).numpy() for file in files]) for name in names}
-
-
-def _labels(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarray | None:
-    if labels is None:
-        return None
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise ValueError(f"the label of row {int(np.flatnonzero(~np.isfinite(labels))[0])} is not a finite number")
-    if names is not None and (labels.dtype.kind != "i" or not np.isin(labels, range(len(names))).all()):
-        raise ValueError(f"labels are not whole numbers from 0 to {len(names) - 1}, one for each of its names")
-    return labels
+    return Representations(**read_shards(folder, finite=finite))
 
 
 def _real(i: int, array: Any) -> Tensor:

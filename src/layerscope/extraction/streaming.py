@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -76,14 +77,15 @@ class Streamer:
 
     def _feed(self, parts: Iterable[Examples], consumers: Sequence[Consumer], title: str, texts: int | None) -> Tally:
         tally = Tally()
-        check: Callable[[], None] = lambda: None  # noqa: E731  (of the window before)
+        checks: deque[Callable[[], None]] = deque()  # of the windows before, which they keep in memory
         with progress(title, texts) as advance, self.prepared():
             for window in self.loop.windows(parts):
-                own, following = self._through(window, consumers, advance)
-                tally.add(own)
+                tally.add(self._through(window, consumers, advance, checks))
+                del window  # it is large, and no longer wanted while the next one is waited for
+                while len(checks) > (0 if self.loop.on_cpu else 1):
+                    checks.popleft()()
+            for check in checks:
                 check()
-                check = following
-            check()
         return tally
 
     @contextmanager
@@ -96,15 +98,17 @@ class Streamer:
 
     def feed_window(self, window: Window, consumers: Sequence[Consumer], advance: Advance) -> Tally:
         """One window of examples. Every batch goes to every consumer, and all states of the window must be finite."""
+        checks: deque[Callable[[], None]] = deque()
         with self.prepared():
-            tally, check = self._through(window, consumers, advance)
-            check()
+            tally = self._through(window, consumers, advance, checks)
+            for check in checks:
+                check()
         return tally
 
     def _through(
-        self, window: Window, consumers: Sequence[Consumer], advance: Advance
-    ) -> tuple[Tally, Callable[[], None]]:
-        """The same without waiting for the device; what is given with the tally does, and raises if it must.
+        self, window: Window, consumers: Sequence[Consumer], advance: Advance, checks: deque[Callable[[], None]]
+    ) -> Tally:
+        """The same without waiting for the device: what is added to the checks does, and raises if it must.
 
         By then the next window may be under way, so that the device has work while the host reads.
         """
@@ -115,10 +119,10 @@ class Streamer:
                 sums.append((places, _sums(batch)))
                 for consumer in consumers:
                     consumer.update(batch)
-        if not sums:
-            return tally, lambda: None
-        finite = Coming(torch.stack([total for _, total in sums]).isfinite())
-        return tally, lambda: self._check_finite(window, [places for places, _ in sums], finite)
+        if sums:
+            finite = Coming(torch.stack([total for _, total in sums]).isfinite())
+            checks.append(lambda: self._check_finite(window, [places for places, _ in sums], finite))
+        return tally
 
     def _prepare(self, window: Window, places: np.ndarray) -> _Ready:
         items = window.chosen(places)

@@ -13,7 +13,6 @@ from layerscope.errors import ModelError, first_line
 from layerscope.models import Model
 from layerscope.models.checkpoints import quiet
 
-_AT_ONCE = 4096  # texts; what a tokenizer says of a text takes many times the memory of its ids
 _PLAIN = ("transformers.tokenization_utils_tokenizers", "transformers.tokenization_utils_base")
 
 
@@ -40,13 +39,6 @@ class Tokens:
         """(all tokens,) the text of each."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
-    @staticmethod
-    def join(parts: Sequence[Tokens]) -> Tokens:
-        def whole(name: str) -> Any:
-            return None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
-
-        return parts[0] if len(parts) == 1 else Tokens(**{name: whole(name) for name in Tokens.__dataclass_fields__})
-
 
 def tokenized(
     model: Model, texts: Sequence[str], pairs: Sequence[str] | None, limit: int, *, with_spans: bool = False
@@ -57,17 +49,13 @@ def tokenized(
         return Tokens(
             none, None, none.astype(bool), none, none.astype(bool), none.reshape(0, 2), none.reshape(0, 2), none
         )
-    parts = []
-    for start in range(0, len(texts), _AT_ONCE):
-        some = slice(start, start + _AT_ONCE)
-        try:
-            parts.append(_tokens(model, texts[some], None if pairs is None else pairs[some], limit, with_spans))
-        except Exception as error:  # settings of a wrong type, say, which it opens with anyway
-            raise ModelError(
-                f"The tokenizer of {model.name} cannot read texts ({first_line(error)}); its files are damaged or not "
-                "for this transformers; save it again with save_pretrained."
-            ) from error
-    return Tokens.join(parts)
+    try:
+        return _tokens(model, texts, pairs, limit, with_spans)
+    except Exception as error:  # settings of a wrong type, say, which it opens with anyway
+        raise ModelError(
+            f"The tokenizer of {model.name} cannot read texts ({first_line(error)}); its files are damaged or not "
+            "for this transformers; save it again with save_pretrained."
+        ) from error
 
 
 def _tokens(model: Model, texts: Sequence[str], pairs: Sequence[str] | None, limit: int, with_spans: bool) -> Tokens:

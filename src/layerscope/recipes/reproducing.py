@@ -19,7 +19,7 @@ from layerscope.recipes.recipe import Recipe, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.reporting.page import report
 from layerscope.results import Record, provenance_of, read_record, write_record
-from layerscope.results.record import CARD
+from layerscope.results.record_files import CARD
 from layerscope.store import atomic_folder
 
 if TYPE_CHECKING:

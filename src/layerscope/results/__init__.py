@@ -2,7 +2,8 @@
 
 from layerscope.results.curve import Curve
 from layerscope.results.provenance import provenance_of
-from layerscope.results.record import Record, find_records, read_record, write_record
+from layerscope.results.record import Record
+from layerscope.results.record_files import find_records, read_record, write_record
 from layerscope.results.result import Result, Table, read_table
 from layerscope.results.spreadsheet import csv_text
 

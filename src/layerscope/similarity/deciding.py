@@ -17,8 +17,8 @@ from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Streamer
 from layerscope.similarity.arriving import Arrival, Streamed
 from layerscope.similarity.keeping import own_type
-from layerscope.similarity.moments import float64_is_free
 from layerscope.similarity.planning import Plan
+from layerscope.similarity.precision import float64_is_free
 from layerscope.similarity.resources import peak_of, resources_for
 from layerscope.similarity.routes import GIB, Facts, Route, choose_route, counted, spelled
 from layerscope.team import Team

@@ -6,7 +6,6 @@ weight, sum Z, and the wanted blocks of Z'Z, all about a shift near the mean, so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,10 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
+from layerscope.similarity.precision import column_sizes, float64_is_free, rounds_products
 from layerscope.team import Team
 
-BLOCK = 8192  # rows a product: small products waste most of the time
+BLOCK = 8192  # rows per product: small products waste most of the time
 Pair = tuple[int, int]
 
 
@@ -62,7 +62,7 @@ class Moments:
     ) -> None:
         self.widths = tuple(int(w) for w in widths)
         self.device = torch.device(device)
-        self.exact = exact or float64_is_free(self.device) or _rounds_products(self.device)
+        self.exact = exact or float64_is_free(self.device) or rounds_products(self.device)
         self.debiased = debiased
         views = range(len(self.widths))
         wanted = all_pairs(len(self.widths)) if pairs is None else [(min(p), max(p)) for p in pairs]
@@ -90,7 +90,7 @@ class Moments:
         return torch.zeros(*shape, dtype=torch.float64, device=self.device)
 
     def update(self, views: Sequence[Tensor], weights: Tensor | None = None) -> None:
-        """More rows: one (k, width) tensor a view, the same k rows in each; perhaps a weight a row."""
+        """More rows: one (k, width) tensor per view, the same k rows in each; `weights` has one weight per row."""
         if len(views) != len(self.widths):
             raise InputError(f"{len(self.widths)} views are needed and {len(views)} were given.")
         rows = len(views[0])
@@ -106,7 +106,7 @@ class Moments:
                 self._flush()
 
     def _take(self, views: Sequence[Tensor], weights: Tensor | None) -> int:
-        """Copy as many rows as there is room for into the buffer; how many that are."""
+        """Copy as many rows as there is room for into the buffer; the number of rows that were copied."""
         wide = self.exact or any(view.dtype == torch.float64 for view in views)
         dtype = torch.float64 if wide else torch.float32
         if self._buffer is not None and self._buffer.dtype != dtype and wide:
@@ -152,7 +152,7 @@ class Moments:
     def _add_products(self, left: list[Tensor], right: Tensor) -> None:
         """One product for each view with all its partners side by side: as fast as one large product."""
         scales = None
-        if right.dtype == torch.float32 and (size := _column_sizes(right)) is not None:
+        if right.dtype == torch.float32 and (size := column_sizes(right)) is not None:
             scales = [part.double() for part in size.split(self.widths)]
             left = [rows / part for rows, part in zip(left, size.split(self.widths), strict=True)]
             right = right / size
@@ -215,7 +215,7 @@ class Moments:
         return trace + ones[0] * ones[1] / ((n - 1) * (n - 2)) - 2 * crossed / (n - 2)
 
     def settle(self) -> None:
-        """Add the rows that wait, and give the memory back in which they did; more may come."""
+        """Add the rows that wait, and free the memory that they waited in; more rows may follow."""
         self._flush()
         self._buffer = self._weights = None
 
@@ -324,38 +324,6 @@ class Moments:
         from layerscope.similarity.moments_file import read
 
         return read(Path(path))
-
-
-# GPUs whose float64 units are half as fast as their float32 units; elsewhere they are 1/32 or less.
-_FULL_FLOAT64 = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
-
-
-def float64_is_free(device: torch.device) -> bool:
-    """Whether products in float64 cost next to nothing on a device: on GPUs made for computing."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) in _FULL_FLOAT64
-
-
-def _rounds_products(device: torch.device) -> bool:
-    """Whether float32 products are made of fewer digits there, as someone has allowed."""
-    return device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
-
-
-_SAFE = 1e9  # float32 products of numbers up to this, and down to one over it, lose nothing in sums of many rows
-
-
-def _column_sizes(rows: Tensor) -> Tensor | None:
-    """(columns,) powers of two near the largest numbers of the columns; None where float32 holds the products."""
-    least, most = torch.aminmax(rows, dim=0)
-    most = torch.maximum(most, -least)
-    if float(most.max()) <= _SAFE and float(torch.where(most > 0, most, 1.0).min()) >= 1 / _SAFE:
-        return None
-    return torch.where(most > 0, torch.exp2(most.double().log2().floor()).float(), 1.0)
-
-
-def power_of_two(numbers: Tensor) -> float:
-    """A power of two near the largest number, for dividing by: no digit is lost in that."""
-    most = float(numbers.abs().max()) if numbers.numel() else 0.0
-    return 2.0 ** math.floor(math.log2(most)) if 0 < most < math.inf else 1.0
 
 
 def product_bytes(widths: Sequence[int], pairs: Iterable[Pair]) -> int:

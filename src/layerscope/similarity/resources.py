@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from layerscope.similarity.moments import float64_is_free
+from layerscope.similarity.precision import float64_is_free
 from layerscope.similarity.routes import GIB, Resources
 from layerscope.store import home
 

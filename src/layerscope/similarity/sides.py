@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.similarity.moments import Moments, power_of_two
+from layerscope.similarity.moments import Moments
+from layerscope.similarity.precision import power_of_two
 from layerscope.similarity.registry import CONSTANT, SAME, Undefined
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest do not count

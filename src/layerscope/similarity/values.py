@@ -14,8 +14,9 @@ from torch import Tensor
 
 from layerscope.errors import LayerscopeWarning, log
 from layerscope.similarity.arriving import Arrival, Tile
-from layerscope.similarity.moments import Pair, power_of_two
+from layerscope.similarity.moments import Pair
 from layerscope.similarity.planning import Plan, Views
+from layerscope.similarity.precision import power_of_two
 from layerscope.similarity.registry import CONSTANT, Measure, Undefined, finite
 from layerscope.similarity.routes import GIB, tiles, views_of
 from layerscope.similarity.row_sums import RowSums

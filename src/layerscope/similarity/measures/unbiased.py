@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.similarity.moments import power_of_two
+from layerscope.similarity.precision import power_of_two
 from layerscope.similarity.registry import SAME, Undefined, register, varies
 from layerscope.similarity.sides import LEAST, NOISE, Side, u_centred
 

@@ -1,0 +1,69 @@
+"""Cutting: the curve, the map, and advice."""
+
+from keyed import classifier, encoder, task
+
+from key_table.call import Call
+from layerscope.cutting.trained_heads import HeadTraining
+
+HEADS = {"learning_rate": 1e-2, "batch": 4, "seed": 1, "epochs": 2}
+TUNED = {"mode": "tuned"}
+CALLS = {
+    "truncation_curve": Call(
+        {"model": classifier(), "task": task()},
+        {
+            "model": [{"model": classifier(1)}, (TUNED, {**TUNED, "model": classifier(1)})],
+            "task": [{"task": task(5)}, (TUNED, {**TUNED, "task": task(5)})],
+            "mode": TUNED,
+            "base": [
+                (TUNED, {"mode": "tunedorig", "base": encoder()}),
+                ({"mode": "tunedorig", "base": encoder()}, {"mode": "tunedorig", "base": encoder(1)}),
+            ],
+            "split": [{"split": "test"}, (TUNED, {**TUNED, "split": "test"})],
+            "limit": [{"limit": 20}, (TUNED, {**TUNED, "limit": 20})],
+            "max_length": [{"max_length": 16}, (TUNED, {**TUNED, "max_length": 16})],
+            "train_limit": (TUNED, {**TUNED, "train_limit": 20}),
+            **{name: (TUNED, {**TUNED, name: value}) for name, value in HEADS.items()},
+        },
+        {
+            "batch_tokens": [{"batch_tokens": 32}, (TUNED, {**TUNED, "batch_tokens": 32})],
+            "all_rows": {"all_rows": True},
+        },
+        tuple(HeadTraining.__dataclass_fields__),
+    ),
+    "skip_map": Call(
+        {"model": classifier(), "task": task()},
+        {
+            "model": {"model": classifier(1)},
+            "task": {"task": task(5)},
+            "max_span": {"max_span": 1},
+            "split": {"split": "test"},
+            "limit": {"limit": 20},
+            "max_length": {"max_length": 16},
+        },
+        {"batch_tokens": {"batch_tokens": 32}, "all_rows": {"all_rows": True}},
+    ),
+    "advise": Call(
+        {"model": classifier(), "task": task(), "limit": 40, "rules": "angular,last"},
+        {
+            "model": {"model": classifier(1)},
+            "task": {"task": task(5)},
+            "split": {"split": "test"},
+            "limit": {"limit": 30},
+            "max_length": {"max_length": 16},
+            "confidence": {"confidence": 0},  # which rows choose
+            "seed": {"seed": 1},
+            "rules": [{"rules": "last"}, ({"rules": "last"}, {"rules": "spans"})],
+            "max_span": ({"rules": "spans"}, {"rules": "spans", "max_span": 1}),
+            "evaluations": ({"rules": "greedy"}, {"rules": "greedy", "evaluations": 0}),
+            "remove": ({"rules": "last"}, {"rules": "last", "remove": 1}),
+            "blocks": ({"rules": "last"}, {"rules": "last", "blocks": 1}),
+            "parameters": ({"rules": "random", "blocks": 2}, {"rules": "random", "parameters": "99%"}),
+            "latency": ({"rules": "deepest", "blocks": 2}, {"rules": "deepest", "latency": "99%"}),
+        },
+        {
+            "tolerance": {"tolerance": 0.5},
+            "timed": {"timed": False},
+            "all_rows": {"all_rows": True},
+        },
+    ),
+}

@@ -1,0 +1,120 @@
+"""Looking at layers: their rows, their similarity, and what labels can be read from them."""
+
+from keyed import cased, encoder, task
+
+import layerscope as ls
+from key_table.call import ENGINE, Call
+from layerscope.similarity.registry import measure
+
+MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
+    "standardize": ("cka", False, True),
+    "rank_tolerance": ("cca", 1e-7, 1e-3),
+    "allow_trivial": ("cca", False, True),
+    "keep": ("svcca", 0.99, 0.5),
+    "weights": ("pwcca", "x", "y"),
+    "top_k": ("neuron", 1, 2),
+    "causal": ("attention_js", False, True),
+    "bandwidth": ("cka_rbf", 1.0, 0.5),
+    "distance": ("rsa", "correlation", "euclidean"),
+    "correlation": ("rsa", "spearman", "pearson"),
+    "k": ("mutual_knn", 5, 3),
+    "batch": ("cka_minibatch", 20, 10),
+    "shuffle": ("cka_minibatch", 0, 1),
+}
+ATTENTION = {"measure": "attention_js", "pool": "tokens", "baseline": False}
+COMPARED = {
+    "task": {"task": task(5)},
+    "split": {"split": "test"},
+    "pool": {"pool": "mean"},
+    "limit": {"limit": 20},
+    "max_length": {"max_length": 16},
+    "final_norm": {"final_norm": True},
+}
+NOT_COMPARED = {
+    "names": {"names": ["one", "two"]},
+    "ci": {"ci": 0.9},
+    "baseline": {"baseline": False},
+    "seed": {"seed": 1},
+    "memory": {"memory": 1.0},
+}
+
+
+def _with_option(option):
+    """Two calls of `ls.compare` with an option's two values."""
+    name, *values = MEASURE_OPTIONS[option]
+    attention = {"baseline": False, "pool": "tokens"} if measure(name).needs == "attention" else {}
+    return tuple({"measure": name, option: value, **attention} for value in values)
+
+
+CALLS = {
+    "extract": Call(
+        {"model": encoder(), "task": task()},
+        {
+            "model": {"model": encoder(1)},
+            "task": {"task": task(5)},
+            "split": {"split": "test"},
+            "pool": {"pool": "mean"},
+            "layers": {"layers": [1]},
+            "limit": {"limit": 20},
+            "max_length": {"max_length": 16},
+            "final_norm": {"final_norm": True},
+            "subword": ({"pool": "words"}, {"pool": "words", "subword": "first"}),
+            "special": ({"pool": "mean"}, {"pool": "mean", "special": True}),
+            "autocast": {"autocast": "bfloat16"},
+            "tokenizer": {"tokenizer": cased()},
+        },
+        {"batch_tokens": {"batch_tokens": 32}, "store": {"store": False}},
+    ),
+    "compare": Call(
+        {"a": encoder(), "b": encoder(1), "task": task(), "baseline": True},
+        {"a": {"a": encoder(2)}, "b": [{"b": encoder(2)}, {"b": None}], **COMPARED},
+        {
+            "measure": [{"measure": "svcca"}, {"measure": ["cka", "mutual_knn"]}],
+            "special": (ATTENTION, {**ATTENTION, "special": True}),
+            **NOT_COMPARED,
+            **{option: _with_option(option) for option in MEASURE_OPTIONS},
+        },
+        tuple({option for name in ls.measures()["name"] for option in measure(name).options()}),
+    ),
+    "localization": Call(
+        {"sources": [encoder(), encoder(1)], "task": task(), "baseline": True},
+        {"sources": {"sources": [encoder(), encoder(2)]}, **COMPARED},
+        {
+            "standardize": {"standardize": True},
+            "rank_tolerance": {"rank_tolerance": 1e-3},
+            "allow_trivial": {"allow_trivial": True},
+            "keep": {"keep": 0.5},
+            "top_k": {"top_k": 2},
+            **NOT_COMPARED,
+        },
+        (*COMPARED, *NOT_COMPARED, *measure("neuron").options(), *measure("svcca").options()),
+    ),
+    "specialty": Call(
+        {"source": encoder(), "task": task(), "ci": 0.95},
+        {
+            "source": {"source": encoder(1)},
+            "task": {"task": task(5)},
+            "split": {"split": "test"},
+            "pool": {"pool": "cls"},
+            "limit": {"limit": 40},
+            "max_length": {"max_length": 16},
+        },
+        {
+            "weighting": {"weighting": "rows"},
+            "ci": [{"ci": 0.9}, {"ci": None}],
+            "null": {"null": 0},
+            "seed": {"seed": 1},
+        },
+    ),
+    "specialty_study": Call(
+        {"models": {"one": encoder()}, "task": task()},
+        {
+            "models": {"models": {"one": encoder(1)}},
+            "task": {"task": task(5)},
+            "pools": {"pools": ["cls"]},
+            "limit": {"limit": 40},
+            "max_length": {"max_length": 16},
+        },
+        {"kind": {"kind": "head"}, **ENGINE},
+    ),
+}

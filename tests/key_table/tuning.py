@@ -1,0 +1,122 @@
+"""Training: under a strategy, in studies, to heal a cut; and choosing a strategy."""
+
+from keyed import classifier, encoder, speaker, task, texts
+
+import layerscope as ls
+from key_table.call import ENGINE, Call
+from layerscope.tuning.hyperparameters import Hyperparameters
+
+HYPERPARAMETERS = {
+    "learning_rate": {"learning_rate": 1e-3},
+    "epochs": {"epochs": 2},
+    "max_steps": ({"epochs": None, "max_steps": 2}, {"epochs": None, "max_steps": 1}),
+    "batch": {"batch": 4},
+    "accumulate": {"accumulate": 2},
+    "warmup": {"warmup": 0.5},
+    "schedule": {"schedule": "constant"},
+    "weight_decay": {"weight_decay": 0.1},
+    "adam_epsilon": {"adam_epsilon": 1e-6},
+    "max_length": {"max_length": 16},
+    "bf16": {"bf16": True},
+    "evaluate_every": {"evaluate_every": 2},
+    "patience": {"patience": 1},
+    "cache": {"cache": False},
+    "cache_dtype": {"cache_dtype": "bfloat16"},
+    "train_limit": {"train_limit": 20},
+    "validation_limit": {"validation_limit": 20},
+}
+HOW = {"checkpointing": {"checkpointing": True}, "report_to": {"report_to": []}}  # neutral for every training
+PLAN = ls.LayerPlan([1, 3])
+TAUGHT = {"distill": True}
+UPPER = {"strategy": "top-1", "epochs": 2}
+SPEAKING = {"model": speaker(), "task": texts(), **TAUGHT}
+CALLS = {
+    "tune": Call(
+        {"model": encoder(), "task": task(), "epochs": 1, "learning_rate": 1e-2},
+        {
+            "model": {"model": encoder(1)},
+            "task": {"task": task(5)},
+            "strategy": {"strategy": "top-1"},
+            "method": {"method": "lora"},
+            "preset": {"preset": "wu2020"},
+            "seed": {"seed": 1},
+            "seeds": {"seeds": [0, 2]},
+            "best": ({"strategy": "(1, l*, l*)", "best": 1}, {"strategy": "(1, l*, l*)", "best": 2}),
+            "size": ({"method": "lora", "size": 2}, {"method": "lora", "size": 4}),
+            "metric": {"metric": "f1"},
+            **HYPERPARAMETERS,
+            "cache_limit": ({"cache_dtype": "bfloat16"}, {"cache_dtype": "bfloat16", "cache_limit": 0}),
+        },
+        {
+            "out": {"out": "copy"},
+            **HOW,
+            "cache_limit": ({"strategy": "top-1"}, {"strategy": "top-1", "cache_limit": 0}),
+        },
+        tuple(Hyperparameters.model_fields),
+        ("cache_limit", "checkpointing"),
+    ),
+    "strategy_study": Call(
+        {"model": encoder(), "task": task(), "strategies": ["full"], "seeds": [0], "epochs": 1, "learning_rate": 1e-2},
+        {
+            "model": {"model": encoder(1)},
+            "task": {"task": task(5)},
+            "strategies": {"strategies": ["top-1"]},
+            "methods": {"methods": ["lora"]},
+            "seeds": {"seeds": [1]},
+            "best": ({"strategies": ["(1, l*, l*)"], "best": 1}, {"strategies": ["(1, l*, l*)"], "best": 2}),
+            "preset": {"preset": "wu2020"},
+            "metric": {"metric": "f1"},
+            **HYPERPARAMETERS,
+        },
+        {
+            **HOW,
+            "cache_limit": ({"strategies": ["top-1"]}, {"strategies": ["top-1"], "cache_limit": 0}),
+            **ENGINE,
+        },
+        tuple(Hyperparameters.model_fields),
+        ("cache_limit", "checkpointing"),
+    ),
+    "heal": Call(
+        {"model": classifier(), "plan": PLAN, "task": task(), "epochs": 1, "learning_rate": 1e-2, "max_length": 32},
+        {
+            "model": {"model": classifier(1)},
+            "plan": [{"plan": ls.LayerPlan([1, 2])}, {"plan": None}],
+            "task": {"task": task(5)},
+            "method": {"method": "finetune"},
+            "strategy": {"strategy": "top-1"},
+            "teacher": {"teacher": classifier(1)},
+            "distill": TAUGHT,
+            "mix": (TAUGHT, {**TAUGHT, "mix": 0.1}),
+            "distance": ({"model": encoder()}, {"model": encoder(), "distance": "mse"}),
+            "keep_teacher": (SPEAKING, {**SPEAKING, "keep_teacher": 3}),
+            "steps": ({"epochs": None, "steps": 3}, {"epochs": None, "steps": 4}),
+            "size": {"size": 2},
+            "metric": {"metric": "f1"},
+            "seed": {"seed": 1},
+            **HYPERPARAMETERS,
+            "cache_limit": ({"cache_dtype": "bfloat16"}, {"cache_dtype": "bfloat16", "cache_limit": 0}),
+        },
+        {
+            "out": {"out": "copy"},
+            **HOW,
+            "cache_limit": ({**UPPER}, {**UPPER, "cache_limit": 0}),
+        },
+        tuple(Hyperparameters.model_fields),
+        ("cache_limit", "checkpointing"),
+    ),
+    "choose": Call(
+        {"model": encoder(), "task": task()},
+        {
+            "model": {"model": encoder(1)},
+            "task": {"task": task(5)},
+            "limit": {"limit": 40},
+            "max_length": {"max_length": 16},
+        },
+        {
+            "probes": {"probes": False},
+            "kind": {"kind": "head"},
+            "null": {"null": 20},
+            "seed": {"seed": 1},
+        },
+    ),
+}
