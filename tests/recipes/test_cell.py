@@ -117,8 +117,8 @@ def test_sentences():
     assert sentence(CLAIM, Statistic.missing("no layers")).endswith("Not testable: no layers.")
     said = sentence(CLAIM, Statistic(0.5, 0.4, 0.6, note="n"))
     assert said == (
-        "Claim: A layer is like itself. Does not hold: similarity 0.5 (0.4 to 0.6), above 0.99 is asked; n. Refuted if: "
-        "It is not."
+        "Claim: A layer is like itself. Does not hold: similarity 0.5 (0.4 to 0.6), above 0.99 is asked; n. Refuted "
+        "if: It is not."
     )
     assert "Undecided: similarity 0.5 (no interval)" in sentence(CLAIM, Statistic(0.5))
     numbered = CLAIM.model_copy(update={"number": "0.97 on RTE"})
