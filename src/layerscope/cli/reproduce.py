@@ -70,7 +70,7 @@ def reproduce(
     if paper is None:
         raise InputError(f"Which paper? There are {', '.join(papers())}; --list shows their experiments.")
     result = run(paper, **given, engine=engine, gpus=gpus, out=out)
-    columns = ["claim", "on", "value", "low", "high", "threshold", "verdict", "note"]
+    columns = ["claim", "on", "value", "low", "high", "threshold", "unit", "verdict", "note"]
     rows = result.claims if format is Format.json else result.claims[columns]
     show(rows.to_dict("records"), format, f"Claims of {paper}")
     if format is Format.table:

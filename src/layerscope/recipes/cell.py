@@ -13,7 +13,7 @@ from layerscope.data.opening import task as open_task
 from layerscope.models.load import Model, load
 from layerscope.recipes.claims import Claim, Statistic, verdict
 from layerscope.recipes.recipe import Call, Experiment, Profile, function, references, resolved
-from layerscope.recipes.statistics import statistic
+from layerscope.recipes.statistics import UNITS, statistic
 from layerscope.recipes.statistics.learning import unlearned
 from layerscope.results import Record, Result, write_record
 from layerscope.store import Artifact, Saved, read_json, write_json
@@ -40,7 +40,7 @@ class Cell(Artifact):
     """The calls of an experiment for one combination of models, tasks and seeds."""
 
     kind: ClassVar[str] = "reproduction"
-    version: ClassVar[int] = 3  # raise it when a statistic comes to mean something else
+    version: ClassVar[int] = 4  # raise it when a statistic comes to mean something else
     paper: str
     experiment: Experiment
     chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs, seeds
@@ -207,8 +207,10 @@ def sentence(claim: Claim, value: Statistic) -> str:
     if value.reason:
         return f"Claim: {claim.says} Not testable: {value.reason}."
     bounds = "no interval" if math.isnan(value.low) else f"{value.low:.3g} to {value.high:.3g}"
-    said = f"{verdict(claim, value).capitalize()}: {value.value:.3g} ({bounds}), {claim.threshold} is asked"
-    return f"Claim: {claim.says} {said}{f'; {value.note}' if value.note else ''}."
+    number = f"{UNITS[claim.statistic]} {value.value:.3g} ({bounds})"
+    said = f"{verdict(claim, value).capitalize()}: {number}, {claim.threshold} is asked"
+    own = f" The paper's number: {claim.number}." if claim.number else ""
+    return f"Claim: {claim.says} {said}{f'; {value.note}' if value.note else ''}. Refuted if: {claim.refuted}{own}"
 
 
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 CLAIMS = "claims"  # the record of the verdicts
+_LONG = 120  # seconds from which on a sweep says how long it will take
 
 
 def reproduce(
@@ -84,7 +86,9 @@ def reproduce(
     for name, reason in missing.items():
         log.warning("%s is left out: %s", name, reason)
     cells = list(cells_of(recipe, chosen, usable, *opening))
-    log.info("%s: %d jobs, %s if none is done yet.", paper, len(cells), spelled(sum(map(seconds_of, cells))))
+    total = sum(map(seconds_of, cells))
+    said = "%s: %d jobs, about %s one after another if none is done yet."
+    log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), spelled(total))
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):

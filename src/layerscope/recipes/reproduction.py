@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from layerscope.drawing.words import numbers
 from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import Claim, Statistic, verdict
+from layerscope.recipes.statistics import UNITS
 from layerscope.results import Result
 
 if TYPE_CHECKING:
@@ -19,7 +20,21 @@ if TYPE_CHECKING:
 
 VERDICTS = ("holds", "does not hold", "undecided", "not testable")
 COLUMNS = [
-    *("claim", "paper", "experiment", "where", "on", "models", "value", "low", "high", "threshold", "verdict", "n"),
+    *(
+        "claim",
+        "paper",
+        "experiment",
+        "where",
+        "on",
+        "models",
+        "value",
+        "low",
+        "high",
+        "threshold",
+        "unit",
+        "verdict",
+        "n",
+    ),
     "note",
 ]
 Done = Sequence[tuple[Cell, Mapping[str, Statistic]]]
@@ -29,7 +44,8 @@ class Reproduction(Result):
     """The claims of a paper put to the test; `ls.reproduce` makes one.
 
     `frame` (also `claims`) has one row per claim and combination: claim, paper, experiment, where, on (which
-    combination), models (of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
+    combination), models (of the combination), value, low, high (95 % over texts), threshold, unit (what
+    the value is a number of), verdict, n, note.
 
     Attributes:
         missing: What could not be fetched or done, by name, with the reason.
@@ -137,6 +153,7 @@ def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
                     "low": value.low,
                     "high": value.high,
                     "threshold": claim.threshold,
+                    "unit": UNITS[claim.statistic],
                     "verdict": verdict(claim, value),
                     "n": value.n,
                     "note": value.reason or "; ".join(filter(None, [value.note, _without_interval(value)])),

@@ -82,6 +82,21 @@ def test_a_cluster_that_is_not_there_is_a_sentence(log):
 
 @needs_ray
 @pytest.mark.slow
+def test_a_running_cluster_is_joined_and_left_as_it_is(log, monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        assert answers(map_jobs(squares(log, 1, 2), "ray:auto")) == [1, 4]
+        assert answers(map_jobs(squares(log, 2, 3), f"ray:{cluster.address}")) == [4, 9]  # still there
+    finally:
+        cluster.shutdown()
+    assert len(log.read_text().splitlines()) == 3  # what both sweeps ask for is done once
+
+
+@needs_ray
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
 def test_studies_of_networks_in_memory_are_the_same_on_ray(log, tmp_path, monkeypatch):
     """The network goes to the workers with its job, and what they learn comes back through the store: no worker finds

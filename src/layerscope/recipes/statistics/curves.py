@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from layerscope.extraction.representations import Representations
 
 
-@register
+@register("correlation")
 def goes_with_probes(
     values: Values,
     of: str,
@@ -91,7 +91,7 @@ def nu_without_groups(reps: Representations) -> list[Curve]:
     return [specialty(reps.select(rows=group != g), null=0) for g in range(group.max() + 1)]
 
 
-@register
+@register("correlation")
 def rises(values: Values, of: str, rows: str) -> Statistic:
     """How nu goes with the number of the layer, 1..L: their correlation; `rows` are what it was measured on."""
     curve: Curve = result(values, of)
@@ -103,7 +103,7 @@ def rises(values: Values, of: str, rows: str) -> Statistic:
     return said.within(-1, 1)
 
 
-@register
+@register("zeta")
 def rougher(values: Values, of: str, than: str) -> Statistic:
     """How much rougher nu of some rows is than of others: zeta, the sum of squared second differences when z-scored."""
     sides: list[Representations] = [result(values, name) for name in (of, than)]
@@ -121,7 +121,7 @@ def rougher(values: Values, of: str, than: str) -> Statistic:
     )
 
 
-@register
+@register("correlation")
 def still_agrees(
     values: Values, of: str, probes: str, setting: int, rows: str | None = None, scored: str | None = None
 ) -> Statistic:

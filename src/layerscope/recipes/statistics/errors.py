@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NAMES = ("relative", "relative_low", "relative_high")
 
 
-@register
+@register("relative error")
 def error_gap(
     values: Values,
     of: str,
@@ -69,7 +69,7 @@ def _without_groups(study: Any, rows: pandas.DataFrame) -> np.ndarray | None:
     return np.asarray(groups[:, ~np.isnan(groups).any(axis=0)].mean(axis=0))
 
 
-@register
+@register("relative error")
 def distance_gap(values: Values, of: str, method: str = "linear") -> Statistic:
     """The mean relative error between layers half the depth apart or more, less that between neighbours."""
     study = result(values, of)
@@ -82,7 +82,7 @@ def distance_gap(values: Values, of: str, method: str = "linear") -> Statistic:
     return _difference((study, study), [far, near])
 
 
-@register
+@register("relative error")
 def recovers(values: Values, of: str, truth: str, method: str) -> Statistic:
     """The relative error of a method that has to find a map of a known kind, averaged over repeats without noise.
 

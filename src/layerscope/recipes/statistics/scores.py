@@ -18,7 +18,7 @@ from layerscope.tuning.strategy import Strategy
 _LEAST_TEXTS = 3  # where no text of n is answered otherwise, up to 3 in n may be (the rule of three, at 95 %)
 
 
-@register
+@register("points")
 def blocks_lost(values: Values, of: str, share: float) -> Statistic:
     """How many points are lost when the head reads the layer below the top share of the blocks, nothing trained."""
     curve = result(values, of)
@@ -29,7 +29,7 @@ def blocks_lost(values: Values, of: str, share: float) -> Statistic:
     return _points([curve], lambda scores: scores[places[top]] - scores[places[kept]], note)
 
 
-@register
+@register("points")
 def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
     """How many points one truncation curve lies above another, on average over a range of layers."""
     curves = [result(values, name) for name in (of, over)]
@@ -40,7 +40,7 @@ def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
     return _points(curves, lambda first, second: np.mean(first[at] - second[at]))
 
 
-@register
+@register("points")
 def skipping(values: Values, of: str, first: Range | int, second: Range) -> Statistic:
     """How many points more it costs to leave out a block of one range of depth than one of another, on average.
 
@@ -81,7 +81,7 @@ def _no_points(metric: str) -> Statistic | None:
     return Statistic.missing(f"points are of scores such as accuracy, and {metric} is none")
 
 
-@register
+@register("points")
 def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
     """How many points one strategy scores above another, both averaged over seeds, text for text; seeds in the note.
 
@@ -127,7 +127,7 @@ def _without_groups(training: Any) -> np.ndarray:
     return without_groups(exam, [exam.logits(note=False)])[:, 0]
 
 
-@register
+@register("points")
 def injected(values: Values, of: str, method: str, less: str | None = None) -> Statistic:
     """How many points the target loses when its top layer is replaced by the source's, mapped; less those of `less`.
 
@@ -154,7 +154,7 @@ def injected(values: Values, of: str, method: str, less: str | None = None) -> S
     return estimated(value(frame["lost"].to_numpy(dtype=float)), groups, n=n, least=100 * _LEAST_TEXTS / n)
 
 
-@register
+@register("share")
 def cheaper(
     values: Values, of: str, strategy: str, than: str = "full", column: str = "backward", frozen: float | None = None
 ) -> Statistic:

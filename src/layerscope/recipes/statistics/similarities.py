@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KIND = re.compile(r"(?=For[A-Z]|LMHead|Model$|DoubleHeads|PreTrained)")  # what follows a family in the name of a class
 
 
-@register
+@register("similarity")
 def block_strength(values: Values, of: str) -> Statistic:
     """How much more alike layers are within blocks than across them, with the p-value against gradual change."""
     cut = result(values, of)
@@ -29,7 +29,7 @@ def block_strength(values: Values, of: str) -> Statistic:
     return Statistic(cut.strength, cut.low, cut.high, n=cut.similarity.n, note=p)
 
 
-@register
+@register("similarity")
 def stronger_blocks(values: Values, of: str, than: str) -> Statistic:
     """How much stronger the blocks of one matrix are than those of another of the same texts, each with its cuts."""
     cuts = [result(values, name) for name in (of, than)]
@@ -49,7 +49,7 @@ def _strength(matrix: np.ndarray, positions: Sequence[int]) -> float:
     return float(strength_of(both, positions))
 
 
-@register
+@register("similarity")
 def most_alike(values: Values, of: str, layers: Range = (1, 1)) -> Statistic:
     """The similarity of some rows of a matrix to the column that is most like each, on average."""
     similarity = result(values, of)
@@ -57,7 +57,7 @@ def most_alike(values: Values, of: str, layers: Range = (1, 1)) -> Statistic:
     return _of_matrices([similarity], lambda matrix: np.nanmean(np.nanmax(matrix[rows], axis=1)))
 
 
-@register
+@register("similarity")
 def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None) -> Statistic:
     """The mean similarity of layers of the same number, in a range of depth; less that of another range."""
     similarity = result(values, of)
@@ -70,7 +70,7 @@ def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None)
     return _of_matrices([similarity], value)
 
 
-@register
+@register("similarity")
 def corners(values: Values, of: str, low: Range = (0.01, 0.25), high: Range = (0.75, 1)) -> Statistic:
     """How much more alike late layers of two models are than early ones of one and late ones of the other."""
     similarity = result(values, of)
@@ -84,7 +84,7 @@ def corners(values: Values, of: str, low: Range = (0.01, 0.25), high: Range = (0
     return _of_matrices([similarity], value)
 
 
-@register
+@register("similarity")
 def neighbours_alike(values: Values, of: str) -> Statistic:
     """The similarity of each layer with the next less that of layers half the depth apart, averaged over models."""
     similarity = result(values, of)
@@ -102,7 +102,7 @@ def _neighbours(matrix: np.ndarray) -> float:
     return float(np.nanmean(np.diagonal(matrix, 1)) - np.nanmean(np.diagonal(matrix, half)))
 
 
-@register
+@register("similarity")
 def same_family(
     values: Values,
     of: str,
@@ -127,7 +127,7 @@ def same_family(
     return _of_matrices(matrices, value)
 
 
-@register
+@register("share")
 def shared_across_models(values: Values, of: str, less: str) -> Statistic:
     """The mean similarity of layers of different models over that of layers of the same; less the same of `less`."""
     matrices = [result(values, name) for name in (of, less)]
@@ -144,7 +144,7 @@ def shared_across_models(values: Values, of: str, less: str) -> Statistic:
     return _of_matrices(matrices, value)
 
 
-@register
+@register("similarity")
 def across_families(
     values: Values, of: str, layers: Range, minus: Range, families: Mapping[str, str] | None = None
 ) -> Statistic:
@@ -166,7 +166,7 @@ def across_families(
     return _of_matrices([similarity], value)
 
 
-@register
+@register("Spearman's correlation")
 def localization_trend(values: Values, neuron: str, svcca: str) -> Statistic:
     """Spearman's correlation of a layer's depth with how localised it is, averaged over models."""
     from scipy.stats import spearmanr
@@ -185,7 +185,7 @@ def localization_trend(values: Values, neuron: str, svcca: str) -> Statistic:
     return _of_matrices([first, second], value)
 
 
-@register
+@register("localization")
 def localization_change(values: Values, neuron: str, svcca: str, layers: Range) -> Statistic:
     """How much more localised some layers of the second model are than those of the first, on average."""
     first, second = result(values, neuron), result(values, svcca)
