@@ -201,6 +201,14 @@ class Findings:
         self.missing: dict[str, str] = kept.get("missing", {})
         self.about: dict[str, Any] = kept.get("about", {})
 
+    def begin(self, device: str, workers: int) -> None:
+        """What follows is run there, so many jobs at a time."""
+        self.about.setdefault("runs", []).append({"device": device, "workers": workers, "minutes": 0.0})
+
+    def took(self, minutes: float) -> None:
+        """So far, since the last beginning."""
+        self.about["runs"][-1]["minutes"] = round(minutes, 1)
+
     def add(self, name: str, cell: Cell, outcome: Outcome) -> None:
         """Note what became of a job."""
         entry: dict[str, Any] = {"paper": cell.paper, "experiment": cell.experiment.name, "chosen": dict(cell.chosen)}
@@ -209,7 +217,7 @@ class Findings:
             entry["statistics"] = {claim: _plain(value) for claim, value in said.items()}
         else:
             entry["reason"] = outcome.reason
-        self.jobs[name] = {**entry, "seconds": round(outcome.seconds, 1)}
+        self.jobs[name] = {**entry, "seconds": round(outcome.seconds, 1), "run": len(self.about["runs"]) - 1}
         self.write()
 
     def write(self) -> None:
@@ -226,10 +234,9 @@ def run(planned: Mapping[str, Cell], findings: Findings, engine: str, minutes: f
     """Do the jobs that are not done yet; after so many minutes what still runs is stopped."""
     todo = [name for name in planned if "statistics" not in findings.jobs.get(name, {})]
     start = time.monotonic()
-    before = float(findings.about.get("minutes", 0.0))
 
     def stop() -> None:
-        findings.about["minutes"] = round(before + minutes, 1)
+        findings.took(minutes)
         findings.write()
         print(f"{minutes:g} minutes are over; {len(findings.jobs)} jobs are in the file", flush=True)
         for worker in multiprocessing.active_children():
@@ -242,7 +249,7 @@ def run(planned: Mapping[str, Cell], findings: Findings, engine: str, minutes: f
     jobs = [Job(planned[name], name) for name in todo]
     for done, (place, outcome) in enumerate(check_engine(engine).run(jobs), 1):
         name = todo[place]
-        findings.about["minutes"] = round(before + (time.monotonic() - start) / 60, 1)
+        findings.took((time.monotonic() - start) / 60)
         findings.add(name, planned[name], outcome)
         said = f"failed: {outcome.reason}" if outcome.reason else f"took {outcome.seconds:.0f} s"
         print(f"{time.monotonic() - start:.0f} s, {done} of {len(todo)}: {name} {said}", flush=True)
@@ -287,7 +294,8 @@ def main() -> None:
         planned = enough(planned)
     if given.only:
         planned = {name: cell for name, cell in planned.items() if name.startswith(tuple(given.only.split(",")))}
-    findings.about |= {"device": device(), "workers": given.workers, "planned": list(planned), "training": TRAINING}
+    findings.about |= {"planned": list(planned), "training": TRAINING}
+    findings.begin(device(), given.workers)
     findings.write()
     print(f"{len(planned)} jobs", flush=True)
     run(planned, findings, f"processes:{given.workers}", given.minutes)

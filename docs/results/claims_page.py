@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,15 +60,26 @@ def page(about: Mapping[str, Any], missing: Mapping[str, str], jobs: Jobs) -> st
 
 def _made(about: Mapping[str, Any], jobs: Jobs) -> list[str]:
     done, training = [job for job in jobs.values() if job.get("statistics")], about["training"]
-    return [
-        f"`python docs/results/claims.py` ran {len(done)} jobs of the four [recipes](../howto/reproduce.md), each an",
-        f"experiment on some model, task and seed, in {about['minutes']:.0f} minutes on one {about['device']}, with",
-        f"{about['workers']} of them at a time. Settings are those of the offline profile, but models are tuned on at",
-        f"most {training['train_limit']:,} texts ({training['epochs']} epochs, batches of {training['batch']}, a",
-        f"learning rate of {training['learning_rate']:g}, ten times that for the garden's narrow models), so that",
-        "trainings stay short. They are scored on at most 1,000 validation texts.",
-        *(line for remark in about.get("remarks", ()) for line in ("", *textwrap.wrap(remark, 118))),
-    ]
+    counts = Counter(job["run"] for job in done)
+    runs = [_run(counts[number], run) for number, run in enumerate(about["runs"]) if counts[number]]
+    how = (
+        f"`python docs/results/claims.py` ran {len(done)} jobs of the four [recipes](../howto/reproduce.md), each an "
+        f"experiment on some model, task and seed: {'; '.join(runs)}. Settings are those of the offline profile, but "
+        f"models are tuned on at most {training['train_limit']:,} texts ({training['epochs']} epochs, batches of "
+        f"{training['batch']}, a learning rate of {training['learning_rate']:g}, ten times that for the garden's "
+        "narrow models), so that trainings stay short. They are scored on at most 1,000 validation texts."
+    )
+    remarks = (line for remark in about.get("remarks", ()) for line in ("", *_wrapped(remark)))
+    return [*_wrapped(how), *remarks]
+
+
+def _run(jobs: int, run: Mapping[str, Any]) -> str:
+    where = "two cores" if run["device"] == "CPU" else f"one {run['device']}"
+    return f"{jobs} in {run['minutes']:.0f} minutes on {where}, {run['workers']} at a time"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def _verdicts(jobs: Jobs) -> pandas.DataFrame:
