@@ -61,6 +61,7 @@ class Setting:
         self.device = torch.device(options.device)
         self.small = options.device == "cpu"
         self.rounds: int = options.rounds
+        self.large: int = options.large
         self.counts: list[int] | None = options.counts
         self.file: str | None = options.texts
         self.sentences: int = options.sentences or (400 if self.small else 100_000)
@@ -145,9 +146,9 @@ class Work:
     texts: list[str]
     actions: dict[str, Callable[[Sequence[str]], Callable[[], Any]]]  # of some texts: the action
 
-    def with_bare(self, texts: Sequence[str]) -> dict[str, Callable[[], Any]]:
+    def with_bare(self, texts: Sequence[str], large: int) -> dict[str, Callable[[], Any]]:
         """The actions over some texts, bare forwards before them: batches of layerscope's tokens, and large ones."""
-        budgets = {default_tokens(self.model)} | ({LARGE} if self.model.device.type == "cuda" else set())
+        budgets = {default_tokens(self.model)} | ({large} if self.model.device.type == "cuda" else set())
         forwards = {f"bare, {budget} tokens": bare(self.model, texts, budget) for budget in sorted(budgets)}
         return forwards | {name: make(texts) for name, make in self.actions.items()}
 
@@ -173,9 +174,9 @@ def bare(model: Model, texts: Sequence[str], budget: int) -> Callable[[], None]:
 
 def over_bare(setting: Setting, work: Work) -> Values:
     """Seconds of each action over those of the bare forward, after a warm-up of both over a tenth of the texts."""
-    for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))]).values():
+    for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))], setting.large).values():
         action()
-    taken = setting.in_turn(work.with_bare(work.texts))
+    taken = setting.in_turn(work.with_bare(work.texts, setting.large))
     forwards = {f"{name}, s": seconds for name, seconds in taken.items() if name not in work.actions}
     best = min(forwards.values())
     return {**forwards, **{f"{name} / bare forward": taken[name] / best for name in work.actions}}
@@ -323,6 +324,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", help="the model whose tokenizer reads the texts")
     parser.add_argument("--only", nargs="+", choices=tuple(ROWS), default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=2, help="in turn; the least seconds count")
+    parser.add_argument("--large", type=int, default=LARGE, help="tokens of the large batches of a bare forward")
     parser.add_argument("--most", type=float, default=480.0, help="seconds after which no further row begins")
     parser.add_argument("--output", type=Path, help="a JSON file that holds every row as soon as it ends")
     parser.add_argument("--profile", nargs="+", choices=tuple(WORKS), help="print where the time of these rows goes")
@@ -365,9 +367,9 @@ def profiled(setting: Setting, row: str) -> None:
     """Where the seconds of each action of a row go, beside those of the bare forward."""
     work = WORKS[row](setting)
     print(work.name)
-    for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))]).values():
+    for action in work.with_bare(work.texts[:: min(10, max(1, len(work.texts) // 64))], setting.large).values():
         action()
-    for name, action in work.with_bare(work.texts).items():
+    for name, action in work.with_bare(work.texts, setting.large).items():
         print(name)
         with stages.watched(setting.device) as seen:
             taken = setting.seconds(action)

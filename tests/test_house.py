@@ -23,6 +23,7 @@ MIRRORS = sorted(
 UNTESTED = {
     "__main__.py": "every test of the command line runs it (command.py)",
     "version.py": "one constant, which test_cli.py compares with --version",
+    "extraction/means_triton.py": "needs a GPU: extraction/test_means.py runs it there",
     "similarity/attention/jensen_shannon_triton.py": "needs a GPU: attention/test_heads_cuda.py runs it",
 }
 OF_SEVERAL_FILES = {

@@ -13,6 +13,7 @@ from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import Claim, Statistic, claims
 from layerscope.recipes.recipe import Profile, read_recipe
 from layerscope.recipes.reproduction import VERDICTS, summarised, verdicts
+from layerscope.recipes.statistics import UNITS
 
 Jobs = Mapping[str, Mapping[str, Any]]
 _INTRODUCTION = """
@@ -111,7 +112,8 @@ def _claim(claim: Claim, rows: pandas.DataFrame) -> list[str]:
     said = [
         f"## {claim.name[0].upper()}{claim.name[1:]}",
         "",
-        f"{claim.says} ({claim.paper}, {claim.where}.){number} Asked for: {claim.threshold}. What would refute it: "
+        f"{claim.says} ({claim.paper}, {claim.where}.){number} Asked for: {claim.threshold} "
+        f"({UNITS[claim.statistic]}). What would refute it: "
         f"{claim.refuted}",
         "",
     ]

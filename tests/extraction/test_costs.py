@@ -41,7 +41,7 @@ def test_batches_are_as_large_as_they_need_to_be(parameters, dtype, device, toke
 
 def test_windows_grow_faster_where_a_token_costs_more(monkeypatch):
     one = SimpleNamespace(device=torch.device("cuda"), network=SimpleNamespace(dtype=torch.float32))
-    for parameters, sizes in ((10**6, [1536, 8192, 16384, 16384, 16384]), (10**9, [1024, 16384, 16384, 16384, 16384])):
+    for parameters, sizes in ((10**6, [1536, 8192, 65536, 65536, 65536]), (10**9, [1024, 16384, 65536, 65536, 65536])):
         monkeypatch.setattr(costs, "block_parameters", lambda _, count=parameters: count)
         windows = growing_windows([one, one])
         assert [next(windows) for _ in range(5)] == sizes

@@ -103,12 +103,17 @@ def test_windows_grow_where_batches_are_large_and_end_where_texts_are_long(task,
     assert [next(sizes) for _ in range(3)] == [loop.WINDOW] * 3
     monkeypatch.setattr(type(model), "device", torch.device("meta"))  # any that is no CPU
     sizes = texts._sizes()
-    assert [next(sizes) for _ in range(5)] == [1536, 8192, 16384, 16384, 16384]
+    assert [next(sizes) for _ in range(5)] == [1536, 8192, 65536, 65536, 65536]
     texts.largest = 2000
     sizes = texts._sizes()
     assert [next(sizes) for _ in range(3)] == [1536, 2000, 2000]
     examples = task.split()
     monkeypatch.setattr(loop, "_CHARACTERS", 40)
+    monkeypatch.setattr(loop, "_CHARACTERS_PER_TEXT", 8)
+    lengths = [len(text) for text in examples.texts]
+    whole = next(in_parts(examples, iter([sum(lengths)])))  # where many texts are wanted there may be more characters
+    assert len(whole) == len(examples)
+    monkeypatch.setattr(loop, "_CHARACTERS_PER_TEXT", 0)
     parts = list(in_parts(examples, iter([2, 3, 4, 4, 4, 4])))
     assert [text for part in parts for text in part.texts] == list(examples.texts)
     assert [row for part in parts for row in part.rows] == list(examples.rows)

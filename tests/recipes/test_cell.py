@@ -74,7 +74,9 @@ def test_a_cell_leaves_records_with_the_claims_beside_them(folders):
     record = ls.read_record(own.records(folder)[0])
     assert [path.name for path in own.records(folder)] == ["alike"]
     assert set(record.tables) == {"cka_debiased"}
-    assert record.findings[0].startswith("Claim: A layer is like itself. Holds: 1 (1 to 1), above 0.99 is asked")
+    assert record.findings[0].startswith(
+        "Claim: A layer is like itself. Holds: similarity 1 (1 to 1), above 0.99 is asked"
+    )
     assert record.title.startswith("Section 1, figure 0. How alike the layers are: one, ")
     alone = ls.compare(
         ls.extract(str(folders[0]), str(folders[2]), pool="mean", limit=50), measure="cka_debiased", ci=0.95
@@ -114,8 +116,13 @@ def test_a_cell_says_what_it_is_of(folders):
 def test_sentences():
     assert sentence(CLAIM, Statistic.missing("no layers")).endswith("Not testable: no layers.")
     said = sentence(CLAIM, Statistic(0.5, 0.4, 0.6, note="n"))
-    assert said == "Claim: A layer is like itself. Does not hold: 0.5 (0.4 to 0.6), above 0.99 is asked; n."
-    assert "Undecided: 0.5 (no interval)" in sentence(CLAIM, Statistic(0.5))
+    assert said == (
+        "Claim: A layer is like itself. Does not hold: similarity 0.5 (0.4 to 0.6), above 0.99 is asked; n. Refuted "
+        "if: It is not."
+    )
+    assert "Undecided: similarity 0.5 (no interval)" in sentence(CLAIM, Statistic(0.5))
+    numbered = CLAIM.model_copy(update={"number": "0.97 on RTE"})
+    assert sentence(numbered, Statistic(0.5)).endswith("Refuted if: It is not. The paper's number: 0.97 on RTE.")
     assert math.isnan(Statistic(0.5).low)
 
 

@@ -51,6 +51,19 @@ def test_tasks_and_seeds():
             changed(PROFILE, **{"models": None, "tasks": None, "seeds": None, **wrong})
 
 
+def test_tasks_are_corpora_where_experiments_have_no_others():
+    fig1, fig5 = read_recipe("wu2020").chosen("fig1,fig5")
+    assert changed(PROFILE, None, "my.conllu", None, [fig1]).lists["corpora"] == ("my.conllu",)
+    both = changed(PROFILE, None, "sst2", None, [fig1, fig5])  # fig5 tunes on tasks and compares on corpora
+    assert (both.tasks, both.lists["corpora"]) == (("sst2",), ("pydocs",))
+
+
+def test_two_models_of_one_name_are_refused():
+    with pytest.raises(LayerscopeError, match="Two models are called x; give each a name of its own"):
+        changed(PROFILE, "x=garden:bert-s0,x=garden:bert-s1", None, None)
+    assert list(changed(PROFILE, "m,m", None, None).models) == ["m"]
+
+
 def test_what_cannot_be_opened_is_left_out_by_name():
     fig1, fig7 = read_recipe("phang2021").chosen("fig1,fig7")
     asked = changed(PROFILE, {"a": "garden:bert-s0", "lost": "garden:bert-s9"}, ["pydocs", "no-such-task"], None)
@@ -88,4 +101,4 @@ def test_every_combination_is_a_cell_in_the_papers_order():
         *(("fig4", f"{model}, pydocs, seed {seed}") for model in "ab" for seed in range(2)),
         ("fig7", "a and b, pydocs"),
     ]
-    assert [claim.experiment for claim in cells[0].claims] == ["fig1"] * 5
+    assert [claim.experiment for claim in cells[0].claims] == ["fig1"] * 6

@@ -15,7 +15,7 @@ PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "off
 EXPERIMENTS = {
     "phang2021": ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7"],
     "wu2020": [*(f"fig{k}" for k in range(1, 11)), "table1"],
-    "ren2023": ["fig2", "fig3", "fig4", "fig5", "fig6", "table3", "table4", "table5", "norms"],
+    "ren2023": ["fig2", "fig3", "fig4", "fig5", "fig6", "fig7", "table3", "table4", "table5", "norms"],
     "xie2022": [*(f"fig{k}" for k in range(3, 18)), "table1", "table2", *(f"table{k}" for k in range(6, 13))],
 }
 

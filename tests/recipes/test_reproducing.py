@@ -95,7 +95,11 @@ def test_the_list_has_every_experiment(monkeypatch):
     first = frame[frame["paper"] == "phang2021"].iloc[0]
     assert first["experiment"] == "fig1, fig2, fig5, fig6"
     assert first["needs"] == "model: bert; task: pydocs"
-    assert (first["jobs"], first["claims"], first["not here"]) == (1, 5, "x")
+    needs = {(row.paper, row.experiment.split(",")[0]): row.needs for row in frame.itertuples()}
+    assert needs["wu2020", "fig1"] == "models: bert-s0, bert-s1; corpus: pydocs"  # each of its jobs takes them all
+    assert needs["wu2020", "fig2"] == "models: bert-s0; corpus: pydocs"
+    assert needs["ren2023", "fig2"] == "models: s0, s1; task: pydocs"
+    assert (first["jobs"], first["claims"], first["not here"]) == (1, 6, "x")
     assert json.dumps(frame.to_dict("records"))
 
 

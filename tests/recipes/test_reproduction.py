@@ -65,16 +65,26 @@ def test_two_models_are_compared_where_all_else_is_the_same(frame):
     assert missing["verdict"].tolist() == ["not testable"]
 
 
+def test_a_comparison_that_lacks_one_side_is_named():
+    """A job that failed leaves its partner alone: the claim must not drop out of the table."""
+    table = verdicts([COMPARED], done(("a", "x", 5), ("b", "x", 3), ("a", "y", 5), ("b", "z", 3)))
+    assert table["on"].tolist() == ["a less b, x", "a less b, y", "a less b, z"]
+    assert table["verdict"].tolist() == ["holds", "not testable", "not testable"]
+    assert table["note"].tolist()[1:] == [f"{m} was not run, or failed, on the same" for m in ("b", "a")]
+
+
 def test_the_summary_counts_and_names_the_models(frame):
     row = summarised(frame).iloc[0]
     assert [row[v] for v in ("holds", "does not hold", "undecided", "not testable")] == [2, 1, 1, 0]
-    assert (row["held in"], row["held in part in"], row["models tested"]) == ("b", "a", 2)
+    assert (row["held in"], row["held in part in"], row["models decided"]) == ("b", "a", 2)
 
 
 def test_a_reproduction_is_a_result(frame, tmp_path):
     result = Reproduction(frame, {}, {"sst2": "it is not here"}, Path("out"))
     assert result.claims is result.frame
     assert result.findings()[0] == "alone: holds in 2 of 4, does not hold in 1, undecided in 1."
+    never = Reproduction(verdicts([COMPARED], done(("a", "x", 5))), {}, {}, Path("out"))
+    assert never.findings() == ["compared: not testable in 1."]
     assert result.findings()[-1] == "Left out: sst2: it is not here"
     assert "1 left out" in repr(result)
     record = ls.Record.of("reproduce", "t", {"claims": result})

@@ -34,8 +34,12 @@ def reproduce(
     models: str | None = typer.Option(
         None, "--models", help="Other models, separated by commas: sources, or name=source for a short name."
     ),
-    tasks: str | None = typer.Option(None, "--tasks", help="Other tasks, separated by commas."),
-    seeds: int | None = typer.Option(None, "--seeds", help="Use N seeds: 0, 1, .."),
+    tasks: str | None = typer.Option(
+        None, "--tasks", help="Other tasks (where there are none, corpora), separated by commas."
+    ),
+    seeds: int | None = typer.Option(
+        None, "--seeds", help="Use N seeds: 0, 1, .. (in experiments that run over seeds)."
+    ),
     profile: str = typer.Option(
         "offline",
         "--profile",
@@ -66,7 +70,7 @@ def reproduce(
     if paper is None:
         raise InputError(f"Which paper? There are {', '.join(papers())}; --list shows their experiments.")
     result = run(paper, **given, engine=engine, gpus=gpus, out=out)
-    columns = ["claim", "on", "value", "low", "high", "threshold", "verdict", "note"]
+    columns = ["claim", "on", "value", "low", "high", "threshold", "unit", "verdict", "note"]
     rows = result.claims if format is Format.json else result.claims[columns]
     show(rows.to_dict("records"), format, f"Claims of {paper}")
     if format is Format.table:

@@ -18,7 +18,7 @@ _WORK = 1.4e12
 _HALF = 8  # times as much in 16 bits
 # Texts that are tokenised and sorted together, on a GPU: nothing can run before the first are, and while some run, as
 # many times more can be tokenised: some 5 times where a token costs the model little, and more where it costs much.
-_CHEAP, _DEAR, _LARGEST = (1536, 8192), (1024,), 16384
+_CHEAP, _DEAR, _LARGEST = (1536, 8192), (1024, 16384), 65536
 
 
 def block_parameters(model: Model) -> int:

@@ -18,6 +18,7 @@ from layerscope.extraction.packing import Packed, Pooling, padded, padded_arrays
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.anatomy import accepted_inputs, block_modules, evaluating
+from layerscope.models.kernels import kernels_for_any_shape
 from layerscope.models.replay import caches_off, entering, state_of
 from layerscope.models.selfcheck import summary_marks
 
@@ -62,7 +63,7 @@ class Runner:
     def pack_rows(self, items: Items | Sequence[Item]) -> Packed:
         """The same with what the rows are pooled by: for `run`."""
         items = Items.of(items)
-        return self.pack(items, pooling_arrays(items, on_gpu=self.model.device.type == "cuda"))
+        return self.pack(items, pooling_arrays(items))
 
     def inputs(self, items: Items | Sequence[Item], *, padding_left: bool = False) -> dict[str, Tensor]:
         """The padded batch on the model's device."""
@@ -99,7 +100,7 @@ class Runner:
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
-        """No dropout and no caches until the block ends, for as many batches as there are; then as it was."""
+        """No dropout, no caches, kernels for any shape until the block ends, for many batches; then as it was."""
         if self._open is not None:
             yield
             return
@@ -107,6 +108,7 @@ class Runner:
             stack.callback(self._closed)
             stack.enter_context(evaluating(self.model.network))
             stack.enter_context(caches_off(self.model.network))
+            stack.enter_context(kernels_for_any_shape())
             self._open = stack
             yield
 

@@ -29,6 +29,7 @@ from layerscope.progress import progress
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
 _CHARACTERS = 1 << 23  # of a window
+_CHARACTERS_PER_TEXT = 256  # of a window of so many texts that this allows for more
 _WAITING = 2  # windows that are tokenised and not yet run, where a device must not wait for the host
 _WAITING_ON_CPU = 1
 
@@ -219,7 +220,7 @@ def in_parts(examples: Examples, sizes: Iterator[int]) -> Iterator[Examples]:
     while start < len(examples):
         size, rest = next(sizes), len(examples) - start
         part = examples.take(slice(start, start + (rest if rest <= 1.5 * size else size)))
-        if (count := _within(part.texts)) < len(part):
+        if (count := _within(part.texts, size)) < len(part):
             part = part.take(slice(count))
         yield part
         start += len(part)
@@ -230,8 +231,11 @@ def stream_in_parts(texts: Iterable[str], sizes: Iterator[int]) -> Iterator[Exam
     coming, start = iter(texts), 0
     waiting: list[str] = []
     name = f"stream {uuid4().hex}"  # what it holds is not known before its end
-    while waiting := [*waiting, *islice(coming, next(sizes) - len(waiting))]:
-        count = _within(waiting)
+    for size in sizes:
+        waiting += islice(coming, max(0, size - len(waiting)))
+        if not waiting:
+            return
+        count = _within(waiting, size)
         part, waiting = waiting[:count], waiting[count:]
         examples = Examples("texts", "stream", part, np.arange(start, start + count))
         object.__setattr__(examples, "_whole", (name, name))
@@ -239,10 +243,10 @@ def stream_in_parts(texts: Iterable[str], sizes: Iterator[int]) -> Iterator[Exam
         start += count
 
 
-def _within(texts: Sequence[str]) -> int:
-    """How many of the texts, from the first on, a window has room for."""
+def _within(texts: Sequence[str], size: int) -> int:
+    """How many of the texts, from the first on, a window of that size has room for."""
     ends = np.cumsum([len(text) for text in texts])
-    return max(1, int(np.searchsorted(ends, _CHARACTERS, side="right")))
+    return max(1, int(np.searchsorted(ends, max(_CHARACTERS, _CHARACTERS_PER_TEXT * size), side="right")))
 
 
 def agree(window: Window, reading: Reading) -> None:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from layerscope.extraction.items import Item, Items
+from layerscope.extraction.means import segment_means
 from layerscope.models.masks import padding_known
 
-_PLACES, _OFFSETS, _COUNTED = "pooled_places", "pooled_offsets", "pooled_tokens"
+_PLACES, _OFFSETS = "pooled_places", "pooled_offsets"
 
 
 class Packed:
@@ -94,12 +95,8 @@ def _spread(values: np.ndarray, real: np.ndarray, rest: int) -> np.ndarray:
     return whole
 
 
-def pooling_arrays(items: Items, *, on_gpu: bool = False) -> dict[str, np.ndarray]:
-    """What `Pooling` needs of items that are padded on the right; a GPU takes sums over all tokens faster than some."""
-    if on_gpu and items.taken.max(initial=0) > 1 and (items.rows == 1).all():
-        counted = np.zeros((len(items), int(items.lengths.max())), np.int64)
-        counted[items.owner, items.take] = 1
-        return {_COUNTED: counted}
+def pooling_arrays(items: Items) -> dict[str, np.ndarray]:
+    """What `Pooling` needs of items that are padded on the right."""
     places = items.owner * int(items.lengths.max()) + items.take
     row, count = items.row, int(items.rows.sum())
     if len(row) == count and np.array_equal(row, np.arange(count)):
@@ -107,7 +104,7 @@ def pooling_arrays(items: Items, *, on_gpu: bool = False) -> dict[str, np.ndarra
     if np.any(row[1:] < row[:-1]):
         order = np.argsort(row, kind="stable")
         places, row = places[order], row[order]
-    return {_PLACES: places, _OFFSETS: np.searchsorted(row, np.arange(count))}
+    return {_PLACES: places, _OFFSETS: np.searchsorted(row, np.arange(count + 1))}
 
 
 class Pooling:
@@ -118,15 +115,11 @@ class Pooling:
 
     def __init__(self, arrays: dict[str, Tensor], time: int) -> None:
         """Takes what it needs out of the arrays of a batch, whose texts are padded to `time` tokens."""
-        self._counted = arrays.pop(_COUNTED, None)
-        self._places, self._offsets = arrays.pop(_PLACES, None), arrays.pop(_OFFSETS, None)
+        self._places, self._offsets = arrays.pop(_PLACES), arrays.pop(_OFFSETS, None)
         self._time = time
 
     def __call__(self, states: Tensor) -> Tensor:
-        if self._counted is not None:
-            return self._means(states, self._counted.to(states.device))
         places, offsets = self._places, self._offsets
-        assert places is not None
         if states.shape[1] != self._time:  # Longformer pads to a multiple of its window
             places = places + places.div(self._time, rounding_mode="floor") * (states.shape[1] - self._time)
         if states.device != places.device:  # a block of a network that is spread over devices
@@ -134,9 +127,4 @@ class Pooling:
         flat = states.reshape(-1, states.shape[-1])
         if offsets is None:
             return flat.index_select(0, places).float()
-        return torch.nn.functional.embedding_bag(places, flat.float(), offsets, mode="mean")
-
-    def _means(self, states: Tensor, counted: Tensor) -> Tensor:
-        """One row for each text: the mean of the tokens that count, summed in float32."""
-        chosen = states[:, : self._time].masked_fill((counted == 0)[..., None], 0.0)
-        return chosen.sum(dim=1, dtype=torch.float32) / counted.sum(dim=1, keepdim=True)
+        return segment_means(flat, places, offsets)

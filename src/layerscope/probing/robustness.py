@@ -239,7 +239,8 @@ def _table(reps: Representations, settings: Mapping[str, Sequence[int]], probe: 
     import pandas
 
     frames = [_setting(name, drawn(reps, counts, seed), probe) for name, counts in settings.items()]
-    return Robustness(pandas.concat(frames, ignore_index=True), provenance_of_rows(reps, seed=seed))
+    about = {"seed": seed, "drawn": {name: list(counts) for name, counts in settings.items()}}  # rows of each class
+    return Robustness(pandas.concat(frames, ignore_index=True), provenance_of_rows(reps, **about))
 
 
 def _setting(name: str, reps: Representations, probe: Curve | None) -> pandas.DataFrame:

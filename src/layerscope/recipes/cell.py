@@ -13,7 +13,7 @@ from layerscope.data.opening import task as open_task
 from layerscope.models.load import Model, load
 from layerscope.recipes.claims import Claim, Statistic, verdict
 from layerscope.recipes.recipe import Call, Experiment, Profile, function, references, resolved
-from layerscope.recipes.statistics import statistic
+from layerscope.recipes.statistics import UNITS, statistic
 from layerscope.recipes.statistics.learning import unlearned
 from layerscope.results import Record, Result, write_record
 from layerscope.store import Artifact, Saved, read_json, write_json
@@ -40,7 +40,7 @@ class Cell(Artifact):
     """The calls of an experiment for one combination of models, tasks and seeds."""
 
     kind: ClassVar[str] = "reproduction"
-    version: ClassVar[int] = 2  # raise it when a statistic comes to mean something else
+    version: ClassVar[int] = 4  # raise it when a statistic comes to mean something else
     paper: str
     experiment: Experiment
     chosen: Mapping[str, Any]  # what the experiment runs over: names of models, tasks, pairs, seeds
@@ -64,6 +64,14 @@ class Cell(Artifact):
         """The model or models that it is about: those of the combination, or all of the profile."""
         about = [_said(v) for name, v in self.chosen.items() if name not in (*_TASKS, "seed")]
         return ", ".join(about) or "all models"
+
+    @property
+    def models(self) -> list[str]:
+        """The models that the calls take as whole lists, by their short names; those of the combination not."""
+        asked, lists = self._asked, {"models": tuple(self.profile.models), **self.profile.lists}
+        lists[UNTRAINED] = lists.get("twins", ())
+        named = {part for name, values in lists.items() if name in asked for part in values if isinstance(part, str)}
+        return [name for name in self.profile.models if name in named]
 
     def spec(self) -> dict[str, Any]:
         """The calls, everything they are called with, and the version of the package that answers them."""
@@ -199,8 +207,10 @@ def sentence(claim: Claim, value: Statistic) -> str:
     if value.reason:
         return f"Claim: {claim.says} Not testable: {value.reason}."
     bounds = "no interval" if math.isnan(value.low) else f"{value.low:.3g} to {value.high:.3g}"
-    said = f"{verdict(claim, value).capitalize()}: {value.value:.3g} ({bounds}), {claim.threshold} is asked"
-    return f"Claim: {claim.says} {said}{f'; {value.note}' if value.note else ''}."
+    number = f"{UNITS[claim.statistic]} {value.value:.3g} ({bounds})"
+    said = f"{verdict(claim, value).capitalize()}: {number}, {claim.threshold} is asked"
+    own = f" The paper's number: {claim.number}." if claim.number else ""
+    return f"Claim: {claim.says} {said}{f'; {value.note}' if value.note else ''}. Refuted if: {claim.refuted}{own}"
 
 
 def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,18 @@ Models = Mapping[str, Any] | Names
 _LISTS_OF_TASKS = ("tasks", "corpora", "resampled")
 
 
-def changed(profile: Profile, models: Models, tasks: Names, seeds: int | Sequence[int] | None) -> Profile:
+def changed(
+    profile: Profile,
+    models: Models,
+    tasks: Names,
+    seeds: int | Sequence[int] | None,
+    chosen: Sequence[Experiment] = (),
+) -> Profile:
     """The profile with what was asked for instead.
 
     Other models take the place of the profile's in all its lists; pairs are those of neighbours, or of one model with
-    itself.
+    itself. Other tasks are what models are tuned on and probed for; where the chosen experiments have only corpora,
+    they are those.
     """
     changes: dict[str, Any] = {}
     if models is not None:
@@ -34,8 +41,10 @@ def changed(profile: Profile, models: Models, tasks: Names, seeds: int | Sequenc
         changes["lists"] = {name: _replaced(name, values, list(named)) for name, values in profile.lists.items()}
     if tasks is not None:
         changes["tasks"] = tuple(listed(tasks))
-        lists = changes.get("lists", profile.lists)
-        changes["lists"] = {name: changes["tasks"] if name == "resampled" else v for name, v in lists.items()}
+        lists, replaced = changes.get("lists", profile.lists), {"resampled"}
+        if chosen and not any(f"{REFERENCE}tasks" in e.over.values() for e in chosen):
+            replaced.add("corpora")
+        changes["lists"] = {name: changes["tasks"] if name in replaced else v for name, v in lists.items()}
     if seeds is not None:
         changes["seeds"] = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
         if not changes["seeds"]:
@@ -48,7 +57,11 @@ def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]
     if isinstance(models, Mapping):
         named = {name: {"source": str(m)} if not isinstance(m, Mapping) else m for name, m in models.items()}
     else:
-        named = {name: {"source": s} for name, s in (m.split("=", 1) if "=" in m else (m, m) for m in listed(models))}
+        pairs = [m.split("=", 1) if "=" in m else (m, m) for m in listed(models)]
+        named = {name: {"source": source} for name, source in pairs}
+        twice = [name for name, source in pairs if named[name]["source"] != source]
+        if twice:
+            raise InputError(f"Two models are called {twice[0]}; give each a name of its own: name=source.")
     if not named:
         raise InputError("models is empty; at least one is needed.")
     return {name: Source.model_validate(model) for name, model in named.items()}

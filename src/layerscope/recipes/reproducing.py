@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 CLAIMS = "claims"  # the record of the verdicts
+_LONG = 120  # seconds from which on a sweep says how long it will take
 
 
 def reproduce(
@@ -54,8 +56,8 @@ def reproduce(
             all if not given.
         models: Other models than the profile's: sources, or sources by short names (`name=source`, or a mapping, where
             `{"source": .., "training": {..}}` says how that model trains).
-        tasks: Other tasks than the profile's.
-        seeds: How many seeds, or which.
+        tasks: Other tasks than the profile's; in experiments without any, such as `fig1` of wu2020, other corpora.
+        seeds: How many seeds, or which, in the experiments that the paper runs over seeds.
         profile: `paper` (the paper's models and hyperparameters), `offline` (small models that need no network) or
             `smoke` (seconds, to see that everything runs).
         engine: `local`, `processes:N`, `ray` or `ray:ADDRESS`.
@@ -80,11 +82,13 @@ def reproduce(
     opening = _opening(dtype, device, engine)
     recipe = read_recipe(paper)
     chosen = recipe.chosen(only)
-    usable, missing = available(changed(recipe.profile(profile), models, tasks, seeds), chosen, *opening)
+    usable, missing = available(changed(recipe.profile(profile), models, tasks, seeds, chosen), chosen, *opening)
     for name, reason in missing.items():
         log.warning("%s is left out: %s", name, reason)
     cells = list(cells_of(recipe, chosen, usable, *opening))
-    log.info("%s: %d jobs, %s if none is done yet.", paper, len(cells), spelled(sum(map(seconds_of, cells))))
+    total = sum(map(seconds_of, cells))
+    said = "%s: %d jobs, about %s one after another if none is done yet."
+    log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), spelled(total))
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):
@@ -139,8 +143,9 @@ def listing(
     rows = []
     for name in papers() if paper is None else (paper,):
         recipe = read_recipe(name)
-        asked = changed(recipe.profile(profile), models, tasks, seeds)
-        for experiment in recipe.chosen(only):
+        chosen = recipe.chosen(only)
+        asked = changed(recipe.profile(profile), models, tasks, seeds, chosen)
+        for experiment in chosen:
             usable, missing = available(asked, [experiment], *opening)
             cells = list(cells_of(recipe, [experiment], usable, *opening))
             rows.append(
@@ -160,10 +165,10 @@ def listing(
 
 
 def needs(cells: Sequence[Cell]) -> str:
-    """What some cells run over, in words: `model: bert, roberta; task: sst2`."""
+    """What some cells run over, in words: `model: bert, roberta; task: sst2`; `models` are those that each takes."""
     values: dict[str, dict[str, None]] = {}
     for cell in cells:
-        for name, value in cell.chosen.items():
+        for name, value in [*(("models", model) for model in cell.models), *cell.chosen.items()]:
             said = " and ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
             values.setdefault(name, {})[said] = None
     return "; ".join(f"{name}: {', '.join(parts)}" for name, parts in values.items())

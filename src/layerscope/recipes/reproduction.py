@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.drawing.words import numbers
 from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import Claim, Statistic, verdict
+from layerscope.recipes.statistics import UNITS
 from layerscope.results import Result
 
 if TYPE_CHECKING:
@@ -20,7 +20,21 @@ if TYPE_CHECKING:
 
 VERDICTS = ("holds", "does not hold", "undecided", "not testable")
 COLUMNS = [
-    *("claim", "paper", "experiment", "where", "on", "models", "value", "low", "high", "threshold", "verdict", "n"),
+    *(
+        "claim",
+        "paper",
+        "experiment",
+        "where",
+        "on",
+        "models",
+        "value",
+        "low",
+        "high",
+        "threshold",
+        "unit",
+        "verdict",
+        "n",
+    ),
     "note",
 ]
 Done = Sequence[tuple[Cell, Mapping[str, Statistic]]]
@@ -30,7 +44,8 @@ class Reproduction(Result):
     """The claims of a paper put to the test; `ls.reproduce` makes one.
 
     `frame` (also `claims`) has one row per claim and combination: claim, paper, experiment, where, on (which
-    combination), models (of the combination), value, low, high (95 % over texts), threshold, verdict, n, note.
+    combination), models (of the combination), value, low, high (95 % over texts), threshold, unit (what
+    the value is a number of), verdict, n, note.
 
     Attributes:
         missing: What could not be fetched or done, by name, with the reason.
@@ -62,7 +77,7 @@ class Reproduction(Result):
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """One row per claim: how many combinations have each verdict, and in which of the tested models it held."""
+        """One row per claim: how many combinations have each verdict, and in which of the decided models it held."""
         return summarised(self._frame)
 
     def figures(self) -> list[Figure]:
@@ -86,14 +101,14 @@ class Reproduction(Result):
 
 
 def _counted(row: Mapping[Any, Any]) -> str:
-    """`holds in 3 of 4, undecided in 1`."""
+    """`holds in 3 of 4, undecided in 1`; what could not be tested is not among the four."""
     tested = sum(row[v] for v in VERDICTS[:3])
-    said = [f"holds in {row['holds']} of {tested}", *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])]
-    return ", ".join(said)
+    first = [f"holds in {row['holds']} of {tested}"] if tested else []
+    return ", ".join([*first, *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])])
 
 
 def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per claim of a table of verdicts. A model counts as tested where a verdict was reached on some task.
+    """One row per claim of a table of verdicts. A model is decided where the claim holds or does not on some task.
 
     The claim held in it where it holds in every such task; in some of them is `in part`.
     """
@@ -112,10 +127,10 @@ def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
                 **{v: int(counts.get(v, 0)) for v in VERDICTS},
                 "held in": ", ".join(holding[holding == 1].index),
                 "held in part in": ", ".join(holding[(holding > 0) & (holding < 1)].index),
-                "models tested": len(holding),
+                "models decided": len(holding),
             }
         )
-    columns = ["claim", "paper", "where", *VERDICTS, "held in", "held in part in", "models tested"]
+    columns = ["claim", "paper", "where", *VERDICTS, "held in", "held in part in", "models decided"]
     return pandas.DataFrame(rows, columns=columns)
 
 
@@ -138,6 +153,7 @@ def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
                     "low": value.low,
                     "high": value.high,
                     "threshold": claim.threshold,
+                    "unit": UNITS[claim.statistic],
                     "verdict": verdict(claim, value),
                     "n": value.n,
                     "note": value.reason or "; ".join(filter(None, [value.note, _without_interval(value)])),
@@ -164,10 +180,19 @@ def _compared(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
         [(cell, said[claim.name]) for cell, said in done if claim.name in said and cell.chosen.get("model") == model]
         for model in claim.over
     )
-    for (cell, value), (other, less) in product(first, second):
-        rest = [{name: v for name, v in c.chosen.items() if name != "model"} for c in (cell, other)]
-        if rest[0] == rest[1]:
-            yield cell.label.replace(claim.over[0], subject, 1), subject, value.minus(less)
+    for side, others, absent in ((first, second, claim.over[1]), (second, first, claim.over[0])):
+        for cell, value in side if others else ():
+            label = cell.label.replace(str(cell.chosen["model"]), subject, 1)
+            same = [less for other, less in others if _rest(other) == _rest(cell)]
+            if not same:
+                yield label, subject, Statistic.missing(f"{absent} was not run, or failed, on the same")
+            elif side is first:
+                yield label, subject, value.minus(same[0])
     if not first or not second:
         absent = claim.over[0] if not first else claim.over[1]
         yield subject, subject, Statistic.missing(f"{absent} is none of the models that were run")
+
+
+def _rest(cell: Cell) -> dict[str, Any]:
+    """What a cell runs over, other than its model."""
+    return {name: value for name, value in cell.chosen.items() if name != "model"}

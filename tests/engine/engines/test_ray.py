@@ -8,9 +8,13 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import pandas
 import pytest
+import torch
 from jobs import answers, processes, squares
+from quick import QUICK, model, rows
 
+import layerscope as ls
 from layerscope.engine import map_jobs
 from layerscope.errors import LayerscopeError
 
@@ -74,3 +78,39 @@ def test_a_sweep_goes_on_after_its_driver_is_killed(log):
 def test_a_cluster_that_is_not_there_is_a_sentence(log):
     with pytest.raises(LayerscopeError, match="No Ray cluster could be joined at auto"):
         map_jobs(squares(log, 1), "ray:auto")
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_running_cluster_is_joined_and_left_as_it_is(log, monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    try:
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        assert answers(map_jobs(squares(log, 1, 2), "ray:auto")) == [1, 4]
+        assert answers(map_jobs(squares(log, 2, 3), f"ray:{cluster.address}")) == [4, 9]  # still there
+    finally:
+        cluster.shutdown()
+    assert len(log.read_text().splitlines()) == 3  # what both sweeps ask for is done once
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_studies_of_networks_in_memory_are_the_same_on_ray(log, tmp_path, monkeypatch):
+    """The network goes to the workers with its job, and what they learn comes back through the store: no worker finds
+    anything that another engine has left there."""
+    task = ls.task({"train": rows(48, 0), "validation": rows(24, 1)})
+    weights, errors = [], []
+    for engine in ("local", "ray"):
+        monkeypatch.setenv("LAYERSCOPE_HOME", str(tmp_path / f"store of {engine}"))
+        study = ls.strategy_study(model(), task, ["full", "head-only"], seeds=[0], engine=engine, **QUICK)
+        tuned = [trainings.trainings[0].model for trainings in study.trainings]
+        weights.append([dict(network.named_parameters()) for network in tuned])
+        injected = ls.injection_study(*tuned, task, methods=["linear"], engine=engine)
+        errors.append(injected.frame)
+    for here, there in zip(*weights, strict=True):
+        assert here.keys() == there.keys()
+        assert all(torch.allclose(here[name], there[name], atol=1e-6) for name in here)
+    pandas.testing.assert_frame_equal(*errors)

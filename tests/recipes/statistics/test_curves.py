@@ -1,5 +1,7 @@
 """Statistics of curves: correlations with probes whose sign counts, with intervals over texts."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import layerscope as ls
 from layerscope.data.resampling import jackknifed
 from layerscope.evaluation.leaving_out import groups_of
+from layerscope.probing.robustness import drawn
 from layerscope.recipes.statistics import statistic
 
 
@@ -48,14 +51,35 @@ def test_nu_goes_with_probes_with_its_sign(values, reps):
     half = np.hypot(jackknifed(scored), jackknifed(learned))
     np.testing.assert_allclose(said.low, said.value - half)
     assert said.high == min(said.value + half, 1)
+    assert said.note == f"5 layers; R2 = {said.value**2:.3g}"
+    assert said.n == 5
     assert statistic("goes_with_probes")(values, "nu", "probes").value == -said.value
 
 
-def test_one_measure_less_another(values):
-    said = statistic("goes_with_probes")(values, "nu", "probes", sign=-1, over="rank", over_sign=-1)
-    scores = values["probes"].values
-    expected = correlation(values["rank"].values, scores) - correlation(values["nu"].values, scores)
-    np.testing.assert_allclose(said.value, expected)
+def test_one_measure_less_another_with_both_measured_again(values, reps):
+    said = statistic("goes_with_probes")(values, "nu", "probes", sign=-1, rows="train", over="rank", over_sign=-1)
+    scores, train = values["probes"], reps[0]
+
+    def gap(nu, rank, scored):
+        return correlation(rank, scored) - correlation(nu, scored)
+
+    nu, rank = values["nu"].values, values["rank"].values
+    np.testing.assert_allclose(said.value, gap(nu, rank, scores.values))
+    group = groups_of(train.rows.row)
+    parts = [train.select(rows=group != g) for g in range(20)]
+    again = [(ls.specialty(part, null=0).values, ls.numerical_rank(part).values) for part in parts]
+    learned = jackknifed(np.asarray([gap(*curves, scores.values) for curves in again]))
+    scored = jackknifed(np.asarray([gap(nu, rank, part) for part in scores.left_out]))
+    np.testing.assert_allclose(said.low, max(said.value - np.hypot(learned, scored), -2))
+    assert said.note == "5 layers"
+
+
+def test_what_takes_long_stays_as_it_is_and_the_note_says_so(values):
+    cca = ls.Curve("label_cca", ["m"] * 6, list(range(6)), np.arange(6.0))
+    given = {**values, "cca": cca}
+    said = statistic("goes_with_probes")(given, "cca", "probes", over="nu", over_sign=-1, rows="train")
+    assert said.note == "5 layers; label_cca is not resampled"
+    assert said.low < said.value < said.high
 
 
 def test_a_curve_that_does_not_vary_is_not_testable(values):
@@ -71,15 +95,52 @@ def test_rougher_is_the_difference_of_zeta(values, reps):
     assert said.low < said.value < said.high
 
 
-def test_a_hard_setting_beside_the_easy_one(values):
-    generator = np.random.default_rng(1)
-    nu = {name: generator.normal(size=6) for name in ("p = 0.5", "p = 0.25", "p = 0.1")}
-    frame = pandas.concat(
-        pandas.DataFrame({"setting": name, "n": 40, "layer": range(6), "nu": each}) for name, each in nu.items()
-    )
-    given = {**values, "i": type("R", (), {"frame": frame})}
-    said = statistic("still_agrees")(given, "i", "probes", setting=2)
+@pytest.fixture(scope="module")
+def robust(values):
+    """Few rows and fewer, with what was drawn."""
+    return {**values, "i": ls.scarcity(values["train"], [70, 60, 40])}
+
+
+def test_a_hard_setting_beside_the_easy_one(robust, reps):
+    said = statistic("still_agrees")(robust, "i", "probes", setting=2, rows="train")
+    train, scores, frame = reps[0], robust["probes"], robust["i"].frame
+    nu = {name: part["nu"].to_numpy() for name, part in frame.groupby("setting")}
+
+    def gap(easy, hard, scored):
+        return correlation(easy, scored) - correlation(hard, scored)
+
+    np.testing.assert_allclose(said.value, gap(nu["N = 70"], nu["N = 40"], scores.values))
+    assert said.note.startswith("N = 40: ")
+    scored = jackknifed(np.asarray([gap(nu["N = 70"], nu["N = 40"], part) for part in scores.left_out]))
+    group, learned = groups_of(train.rows.row), []
+    for g in range(20):
+        left = []
+        for size in (70, 40):
+            drawn_rows = drawn(train, [size // 2, size // 2], 0)
+            out = np.isin(drawn_rows.rows.row, train.rows.row[group == g])
+            left.append(ls.specialty(drawn_rows.select(rows=~out), null=0).values)
+        learned.append(gap(*left, scores.values))
+    half = np.hypot(scored, jackknifed(np.asarray(learned)))
+    np.testing.assert_allclose([said.low, said.high], [said.value - half, said.value + half])
+    alone = statistic("still_agrees")(robust, "i", "probes", setting=2)
+    np.testing.assert_allclose(alone.high - alone.value, scored)
+    assert statistic("still_agrees")(robust, "i", "probes", setting=3).reason == "there are only 3 settings"
+
+
+def test_what_does_not_go_with_probes_has_nothing_to_lose(values):
+    """nu that falls where scores fall, in every setting: no correlation is lost, and nothing is shown."""
     scores = values["probes"].values
-    np.testing.assert_allclose(said.value, correlation(nu["p = 0.5"], scores) - correlation(nu["p = 0.1"], scores))
-    assert said.note.startswith("p = 0.1: ")
-    assert statistic("still_agrees")(given, "i", "probes", setting=3).reason == "there are only 3 settings"
+    frame = pandas.concat(
+        pandas.DataFrame({"setting": name, "n": 40, "layer": range(6), "nu": scores}) for name in ("p = 0.5", "p = 0.1")
+    )
+    said = statistic("still_agrees")({**values, "i": SimpleNamespace(frame=frame)}, "i", "probes", setting=1)
+    assert said.reason.startswith("nu does not surely go with probes at p = 0.5 already (-1, ")
+
+
+def test_nu_towards_the_top(values, reps):
+    said = statistic("rises")(values, "nu", rows="train")
+    layers, train = np.arange(6), reps[0]
+    np.testing.assert_allclose(said.value, correlation(values["nu"].values, layers))
+    group = groups_of(train.rows.row)
+    others = [ls.specialty(train.select(rows=group != g), null=0).values for g in range(20)]
+    np.testing.assert_allclose(said.high - said.value, jackknifed(np.asarray([correlation(o, layers) for o in others])))

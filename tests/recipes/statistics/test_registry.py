@@ -7,7 +7,7 @@ import pytest
 
 from layerscope.errors import LayerscopeError
 from layerscope.recipes.claims import Statistic
-from layerscope.recipes.statistics import STATISTICS, statistic
+from layerscope.recipes.statistics import STATISTICS, UNITS, statistic
 from layerscope.recipes.statistics.registry import estimated, mean, result, within
 
 
@@ -15,6 +15,8 @@ def test_statistics_are_found_by_name():
     assert statistic("diagonal") is STATISTICS["diagonal"]
     with pytest.raises(LayerscopeError, match=r"statistic 'diagonals'.*diagonal"):
         statistic("diagonals")
+    assert UNITS.keys() == STATISTICS.keys()
+    assert UNITS["blocks_lost"] == "points"
 
 
 def test_results_are_found_by_name_and_part():

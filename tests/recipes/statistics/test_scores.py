@@ -133,6 +133,11 @@ def test_counted_costs_have_no_doubt():
     frame = costs.frame.set_index("strategy")
     assert said.low == said.high == frame.loc["(L, L, L)", "backward"] / frame.loc["full", "backward"]
     assert statistic("cheaper")({"c": costs}, "c", strategy="freeze-bottom-9").reason
+    depth = int(frame.loc["full", "head"])
+    share = (depth - 1) / depth
+    assert statistic("cheaper")({"c": costs}, "c", strategy="(L, L, L)", frozen=share) == said
+    other = statistic("cheaper")({"c": costs}, "c", strategy="(L, L, L)", frozen=0.1)
+    assert other.reason == f"(L, L, L) leaves {depth - 1} of {depth} blocks as they are, not 0.1 of them"
 
 
 def test_a_strategy_is_known_by_its_name_or_by_its_blocks(study):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import layerscope as ls
 from layerscope.data.resampling import jackknifed
 from layerscope.recipes.statistics import statistic
 from layerscope.recipes.statistics.similarities import depths, family_names
@@ -95,6 +96,20 @@ def test_only_untrained_models_where_that_is_asked():
     assert not statistic("same_family")({"s": s}, "s").reason
 
 
+def test_a_shallow_model_does_not_tip_the_balance_of_depths():
+    """A model with a top layer only has no lower one to compare it with: its pairs count for nothing."""
+    layers = axis(("b0", 4), ("g", 4), ("b1", 1))  # b1 has layers 0 and 1, at depths 0 and 1
+    s = similarity(layers)
+    said = statistic("across_families")({"s": s}, "s", layers=[0.01, 0.34], minus=[0.67, 1])
+
+    def value(m):
+        low = [m[1, 6], m[6, 1]]
+        high = [m[3, 8], m[8, 3], m[4, 9], m[9, 4]]
+        return np.mean(low) - np.mean(high)
+
+    check(said, value, [s])
+
+
 def test_lower_layers_across_families_only():
     s = similarity(axis(("b0", 2), ("b1", 2), ("g", 2)))
     low = [(1, 7), (4, 7), (7, 1), (7, 4)]
@@ -145,7 +160,9 @@ def test_undefined_cells_are_left_out_and_all_undefined_is_not_testable():
 
 
 def test_blocks_bring_their_own_interval():
-    cut = SimpleNamespace(strength=0.4, low=0.3, high=0.5, p_value=math.nan, similarity=SimpleNamespace(n=7))
+    cut = SimpleNamespace(
+        strength=0.4, low=0.3, high=0.5, p_value=math.nan, significant=False, similarity=SimpleNamespace(n=7)
+    )
     said = statistic("block_strength")({"b": cut}, "b")
     assert (said.value, said.low, said.high, said.n, said.note) == (0.4, 0.3, 0.5, 7, "no p-value")
 
@@ -154,3 +171,40 @@ def test_families_are_read_off_the_class():
     s = similarity(axis(("b0", 1), ("b1", 1), ("g", 1)))
     assert family_names(s, {"GPT2": "GPT"})[::2] == ["Bert", "Bert", "GPT"]
     assert depths(s.row_axis).tolist() == [0, 1] * 3
+
+
+def test_blocks_of_one_matrix_beside_those_of_another():
+    layers = axis(("b0", 5))
+    first, second = similarity(layers), similarity(layers, seed=1)
+    for s in (first, second):
+        for m in (s.values, *s.left_out):
+            m[:] = (m + m.T) / 2
+            np.fill_diagonal(m, 1)
+    cuts = [ls.blocks(s, k=2) for s in (first, second)]
+
+    def strength(m, start):
+        pairs = [(i, j) for i in range(6) for j in range(i)]
+        same = [m[i, j] for i, j in pairs if (i < start) == (j < start)]
+        return np.mean(same) - np.mean([m[i, j] for i, j in pairs if (i < start) != (j < start)])
+
+    assert statistic("block_strength")({"a": cuts[0]}, "a").note.startswith("gradual change would give as much (p = ")
+    starts = [cut.positions[0] for cut in cuts]
+    said = statistic("stronger_blocks")({"a": cuts[0], "b": cuts[1]}, "a", "b")
+    check(said, lambda x, y: strength(x, starts[0]) - strength(y, starts[1]), [first, second])
+    np.testing.assert_allclose(said.value, cuts[0].strength - cuts[1].strength)
+
+
+def test_what_is_shared_across_models_beside_what_is_within_one():
+    layers = axis(("b0", 2), ("g", 1))
+    first, second = similarity(layers), similarity(layers, seed=1)
+    within = [(0, 1), (0, 2), (1, 2), (3, 4)]
+    across = [(i, j) for i in range(3) for j in (3, 4)]
+
+    def share(m):
+        means = [np.mean([m[i, j] for i, j in p] + [m[j, i] for i, j in p]) for p in (across, within)]
+        return means[0] / means[1]
+
+    said = statistic("shared_across_models")({"s": first, "o": second}, "s", less="o")
+    check(said, lambda m, o: share(m) - share(o), [first, second])
+    alone = similarity(axis(("b0", 2)))
+    assert "two models" in statistic("shared_across_models")({"s": alone}, "s", less="s").reason

@@ -52,6 +52,13 @@ def test_a_comparison_gets_intervals_first_and_then_goes_on():
     assert next_step(record("compare", again)).command == "layerscope truncate m --task sst2 --curve -o truncated"
 
 
+def test_no_command_is_given_for_what_a_command_cannot_open():
+    """A training in Python is called after its base; that is no source."""
+    for name in ("m, tuned", "m, tuned (2)"):
+        assert next_step(record("compare", models=(name,))) is None
+        assert next_step(record("skip", models=(name, "m"))) is None
+
+
 def test_other_commands_go_on_too():
     best = pandas.DataFrame(
         {"resolved": ["(1, 6, 6)", "(5, 6, 6)"], "method": "lora", "score": [0.7, 0.8], "metric": "accuracy"}

@@ -8,7 +8,7 @@ from pairs import data
 
 import layerscope as ls
 from layerscope.errors import InputError
-from layerscope.similarity.measures.unbiased import _inner_products, _of_batch, _together
+from layerscope.similarity.measures.unbiased import _Memory, _together
 
 
 def test_a_last_batch_of_one_row_changes_nothing():
@@ -82,7 +82,7 @@ def test_batches_say_why_there_is_no_value():
     layers[1][17, 2] = torch.nan
     with pytest.raises(InputError, match="Layer 1 has a NaN in row 17"):
         ls.compare(layers, measure="cka_minibatch", batch=20)
-    assert _of_batch(layers) is None
+    assert _Memory([layer.shape[1] for layer in layers], 60).hsic(layers) is None
 
 
 @pytest.mark.parametrize("n", [4, 7, 30])
@@ -92,6 +92,8 @@ def test_inner_products_of_gram_matrices_without_their_diagonals(n):
     expected_diagonals = np.diagonal(grams, axis1=1, axis2=2).copy()
     for gram in grams:
         np.fill_diagonal(gram, 0.0)
-    products, diagonals = _inner_products(layers)
+    memory = _Memory([5, 5, 5], n)
+    memory._layers.copy_(layers)
+    products, diagonals = memory._inner_products()
     np.testing.assert_allclose(products.numpy(), np.einsum("anm,bnm->ab", grams, grams), rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(diagonals.numpy(), expected_diagonals, rtol=1e-5)

@@ -6,6 +6,6 @@ text. Errors of aligners on other texts (states and attention weights) are taken
 """
 
 from layerscope.recipes.statistics import curves, errors, scores, similarities
-from layerscope.recipes.statistics.registry import STATISTICS, statistic
+from layerscope.recipes.statistics.registry import STATISTICS, UNITS, statistic
 
-__all__ = ["STATISTICS", "curves", "errors", "scores", "similarities", "statistic"]
+__all__ = ["STATISTICS", "UNITS", "curves", "errors", "scores", "similarities", "statistic"]

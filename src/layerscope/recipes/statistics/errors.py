@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NAMES = ("relative", "relative_low", "relative_high")
 
 
-@register
+@register("relative error")
 def error_gap(
     values: Values,
     of: str,
@@ -69,7 +69,7 @@ def _without_groups(study: Any, rows: pandas.DataFrame) -> np.ndarray | None:
     return np.asarray(groups[:, ~np.isnan(groups).any(axis=0)].mean(axis=0))
 
 
-@register
+@register("relative error")
 def distance_gap(values: Values, of: str, method: str = "linear") -> Statistic:
     """The mean relative error between layers half the depth apart or more, less that between neighbours."""
     study = result(values, of)
@@ -82,14 +82,18 @@ def distance_gap(values: Values, of: str, method: str = "linear") -> Statistic:
     return _difference((study, study), [far, near])
 
 
-@register
+@register("relative error")
 def recovers(values: Values, of: str, truth: str, method: str) -> Statistic:
-    """The largest relative error, over repeats without noise, of a method that has to find a map of a known kind."""
+    """The relative error of a method that has to find a map of a known kind, averaged over repeats without noise.
+
+    The repeats are shown one by one in the note: each is another map.
+    """
     frame = result(values, of).frame
     rows = frame[(frame["truth"] == truth) & (frame["method"] == method) & (frame["noise"] == 0)]
     if not len(rows):
         return Statistic.missing(f"{method} was not tried on {truth}")
-    return max(_each(rows), key=lambda each: each.value)
+    each = _each(rows)
+    return mean(each).noted(f"repeat by repeat {', '.join(f'{part.value:.3g}' for part in each)}" if each[1:] else "")
 
 
 def _each(rows: pandas.DataFrame) -> list[Statistic]:

@@ -16,13 +16,18 @@ from layerscope.recipes.recipe import REFERENCE, resolved
 Values = Mapping[str, Any]
 Range = Sequence[float]  # of depth: 0 is below the first block, 1 the top layer; both ends belong to it
 STATISTICS: dict[str, Callable[..., Statistic]] = {}
+UNITS: dict[str, str] = {}  # of their numbers
 _EPSILON = 1e-9
 
 
-def register(function: Callable[..., Statistic]) -> Callable[..., Statistic]:
-    """Make a function a statistic under its name."""
-    STATISTICS[function.__name__] = function
-    return function
+def register(unit: str) -> Callable[[Callable[..., Statistic]], Callable[..., Statistic]]:
+    """Make a function a statistic under its name; `unit` is what its number is a number of."""
+
+    def kept(function: Callable[..., Statistic]) -> Callable[..., Statistic]:
+        STATISTICS[function.__name__], UNITS[function.__name__] = function, unit
+        return function
+
+    return kept
 
 
 def statistic(name: str) -> Callable[..., Statistic]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,10 @@ from layerscope.recipes.statistics.learning import unlearned
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
 from layerscope.tuning.strategy import Strategy
 
-if TYPE_CHECKING:
-    pass
-
 _LEAST_TEXTS = 3  # where no text of n is answered otherwise, up to 3 in n may be (the rule of three, at 95 %)
 
 
-@register
+@register("points")
 def blocks_lost(values: Values, of: str, share: float) -> Statistic:
     """How many points are lost when the head reads the layer below the top share of the blocks, nothing trained."""
     curve = result(values, of)
@@ -32,7 +29,7 @@ def blocks_lost(values: Values, of: str, share: float) -> Statistic:
     return _points([curve], lambda scores: scores[places[top]] - scores[places[kept]], note)
 
 
-@register
+@register("points")
 def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
     """How many points one truncation curve lies above another, on average over a range of layers."""
     curves = [result(values, name) for name in (of, over)]
@@ -43,7 +40,7 @@ def recovered(values: Values, of: str, over: str, layers: Range) -> Statistic:
     return _points(curves, lambda first, second: np.mean(first[at] - second[at]))
 
 
-@register
+@register("points")
 def skipping(values: Values, of: str, first: Range | int, second: Range) -> Statistic:
     """How many points more it costs to leave out a block of one range of depth than one of another, on average.
 
@@ -84,7 +81,7 @@ def _no_points(metric: str) -> Statistic | None:
     return Statistic.missing(f"points are of scores such as accuracy, and {metric} is none")
 
 
-@register
+@register("points")
 def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
     """How many points one strategy scores above another, both averaged over seeds, text for text; seeds in the note.
 
@@ -130,7 +127,7 @@ def _without_groups(training: Any) -> np.ndarray:
     return without_groups(exam, [exam.logits(note=False)])[:, 0]
 
 
-@register
+@register("points")
 def injected(values: Values, of: str, method: str, less: str | None = None) -> Statistic:
     """How many points the target loses when its top layer is replaced by the source's, mapped; less those of `less`.
 
@@ -157,12 +154,22 @@ def injected(values: Values, of: str, method: str, less: str | None = None) -> S
     return estimated(value(frame["lost"].to_numpy(dtype=float)), groups, n=n, least=100 * _LEAST_TEXTS / n)
 
 
-@register
-def cheaper(values: Values, of: str, strategy: str, than: str = "full", column: str = "backward") -> Statistic:
-    """The share of multiply-adds that a strategy takes of another's: counted, so without an interval's doubt."""
+@register("share")
+def cheaper(
+    values: Values, of: str, strategy: str, than: str = "full", column: str = "backward", frozen: float | None = None
+) -> Statistic:
+    """The share of multiply-adds that a strategy takes of another's: counted, so without an interval's doubt.
+
+    `frozen` is the share of the blocks that it must leave as they are; a strategy that names a number of blocks leaves
+    another share of a deeper model.
+    """
     frame = result(values, of).frame.set_index("strategy")
     for name in (strategy, than):
         if name not in frame.index:
             return Statistic.missing(f"the strategy {name} is none that this model can have")
+    depth = int(frame.loc[than, "head"])
+    left = depth - len(Strategy.parse(frame.loc[strategy, "resolved"]).resolve(depth, quiet=True).blocks)
+    if frozen is not None and left != frozen * depth:
+        return Statistic.missing(f"{strategy} leaves {left} of {depth} blocks as they are, not {frozen:g} of them")
     share = float(frame.loc[strategy, column] / frame.loc[than, column])
     return Statistic(share, share, share, note="counted")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
+from layerscope.similarity.splitting import strength_of
 
 if TYPE_CHECKING:
     from layerscope.similarity.similarity import Axis, Similarity
@@ -18,15 +20,36 @@ if TYPE_CHECKING:
 _KIND = re.compile(r"(?=For[A-Z]|LMHead|Model$|DoubleHeads|PreTrained)")  # what follows a family in the name of a class
 
 
-@register
+@register("similarity")
 def block_strength(values: Values, of: str) -> Statistic:
     """How much more alike layers are within blocks than across them, with the p-value against gradual change."""
     cut = result(values, of)
-    p = "no p-value" if math.isnan(cut.p_value) else f"p = {cut.p_value:.3g} against gradual change"
+    said = "more than gradual change gives" if cut.significant else "gradual change would give as much"
+    p = "no p-value" if math.isnan(cut.p_value) else f"{said} (p = {cut.p_value:.3g})"
     return Statistic(cut.strength, cut.low, cut.high, n=cut.similarity.n, note=p)
 
 
-@register
+@register("similarity")
+def stronger_blocks(values: Values, of: str, than: str) -> Statistic:
+    """How much stronger the blocks of one matrix are than those of another of the same texts, each with its cuts."""
+    cuts = [result(values, name) for name in (of, than)]
+
+    def value(*matrices: np.ndarray) -> float:
+        first, second = (_strength(m, cut.positions) for m, cut in zip(matrices, cuts, strict=True))
+        return first - second
+
+    said = _of_matrices([cut.similarity for cut in cuts], value)
+    return said if said.reason else said.noted(" and ".join(f"{cut.strength:.3g}" for cut in cuts))
+
+
+def _strength(matrix: np.ndarray, positions: Sequence[int]) -> float:
+    """The mean of a symmetric matrix within blocks less that across them, a layer with itself left out."""
+    both = (matrix + matrix.T) / 2
+    np.fill_diagonal(both, np.nan)
+    return float(strength_of(both, positions))
+
+
+@register("similarity")
 def most_alike(values: Values, of: str, layers: Range = (1, 1)) -> Statistic:
     """The similarity of some rows of a matrix to the column that is most like each, on average."""
     similarity = result(values, of)
@@ -34,7 +57,7 @@ def most_alike(values: Values, of: str, layers: Range = (1, 1)) -> Statistic:
     return _of_matrices([similarity], lambda matrix: np.nanmean(np.nanmax(matrix[rows], axis=1)))
 
 
-@register
+@register("similarity")
 def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None) -> Statistic:
     """The mean similarity of layers of the same number, in a range of depth; less that of another range."""
     similarity = result(values, of)
@@ -47,7 +70,7 @@ def diagonal(values: Values, of: str, layers: Range, minus: Range | None = None)
     return _of_matrices([similarity], value)
 
 
-@register
+@register("similarity")
 def corners(values: Values, of: str, low: Range = (0.01, 0.25), high: Range = (0.75, 1)) -> Statistic:
     """How much more alike late layers of two models are than early ones of one and late ones of the other."""
     similarity = result(values, of)
@@ -61,7 +84,7 @@ def corners(values: Values, of: str, low: Range = (0.01, 0.25), high: Range = (0
     return _of_matrices([similarity], value)
 
 
-@register
+@register("similarity")
 def neighbours_alike(values: Values, of: str) -> Statistic:
     """The similarity of each layer with the next less that of layers half the depth apart, averaged over models."""
     similarity = result(values, of)
@@ -79,7 +102,7 @@ def _neighbours(matrix: np.ndarray) -> float:
     return float(np.nanmean(np.diagonal(matrix, 1)) - np.nanmean(np.diagonal(matrix, half)))
 
 
-@register
+@register("similarity")
 def same_family(
     values: Values,
     of: str,
@@ -104,21 +127,46 @@ def same_family(
     return _of_matrices(matrices, value)
 
 
-@register
+@register("share")
+def shared_across_models(values: Values, of: str, less: str) -> Statistic:
+    """The mean similarity of layers of different models over that of layers of the same; less the same of `less`."""
+    matrices = [result(values, name) for name in (of, less)]
+    model = np.asarray(matrices[0].row_axis.models)
+    own = np.equal.outer(model, model)
+    across, inside = ~own, own & ~np.eye(len(model), dtype=bool)
+    if not across.any() or not inside.any():
+        return Statistic.missing("it takes two models with several layers, and those were not run")
+
+    def value(*parts: np.ndarray) -> float:
+        first, second = (np.nanmean(matrix[across]) / np.nanmean(matrix[inside]) for matrix in parts)
+        return float(first - second)
+
+    return _of_matrices(matrices, value)
+
+
+@register("similarity")
 def across_families(
     values: Values, of: str, layers: Range, minus: Range, families: Mapping[str, str] | None = None
 ) -> Statistic:
-    """Layers of the same depth across families: their mean similarity in a range of depth less that in another."""
+    """Layers of the same depth across families: their mean similarity in a range of depth less that in another.
+
+    Pair of models by pair of models, and then averaged: a shallow model may have layers in one of the ranges only.
+    """
     similarity = result(values, of)
     pairs = _Pairs(similarity, families or {})
     across = pairs.aligned & ~pairs.alike
-    parts = [across & within(pairs.depth, part, 1)[:, None] for part in (layers, minus)]
-    if not all(part.any() for part in parts):
+    low, high = (across & within(pairs.depth, part, 1)[:, None] for part in (layers, minus))
+    both = [(low & own, high & own) for own in pairs.by_models() if (low & own).any() and (high & own).any()]
+    if not both:
         return Statistic.missing("it takes two families with layers of the same depth, and those were not run")
-    return _of_matrices([similarity], lambda matrix: np.nanmean(matrix[parts[0]]) - np.nanmean(matrix[parts[1]]))
+
+    def value(matrix: np.ndarray) -> float:
+        return float(np.mean([np.nanmean(matrix[first]) - np.nanmean(matrix[second]) for first, second in both]))
+
+    return _of_matrices([similarity], value)
 
 
-@register
+@register("Spearman's correlation")
 def localization_trend(values: Values, neuron: str, svcca: str) -> Statistic:
     """Spearman's correlation of a layer's depth with how localised it is, averaged over models."""
     from scipy.stats import spearmanr
@@ -137,7 +185,7 @@ def localization_trend(values: Values, neuron: str, svcca: str) -> Statistic:
     return _of_matrices([first, second], value)
 
 
-@register
+@register("localization")
 def localization_change(values: Values, neuron: str, svcca: str, layers: Range) -> Statistic:
     """How much more localised some layers of the second model are than those of the first, on average."""
     first, second = result(values, neuron), result(values, svcca)
@@ -165,6 +213,13 @@ class _Pairs:
         self.aligned = np.equal.outer(self.depth, self.depth) & np.not_equal.outer(model, model)
         self.aligned &= np.logical_and.outer(wanted, wanted)
         self.alike = np.equal.outer(family, family)
+        self._model = model
+
+    def by_models(self) -> Iterator[np.ndarray]:
+        """The pairs of layers of every pair of models, both ways round."""
+        for first, second in combinations(dict.fromkeys(self._model), 2):
+            one, other = self._model == first, self._model == second
+            yield np.logical_and.outer(one, other) | np.logical_and.outer(other, one)
 
 
 def family_names(similarity: Similarity, families: Mapping[str, str]) -> list[str]:

@@ -52,6 +52,7 @@ _DATA = (
     "--max-length",
 )
 _HEADS = re.compile(r"For[A-Z]|LMHead")
+_IN_MEMORY = re.compile(r", tuned(?: \(\d+\))?$")  # what a training in Python is called, which no command can open
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def next_step(record: Record) -> Next | None:
     step = _STEPS.get(record.kind)
     models = [str(model["name"]) for model in record.models if model.get("name") and model.get("class")]
     known = bool(models) and len(models) == len(record.models)  # arrays have no name that a command takes
+    known = known and not any(map(_IN_MEMORY.search, models))
     try:
         return step(record, models) if step is not None and known else None
     except DAMAGED:

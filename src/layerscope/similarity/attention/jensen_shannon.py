@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.extraction.means import has_triton
+
 TINY = 1e-30  # added to every half, so that no entry is 0 and 0 log 0 needs no case of its own
 _COLUMNS = 1024  # entries of a head that are worked on together
 _BLOCK = 1 << 20  # mixtures at a time: they stay in a shared cache, and threads seldom wait for Python's lock
@@ -127,13 +129,3 @@ def mirrored(upper: Tensor) -> Tensor:
     """A symmetric matrix from its upper triangle."""
     upper = upper.triu()
     return upper + upper.triu(1).T
-
-
-@cache
-def has_triton() -> bool:
-    """Whether the fused kernel can be compiled here."""
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True

@@ -64,8 +64,8 @@ def fused_mixture_sums(a: Tensor, b: Tensor) -> Tensor:
     parts = max(1, triton.cdiv(a.shape[1], _SPAN))
     out = torch.zeros(parts, len(a), len(b), dtype=torch.float64, device=a.device)
     grid: Any = (triton.cdiv(len(a), _HEADS), triton.cdiv(len(b), _HEADS), parts)
-    _mixtures[grid](
-        a, b, out, len(a), len(b), a.shape[1], same=same, HEADS=_HEADS, ENTRIES=_ENTRIES, SPAN=_SPAN, num_warps=4
-    )
+    sizes = {"HEADS": _HEADS, "ENTRIES": _ENTRIES, "SPAN": _SPAN}
+    with torch.cuda.device(a.device):  # which need not be the current one
+        _mixtures[grid](a, b, out, len(a), len(b), a.shape[1], same=same, **sizes, num_warps=4)
     total = out.sum(dim=0)
     return mirrored(total) if same else total

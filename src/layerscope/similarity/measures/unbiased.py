@@ -7,7 +7,7 @@ the diagonal K less its row and column means, on it 0. So a layer is centred onc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -95,10 +95,14 @@ def _together(
         _check(rows, batch)
     except Undefined:
         return None  # which says so of every pair
+    widths = [part(layer, 0, 1).shape[1] for layer in range(layers)]
     products = torch.zeros(layers, layers, dtype=torch.float64)
+    memory = _Memory(widths, min(batch, rows))
     for start in range(0, rows - LEAST + 1, batch):
         stop = min(start + batch, rows)
-        of_batch = _of_batch([part(layer, start, stop) for layer in range(layers)])
+        if stop - start < memory.rows:
+            memory = _Memory(widths, stop - start)
+        of_batch = memory.hsic(part(layer, start, stop) for layer in range(layers))
         if of_batch is None:
             return None
         products += of_batch
@@ -108,48 +112,59 @@ def _together(
     return partial(gram_cka_debiased, products)
 
 
-def _of_batch(layers: list[Tensor]) -> Tensor | None:
-    """(layers, layers) unbiased HSIC of the rows of one batch, in float32; None where a number is not finite."""
-    n = len(layers[0])
-    centred = torch.empty(len(layers), n, max(rows.shape[1] for rows in layers))
-    sizes = torch.ones(len(layers), dtype=torch.float64)
-    for k, rows in enumerate(layers):
-        own = rows.float() if rows.dtype != torch.float64 else rows
-        own = own - own.mean(dim=0)
-        least, most = torch.aminmax(own)
-        if not math.isfinite(float(least) + float(most)):
-            return None
-        if not 1e-9 < max(-float(least), float(most)) < 1e9:  # float32 must hold the products
-            sizes[k] = power_of_two(torch.stack([least, most]))
-            own = own / sizes[k]
-        centred[k, :, : own.shape[1]] = own
-        centred[k, :, own.shape[1] :] = 0.0
-    crossed, diagonals = _inner_products(centred)
-    sums = (centred @ centred.sum(dim=1)[..., None])[..., 0] - diagonals  # of the rows of the Gram matrices
-    sums, totals = sums.double(), sums.double().sum(dim=1)
-    crossed += torch.outer(totals, totals) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (sums @ sums.T)
-    return crossed * torch.outer(sizes**2, sizes**2) / (n * (n - 3))
+class _Memory:
+    """Where all layers of a batch of rows are worked on; the same for every batch, since new memory takes time.
 
-
-def _inner_products(layers: Tensor) -> tuple[Tensor, Tensor]:
-    """(layers, layers) inner products of the Gram matrices of (layers, n, d) rows without their diagonals, and those.
-
-    Only stripes on and below the diagonals are made: a square on it, and what is left of that, which counts twice.
-    They are all torch's: a BLAS with threads of its own between torch's operations makes both wait for the cores.
+    All products are torch's: a BLAS with threads of its own between torch's operations makes both wait for the cores.
     """
-    products = torch.zeros(len(layers), len(layers), dtype=torch.float64)
-    diagonals = layers.new_empty(layers.shape[:2])
-    height = -(-layers.shape[1] // _STRIPES)
-    for start in range(0, layers.shape[1], height):
-        stop = min(start + height, layers.shape[1])
-        stripe = layers[:, start:stop] @ layers[:, :stop].mT
-        stripe[:, :, :start] *= math.sqrt(2)
-        diagonal = stripe[:, :, start:].diagonal(dim1=1, dim2=2)
-        diagonals[:, start:stop] = diagonal
-        diagonal.zero_()
-        flat = stripe.flatten(1)
-        products += (flat @ flat.T).double()
-    return products, diagonals
+
+    def __init__(self, widths: Sequence[int], rows: int) -> None:
+        self.rows = rows
+        self._layers = torch.zeros(len(widths), rows, max(widths))  # what a layer has no columns for stays 0
+        self._centred = [layer[:, :width] for layer, width in zip(self._layers, widths, strict=True)]
+        height = -(-rows // _STRIPES)
+        ends = [(start, min(start + height, rows)) for start in range(0, rows, height)]
+        self._stripes = [(start, stop, torch.empty(len(widths), stop - start, stop)) for start, stop in ends]
+
+    def hsic(self, layers: Iterable[Tensor]) -> Tensor | None:
+        """(layers, layers) unbiased HSIC of the rows of one batch, in float32; None where a number is not finite."""
+        n, count = self.rows, len(self._layers)
+        sizes = torch.ones(count, dtype=torch.float64)
+        sums = torch.empty(count, n)  # of the rows of the Gram matrices
+        for k, (rows, centred) in enumerate(zip(layers, self._centred, strict=True)):
+            own = rows if rows.dtype == torch.float64 else rows.float()
+            torch.sub(own, own.mean(dim=0), out=centred)
+            most = float(torch.stack(torch.aminmax(centred)).abs().max())
+            if not 1e-9 < most < 1e9:  # float32 must hold the products
+                if not bool(own.isfinite().all()):
+                    return None
+                own = own.double() - own.double().mean(dim=0)
+                sizes[k] = power_of_two(own)
+                centred.copy_(own / sizes[k])
+            torch.mv(centred, centred.sum(dim=0), out=sums[k])
+        crossed, diagonals = self._inner_products()
+        wide = (sums - diagonals).double()
+        totals = wide.sum(dim=1)
+        crossed += torch.outer(totals, totals) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (wide @ wide.T)
+        return crossed * torch.outer(sizes**2, sizes**2) / (n * (n - 3))
+
+    def _inner_products(self) -> tuple[Tensor, Tensor]:
+        """(layers, layers) inner products of the Gram matrices without their diagonals, and (layers, n) those.
+
+        Only stripes on and below the diagonals are made: a square on it, and what is left of that, which counts twice.
+        """
+        layers = self._layers
+        products = torch.zeros(len(layers), len(layers), dtype=torch.float64)
+        diagonals = layers.new_empty(layers.shape[:2])
+        for start, stop, stripe in self._stripes:
+            torch.bmm(layers[:, start:stop], layers[:, :stop].mT, out=stripe)
+            stripe[:, :, :start] *= math.sqrt(2)
+            diagonal = stripe[:, :, start:].diagonal(dim1=1, dim2=2)
+            diagonals[:, start:stop] = diagonal
+            diagonal.zero_()
+            flat = stripe.flatten(1)
+            products += (flat @ flat.T).double()
+        return products, diagonals
 
 
 @register(
