@@ -8,8 +8,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PLACES = ("src", "docs", "benchmarks", "examples", "garden", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 KINDS = (".py", ".md", ".yaml", ".html", ".js")
-UNITS = "batch|block|class|epoch|fold|head|layer|line|pair|plan|row|second|sentence|side|step|text|token|window|word"
-COUNTED = "one|entry|number|row|file|labels|tokens|texts|rows|steps|sentences|numbers|sequences"
+UNITS = (
+    "batch|block|choice|class|epoch|family|fold|head|layer|line|model|pair|plan|position|product|row|second|sentence|side|"
+    "split|step|text|token|view|window|word"
+)
+COUNTED = (
+    "one|entry|key|number|record|row|file|tensor|weight|labels|tokens|texts|rows|steps|sentences|numbers|sequences"
+)
 COMPARED = (
     "better|cheaper|difference|doubt|faster|finding|further|ground|harm|higher|larger|later|less|longer|lower|map|more|"
     "need|one|other|quicker|reason|room|smaller|such|way|wider|worse"

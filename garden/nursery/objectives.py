@@ -141,7 +141,7 @@ class Replaced(Objective):
         states = self.generator.electra(input_ids=tokens.scatter(1, positions, MASK_ID)).last_hidden_state
         logits = _HEADS["electra"](self.generator, at(states, positions)).float()
         generated = cross_entropy(logits, labels)
-        # One uniform number a position picks a token from the cumulative distribution.
+        # One uniform number per position picks a token from the cumulative distribution.
         reached = logits.detach().softmax(-1).cumsum(-1) < batch["draw"].unsqueeze(-1)
         sampled = reached.sum(-1).clamp(max=self.vocabulary - 1)
         corrupted = tokens.scatter(1, positions, sampled)

@@ -90,15 +90,19 @@ def _produce(root, log):
     Store(root).produce("thing", SPEC, build)
 
 
-def test_two_processes_do_the_work_once(tmp_path):
-    log = tmp_path / "log"
+def in_two_processes(root, log):
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_produce, args=(tmp_path / "store", log)) for _ in range(2)]
+    workers = [context.Process(target=_produce, args=(root, log)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(30)
         assert worker.exitcode == 0
+
+
+def test_two_processes_do_the_work_once(tmp_path):
+    log = tmp_path / "log"
+    in_two_processes(tmp_path / "store", log)
     assert len(log.read_text().split()) == 1
 
 
@@ -116,13 +120,7 @@ def test_two_that_find_the_same_damage_rebuild_once(tmp_path):
     folder = store.produce("thing", SPEC, builder())
     (folder / "data.txt").write_text("damaged")
     log = tmp_path / "log"
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_produce, args=(tmp_path, log)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(30)
-        assert worker.exitcode == 0
+    in_two_processes(tmp_path, log)
     assert len(log.read_text().split()) == 1
 
 

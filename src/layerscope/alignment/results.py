@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,9 @@ from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.words import caveat, numbers
 from layerscope.errors import InputError
-from layerscope.results import Result
+from layerscope.results import Tabled
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas
     from matplotlib.axes import Axes
 
@@ -29,21 +27,11 @@ _READING = "0 is a perfect map, 1 is no better than the mean."
 _ERRORS = ("relative", "relative_low", "relative_high")
 
 
-class Study(Result):
+class Study(Tabled):
     """A study is its table; figures and summaries are made of it.
 
-    `left_out` has, for every row of the table, what its error (of injections: what is lost) would be without each of
-    some groups of texts, so that two rows can be compared text for text; None where that is not known.
+    `left_out` is about each row's error, or, of injections, what is lost.
     """
-
-    def __init__(
-        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
-    ) -> None:
-        self._frame, self.provenance, self.left_out = frame, provenance, left_out
-
-    @property
-    def frame(self) -> pandas.DataFrame:
-        return self._frame
 
     def __repr__(self) -> str:
         methods = ", ".join(map(str, self._frame["method"].unique()))

@@ -194,10 +194,10 @@ class Consultation:
         tolerated = Tolerance.parse(self.tolerance, sitting.metric)
         if not self.target:
             _warn(sitting, parts, tolerated, self.confidence)
-        found = proposed(self.search, self.rules)
-        plans = list(found)
+        rules_of_plans = proposed(self.search, self.rules)
+        plans = list(rules_of_plans)
         logits = sweep(sitting, plans, f"cuts of {sitting.model.name}")
-        table = table_of(sitting, found, logits, parts, self.costs, self.timed)
+        table = table_of(sitting, rules_of_plans, logits, parts, self.costs, self.timed)
         decision: Decision | None = None
         if self.target:
             judge = Judge(sitting, logits, parts.scoring, tolerated)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from layerscope.drawing.figure import Side
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.words import MAJORITY, UNDEFINED, caveat, numbers
-from layerscope.results import Result
+from layerscope.results import Tabled
 
 if TYPE_CHECKING:
     import pandas
@@ -20,16 +20,7 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 
-class _Swept(Result):
-    """Scores of one plan per row, with what they are without some groups of texts."""
-
-    def __init__(
-        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
-    ) -> None:
-        self._frame, self.provenance, self.left_out = frame, provenance, left_out
-
-
-class Truncation(_Swept):
+class Truncation(Tabled):
     """The score with the head on every layer. Several curves, told apart by the column `curve`, are drawn as one.
 
     Attributes:
@@ -96,7 +87,7 @@ class Truncation(_Swept):
         return f"Truncation({first['metric']} on {first['task']}, layers 0..{self._frame['layer'].max()})"
 
 
-class SkipMap(_Swept):
+class SkipMap(Tabled):
     """The score without each contiguous span of blocks.
 
     Attributes:

@@ -74,8 +74,8 @@ class Distances(Artifact):
 
     def measured(self) -> LayerDistances:
         """The distances, from the store if they are there."""
-        found = load_file(self.produce() / _FILE)
-        return LayerDistances(found["cosine"].numpy(), found["angular"].numpy(), int(found["tokens"]))
+        tensors = load_file(self.produce() / _FILE)
+        return LayerDistances(tensors["cosine"].numpy(), tensors["angular"].numpy(), int(tensors["tokens"]))
 
 
 def text_tokens(items: Items, time: int, padding_left: bool) -> np.ndarray:

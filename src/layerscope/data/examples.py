@@ -26,7 +26,7 @@ class Examples:
     texts: Sequence[str]
     rows: np.ndarray  # (n,) the number of each example in the split, from 0, bad rows counted
     pairs: Sequence[str] | None = None
-    choices: Sequence[Sequence[str]] | None = None  # the second texts of each example, one a choice
+    choices: Sequence[Sequence[str]] | None = None  # the second texts of each example, one per choice
     words: Sequence[Sequence[str]] | None = None  # the text split into words
     tags: Sequence[np.ndarray] | None = None  # (words,) int64, the class of each word
     prompts: Sequence[str] | None = None  # what every choice of an example begins with, where it does

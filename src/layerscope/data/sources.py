@@ -31,7 +31,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class LocalSource:
-    """One file, or one pandas, pyarrow or `datasets` table, a split."""
+    """One file, or one pandas, pyarrow or `datasets` table, per split."""
 
     parts: Mapping[str, Any]
     max_field: int = MAX_FIELD  # characters of one field of a file
@@ -203,7 +203,7 @@ def _split_name(path: Path) -> str:
 
 
 def folder_source(folder: Path, max_field: int = MAX_FIELD) -> LocalSource:
-    """A user's folder with one file a split."""
+    """A user's folder with one file per split."""
     paths = split_files(folder)
     if not paths:
         raise DataError(f"{folder} holds no data file; put train and validation files there ({endings()}).")

@@ -76,7 +76,7 @@ class Harness:
                     max_length=longest,
                     batch_size=1 if model.anatomy.unpadded else _BATCH,
                 )
-                found = simple_evaluate(
+                output = simple_evaluate(
                     tested,
                     tasks=self.tasks,
                     task_manager=self.manager,
@@ -90,7 +90,7 @@ class Harness:
             raise InputError(f"lm-eval stopped on {model.name}: {first_line(error)}.") from error
         version = importlib.metadata.version("lm_eval")
         batch = 1 if model.anatomy.unpadded else _BATCH
-        return score_of(model, found, {"lm_eval": version, "limit": limit, "max_length": longest, "batch": batch})
+        return score_of(model, output, {"lm_eval": version, "limit": limit, "max_length": longest, "batch": batch})
 
 
 def _require() -> None:

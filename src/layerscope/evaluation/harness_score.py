@@ -111,18 +111,18 @@ def _number(row: Mapping[str, Any]) -> Number:
     )
 
 
-def score_of(model: Model, found: Mapping[str, Any], asked: Mapping[str, Any]) -> HarnessScore:
-    """What the harness has found of a model, which was asked so."""
-    rows = [row for name in found["results"] for row in _rows(found, name)]
+def score_of(model: Model, output: Mapping[str, Any], asked: Mapping[str, Any]) -> HarnessScore:
+    """The score of a model from the harness's output, with the settings that it was asked for."""
+    rows = [row for name in output["results"] for row in _rows(output, name)]
     if not rows:
         raise InputError("lm-eval gave no number for the tasks that were named.")
     tasks = list(dict.fromkeys(row["task"] for row in rows))
-    single = len([name for name in tasks if not _is_member(found, name)]) == 1
-    first = next(row for row in rows if not _is_member(found, row["task"]))
+    single = len([name for name in tasks if not _is_member(output, name)]) == 1
+    first = next(row for row in rows if not _is_member(output, row["task"]))
     note = "" if single else "several tasks have no number in common: the table has each"
     if learned(model.network):
         note = "; ".join(part for part in (note, "rows that the model learned from are not left out") if part)
-    versions = {name: found["versions"].get(name) for name in tasks if found["versions"].get(name) is not None}
+    versions = {name: output["versions"].get(name) for name in tasks if output["versions"].get(name) is not None}
     settings = {**asked, "versions": versions}
     about = {"task": ", ".join(tasks), "split": first["split"] if single else "", "texts": first["n"]}
     score = HarnessScore(
@@ -140,25 +140,25 @@ def score_of(model: Model, found: Mapping[str, Any], asked: Mapping[str, Any]) -
     return score
 
 
-def _is_member(found: Mapping[str, Any], name: str) -> bool:
+def _is_member(output: Mapping[str, Any], name: str) -> bool:
     """Whether a task is of a group that has a number itself."""
-    groups = found.get("group_subtasks") or {}
-    return any(name in members for group, members in groups.items() if group != name and _rows(found, group))
+    groups = output.get("group_subtasks") or {}
+    return any(name in members for group, members in groups.items() if group != name and _rows(output, group))
 
 
-def _members(found: Mapping[str, Any], name: str) -> list[str]:
+def _members(output: Mapping[str, Any], name: str) -> list[str]:
     """The tasks under a name: itself, or those of its groups."""
-    below = (found.get("group_subtasks") or {}).get(name) or []
-    return [leaf for each in below for leaf in _members(found, each)] if below else [name]
+    below = (output.get("group_subtasks") or {}).get(name) or []
+    return [leaf for each in below for leaf in _members(output, each)] if below else [name]
 
 
-def _rows(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def _rows(output: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """The numbers of one task or group."""
-    result, leaves = found["results"].get(name, {}), _members(found, name)
-    configs = [found["configs"].get(leaf, {}) for leaf in leaves]
+    result, leaves = output["results"].get(name, {}), _members(output, name)
+    configs = [output["configs"].get(leaf, {}) for leaf in leaves]
     kinds = {KINDS.get(str(config.get("output_type")), str(config.get("output_type"))) for config in configs}
     splits = {str(config.get("test_split") or config.get("validation_split") or "") for config in configs}
-    sizes = [int((found["n-samples"].get(leaf) or {}).get("effective", 0)) for leaf in leaves]
+    sizes = [int((output["n-samples"].get(leaf) or {}).get("effective", 0)) for leaf in leaves]
     rows = []
     for key, value in result.items():
         metric, comma, kept = str(key).partition(",")
@@ -174,8 +174,8 @@ def _rows(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
                 "value": float(value),
                 "stderr": float(error) if isinstance(error, (int, float)) else math.nan,
                 "n": sum(sizes),
-                "shots": found["n-shot"].get(leaves[0]),
-                "higher_is_better": (found["higher_is_better"].get(name) or {}).get(metric, True),
+                "shots": output["n-shot"].get(leaves[0]),
+                "higher_is_better": (output["higher_is_better"].get(name) or {}).get(metric, True),
                 "kind": next(iter(kinds)) if len(kinds) == 1 else _MIXED,
             }
         )

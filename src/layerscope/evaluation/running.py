@@ -146,12 +146,12 @@ def pieces(model: Model, examples: Examples, asking: Asking, longest: int, bos: 
             "tokens out."
         )
     texts = list(examples.texts) if asking.by_text else [BETWEEN.join(examples.texts)]
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for number, text in enumerate(texts):
         ids, ends = tokens_of(model, text)
         for piece in _windows(ids, ends, room, stride, bos):
-            found.append(replace(piece, text=number if asking.by_text else len(found)))
-    return found
+            pieces.append(replace(piece, text=number if asking.by_text else len(pieces)))
+    return pieces
 
 
 def tokens_of(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -178,7 +178,7 @@ def _ids(tokenizer: Any, text: str) -> np.ndarray:
 
 def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, bos: int | None) -> list[Piece]:
     """Windows of at most `room` tokens, each `stride` after the one before; what was scored before is only context."""
-    found, done = [], 0
+    windows, done = [], 0
     for begin in range(0, len(ids), stride):
         end = min(begin + room, len(ids))
         scored = max(done, begin + (bos is None))  # without a first token, the first of a window follows nothing
@@ -187,8 +187,8 @@ def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, b
             front = 0 if bos is None else 1
             size = 0 if ends is None else int(ends[end - 1] - (ends[scored - 1] if scored else 0))
             tokens = own if bos is None else np.concatenate([[bos], own])
-            found.append(Piece(tokens, scored - begin + front, 0, size, 0 if ends is None else int(ends[end - 1])))
+            windows.append(Piece(tokens, scored - begin + front, 0, size, 0 if ends is None else int(ends[end - 1])))
         done = max(done, end)
         if end == len(ids):
             break
-    return found
+    return windows

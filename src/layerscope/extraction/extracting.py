@@ -274,8 +274,8 @@ def _write(folder: Path, number: int, name: str, keeper: Keeper, tally: Tally) -
 
 def _is_done(shard: Path, tally: Path) -> bool:
     """Whether an earlier try finished a shard, and what it left is whole."""
-    found = _read_tally(tally)
-    return found is not None and (found.rows == 0 or is_sealed(shard))
+    kept = _read_tally(tally)
+    return kept is not None and (kept.rows == 0 or is_sealed(shard))
 
 
 def _read_tally(path: Path) -> Tally | None:

@@ -64,7 +64,7 @@ class Rows:
         return pandas.DataFrame({"task": self.task, "split": self.split, **columns})
 
     def keys(self) -> list[tuple[int, ...]]:
-        """One key a row, for finding common rows."""
+        """One key per row, for finding common rows."""
         return list(zip(*(part.tolist() for part in self.arrays().values()), strict=True))
 
     def difference(self, other: Rows) -> str | None:

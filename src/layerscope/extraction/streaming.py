@@ -224,7 +224,7 @@ def _checked(text: Any, row: int) -> str:
 
 
 def units_of(reading: Reading, model: Model) -> str | None:
-    """What a row is a part of a text: a word, a token of a certain tokenizer, or nothing of the kind."""
+    """Which part of a text a row is: a word, a token of a certain tokenizer, or None where it is the whole text."""
     if reading.pool == "tokens":
         return f"token of {tokenizer_identity(model.require_tokenizer())[:12]}"
     return "word" if reading.pool == "words" else None

@@ -80,7 +80,7 @@ def _tokens(model: Model, texts: Sequence[str], pairs: Sequence[str] | None, lim
     if not encodings:
         return _of_slow(tokenizer, batch, typed, texts, pairs, limit)
     ids, lengths = _flat([encoding.ids for encoding in encodings], np.int64)
-    found = Tokens(
+    tokens = Tokens(
         ids,
         _flat([encoding.type_ids for encoding in encodings], np.int64)[0] if typed else None,
         _flat([encoding.special_tokens_mask for encoding in encodings], bool)[0],
@@ -88,14 +88,14 @@ def _tokens(model: Model, texts: Sequence[str], pairs: Sequence[str] | None, lim
         np.fromiter((bool(encoding.overflowing) for encoding in encodings), bool, len(encodings)),
     )
     if with_spans:
-        found.spans = _spans(encoding.offsets for encoding in encodings)
-        found.cut_lengths = np.zeros(len(encodings), np.int64)
+        tokens.spans = _spans(encoding.offsets for encoding in encodings)
+        tokens.cut_lengths = np.zeros(len(encodings), np.int64)
         cut = [
             [span for rest in encodings[i].overflowing for span in rest.offsets]
-            for i in np.flatnonzero(found.truncated).tolist()
+            for i in np.flatnonzero(tokens.truncated).tolist()
         ]
-        found.cut_spans, found.cut_lengths[found.truncated] = _spans(cut), [len(spans) for spans in cut]
-    return found
+        tokens.cut_spans, tokens.cut_lengths[tokens.truncated] = _spans(cut), [len(spans) for spans in cut]
+    return tokens
 
 
 def _is_plain(tokenizer: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Facts about architectures, as data: one small frozen record a family."""
+"""Facts about architectures, as data: one small frozen record per family."""
 
 from __future__ import annotations
 

@@ -272,9 +272,9 @@ def marks(examples: Examples) -> np.ndarray:
     return hashes >> np.uint64(64 - 8 * _MARK)
 
 
-def _written(found: np.ndarray) -> str:
+def _written(marks: np.ndarray) -> str:
     """Marks as a text; of very many the smallest, so that the same rows keep theirs when more are learned."""
-    kept = np.unique(found)[:_MOST].astype("<u8")
+    kept = np.unique(marks)[:_MOST].astype("<u8")
     return base64.b64encode(kept.view(np.uint8).reshape(-1, 8)[:, :_MARK].tobytes()).decode()
 
 

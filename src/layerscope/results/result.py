@@ -16,6 +16,7 @@ from layerscope.store import parse_json, shaped, whole_file
 from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
     from matplotlib.axes import Axes
 
@@ -104,18 +105,31 @@ def view(name: str, findings: Sequence[str], figures: Sequence[Figure], frame: p
     return f'<div style="overflow-x: auto">{inside}</div>'
 
 
-class Table(Result):
-    """A result that is its table, with the figures that were drawn of it."""
+class Tabled(Result):
+    """A result that is the table it is made with.
+
+    `left_out` has what the table's numbers would be without each of some groups of texts, so that two of them can be
+    compared text for text; None where that is not known.
+    """
 
     def __init__(
-        self, frame: pandas.DataFrame, figures: list[Figure], provenance: Mapping[str, Any], name: str = "table"
+        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], left_out: np.ndarray | None = None
     ) -> None:
-        self._frame, self._figures, self.provenance = frame, figures, provenance
-        self.name = name
+        self._frame, self.provenance, self.left_out = frame, provenance, left_out
 
     @property
     def frame(self) -> pandas.DataFrame:
         return self._frame
+
+
+class Table(Tabled):
+    """A table with the figures that were drawn of it."""
+
+    def __init__(
+        self, frame: pandas.DataFrame, figures: list[Figure], provenance: Mapping[str, Any], name: str = "table"
+    ) -> None:
+        super().__init__(frame, provenance)
+        self._figures, self.name = figures, name
 
     def figures(self) -> list[Figure]:
         return self._figures

@@ -95,8 +95,8 @@ class LikeliestAnswers(Artifact):
 
         def run(window: Window, places: np.ndarray) -> list[Likeliest]:
             items = window.chosen(places)[0]
-            found = ask(items, lambda logits: Likeliest.of(logits, self.k))
-            outputs, logs = (torch.cat([getattr(each, n) for each in found]).cpu() for n in ("outputs", "logs"))
+            likeliest = ask(items, lambda logits: Likeliest.of(logits, self.k))
+            outputs, logs = (torch.cat([getattr(each, n) for each in likeliest]).cpu() for n in ("outputs", "logs"))
             sizes = [len(item.take) for item in items]
             return [Likeliest(*pair) for pair in zip(outputs.split(sizes), logs.split(sizes), strict=True)]
 
@@ -108,8 +108,8 @@ class LikeliestAnswers(Artifact):
                     advance(len(window.examples))
                     continue
                 answers: dict[int, Likeliest] = {}
-                for places, found in self._loop.through(window, run, advance=advance):
-                    answers |= zip(places.tolist(), found, strict=True)
+                for places, likeliest in self._loop.through(window, run, advance=advance):
+                    answers |= zip(places.tolist(), likeliest, strict=True)
                 ordered = [answers[place] for place in range(len(window.examples))]
                 with whole_file(path) as temporary:
                     outputs = torch.cat([each.outputs for each in ordered]).int()

@@ -20,14 +20,14 @@ class Greedy(Rule):
     looks = True
 
     def plans(self, search: Search) -> list[LayerPlan]:
-        current, found = LayerPlan(range(1, search.depth + 1)), []
+        current, chosen = LayerPlan(range(1, search.depth + 1)), []
         for left in self._steps(search):
             nexts = [LayerPlan([block for block in current.keep if block != gone]) for gone in current.keep]
             worths = search.worths(nexts, f"greedy search at {left - 1} blocks")
             current = nexts[max(range(left), key=worths.__getitem__)]
             if search.depth - left + 1 in search.sizes:
-                found.append(current)
-        return found
+                chosen.append(current)
+        return chosen
 
     def _steps(self, search: Search) -> Iterator[int]:
         """How many blocks there are before each step; a step evaluates as many plans."""

@@ -34,8 +34,8 @@ def claims(frame: pandas.DataFrame, record: Record) -> list[Finding]:
 def _claim(tested: pandas.DataFrame, name: str) -> Finding:
     part = tested[tested["claim"] == name]
     counts = {verdict: int((part["verdict"] == verdict).sum()) for verdict in (HOLDS, FAILS, UNDECIDED)}
-    told = [f"{verdict} in {count}" for verdict, count in counts.items() if count]
-    text = f"{name}: {listed(told)} of {len(part)}."
+    counted = [f"{verdict} in {count}" for verdict, count in counts.items() if count]
+    text = f"{name}: {listed(counted)} of {len(part)}."
     unsure = f", except for {counts[UNDECIDED]} that span it" if counts[UNDECIDED] else ""
     evidence = f"95% intervals over texts beside the claim's threshold{unsure}"
     return Finding(text, evidence, counts[UNDECIDED] == 0, SUPPORT)

@@ -62,7 +62,7 @@ def _one_truncation(name: str, part: pandas.DataFrame) -> list[Finding]:
             f"layer {kept}, {metric} is {number(row['score'])}, where the whole model has {number(whole['score'])}."
         )
         evidence = f"{interval(row['low'], row['high'])} includes the whole model's score; {_NOT_TESTED}{rows(n)}"
-        told = [Finding(text, evidence, False, ANSWER)]
+        findings = [Finding(text, evidence, False, ANSWER)]
     else:
         row = below.iloc[-1]
         low, high = widened(row["score"], row["low"], row["high"], len(below))
@@ -71,8 +71,8 @@ def _one_truncation(name: str, part: pandas.DataFrame) -> list[Finding]:
             f"{number(row['score'])}, where the whole model has {number(whole['score'])}."
         )
         sure = worse(better_end(low, high, up), whole["score"], up)
-        told = [Finding(text, interval(row["low"], row["high"]) + rows(n), bool(sure), ANSWER)]
-    return [*told, *_above_guessing(part, whose, metric, n)]
+        findings = [Finding(text, interval(row["low"], row["high"]) + rows(n), bool(sure), ANSWER)]
+    return [*findings, *_above_guessing(part, whose, metric, n)]
 
 
 def _above_guessing(part: pandas.DataFrame, whose: str, metric: str, n: Any) -> list[Finding]:
@@ -106,7 +106,7 @@ def skips(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         return []
     least, most = single.iloc[0], single.iloc[-1]
     low, high = widened(most["score"], most["low"], most["high"], len(single))
-    told = [
+    findings = [
         Finding(
             f"The model misses block {int(most['first'])} most: {metric} is {number(most['score'])} without it and "
             f"{number(whole)} with it.",
@@ -127,14 +127,14 @@ def skips(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     if not len(spans):
         text = f"No span of blocks can go without a loss of {metric}: every one lies clearly below the whole model."
         lower = text if up else text.replace("below", "above")
-        return [Finding(lower, f"95% intervals of {len(defined)} spans{rows(n)}", True, ANSWER), *told]
+        return [Finding(lower, f"95% intervals of {len(defined)} spans{rows(n)}", True, ANSWER), *findings]
     best = spans.sort_values(["length", "score"], ascending=[False, not up]).iloc[0]
     text = (
         f"The longest span that may be dispensable is {_span(best)}: {metric} is {number(best['score'])} without it, "
         f"and the whole model has {number(whole)}."
     )
     evidence = f"{interval(best['low'], best['high'])}; picked among {len(defined)} spans on the same rows{rows(n)}"
-    return [Finding(text, evidence, False, ANSWER), *told]
+    return [Finding(text, evidence, False, ANSWER), *findings]
 
 
 def _span(row: Any) -> str:
@@ -217,17 +217,17 @@ def _rules(frame: pandas.DataFrame, metric: str, record: Record) -> list[Finding
     )
     ahead = worse(best["random"], worse_end(low, high, up), up) or worse(better_end(low, high, up), best["random"], up)
     evidence = f"{interval(row['low'], row['high'])} on the rows that did not choose{_half(record)}"
-    told = [Finding(text, evidence, bool(ahead), SUPPORT)]
+    findings = [Finding(text, evidence, bool(ahead), SUPPORT)]
     if lost := sorted({str(rule) for rule in table[table["lost"]]["rule"]}):
         text = f"At some size, random blocks do better than {' and '.join(lost)}."
-        told.append(Finding(text, f"{NO_INTERVAL} for the difference", None, DETAIL))
-    return told
+        findings.append(Finding(text, f"{NO_INTERVAL} for the difference", None, DETAIL))
+    return findings
 
 
 def cut(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     """What a cut costs as it is, nothing trained."""
     whole, *others = frame.to_dict("records")
-    told = []
+    findings = []
     for row in others:
         metric, up = str(row["metric"]), metrics.higher_is_better(str(row["metric"]))
         low, high = float(row.get("low", math.nan)), float(row.get("high", math.nan))
@@ -238,8 +238,8 @@ def cut(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         loses = worse(better_end(low, high, up), whole["score"], up)
         sure = None if math.isnan(low) else bool(loses)
         unsure = "" if loses or math.isnan(low) else " includes the uncut model's score"
-        told.append(Finding(text, f"{interval(low, high)}{unsure}{rows(record.data.get('n'))}", sure, ANSWER))
-    return told
+        findings.append(Finding(text, f"{interval(low, high)}{unsure}{rows(record.data.get('n'))}", sure, ANSWER))
+    return findings
 
 
 def score(frame: pandas.DataFrame, record: Record) -> list[Finding]:

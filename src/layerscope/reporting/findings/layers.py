@@ -32,13 +32,13 @@ def similarity(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     """The most marked step inside each model, and how like the same layers of two models are."""
     defined = frame[frame["value"].notna()]
     measure, n = str(frame["measure"].iloc[0]), frame["n"].iloc[0]
-    told: list[Finding] = []
+    findings: list[Finding] = []
     for (first, second), part in defined.groupby(["row_model", "column_model"], sort=False):
         if first == second:
-            told += _steps(part, measure, n, short(str(first)) if frame["row_model"].nunique() > 1 else "")
-        elif len(told) < 4:
-            told += _across(part, measure, n, short(str(first)), short(str(second)))
-    return told
+            findings += _steps(part, measure, n, short(str(first)) if frame["row_model"].nunique() > 1 else "")
+        elif len(findings) < 4:
+            findings += _across(part, measure, n, short(str(first)), short(str(second)))
+    return findings
 
 
 def _distance(measure: str) -> bool:
@@ -86,12 +86,12 @@ def _across(part: pandas.DataFrame, measure: str, n: Any, first: str, second: st
         f"most alike in layer {most['row_layer']} ({number(most['value'])}); the mean over layers is "
         f"{number(same['value'].mean())}."
     )
-    told = [
+    findings = [
         Finding(text, f"layer {least['row_layer']}: {interval(least['low'], least['high'])}{rows(n)}", apart, ANSWER)
     ]
     if not math.isnan(float(least["p_value"])):
-        told.append(_chance(least, measure, n))
-    return told
+        findings.append(_chance(least, measure, n))
+    return findings
 
 
 def _best_pair(part: pandas.DataFrame, measure: str, n: Any, first: str, second: str) -> Finding:
@@ -138,7 +138,7 @@ def curve(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     """The ends of a curve over layers, or over blocks: of influence, of localization and the like."""
     name = str(frame.columns[2])
     what = "block" if "influence" in (record.kind, name) else "layer"
-    told = []
+    findings = []
     for model, part in frame[frame[name].notna()].groupby("model", sort=False):
         least, most = extreme(part, name, most=False), extreme(part, name, most=True)
         text = (
@@ -146,11 +146,11 @@ def curve(frame: pandas.DataFrame, record: Record) -> list[Finding]:
             f"({number(least[name])}) and highest in {what} {int(most['layer'])} ({number(most[name])})."
         )
         if "low" not in part:
-            told.append(Finding(text, NO_INTERVAL + rows(record.data.get("n")), None, ANSWER))
+            findings.append(Finding(text, NO_INTERVAL + rows(record.data.get("n")), None, ANSWER))
             continue
         _, high = widened(least[name], least["low"], least["high"], len(part))
         others = part.drop(least.name)
         sure = None if math.isnan(high) or not len(others) else bool(high < others[name].min())
         evidence = f"{what} {int(least['layer'])}: {interval(least['low'], least['high'])}{rows(record.data.get('n'))}"
-        told.append(Finding(text, evidence, sure, ANSWER))
-    return told
+        findings.append(Finding(text, evidence, sure, ANSWER))
+    return findings

@@ -36,15 +36,15 @@ def alignment(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         return []
     means = scored.groupby(["layer", "method"], sort=False)["relative"].mean().unstack()
     top = means.index.max()
-    told = [_best_map(scored, top, means.loc[top].idxmin())]
+    findings = [_best_map(scored, top, means.loc[top].idxmin())]
     best = means.min(axis=1)
     if len(best) > 2:
         text = (
             f"Over the layers the best map leaves between {best.min():.0%} (layer {best.idxmin()}) and "
             f"{best.max():.0%} (layer {best.idxmax()}) of the spread unexplained."
         )
-        told.append(Finding(text, f"means over pairs of models; {NO_INTERVAL} for the difference", None, SUPPORT))
-    return told
+        findings.append(Finding(text, f"means over pairs of models; {NO_INTERVAL} for the difference", None, SUPPORT))
+    return findings
 
 
 def _best_map(scored: pandas.DataFrame, layer: int, method: str) -> Finding:
@@ -71,14 +71,16 @@ _BOUNDS = ("relative_low", "relative_high")
 def synthetic(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     """Which method comes nearest to maps that are known."""
     means = frame.groupby(["truth", "method"], sort=False)["relative"].mean().unstack()
-    told: list[Finding] = []
+    findings: list[Finding] = []
     for truth, errors in means.iterrows():
         best = str(errors.idxmin())
         left = f"{errors[best]:.1%} of the spread is left unexplained"
         text = f"Where the true map is {truth}, {best} comes nearest: {left}."
         repeats = int(frame[(frame["truth"] == truth) & (frame["method"] == best)].shape[0])
-        told.append(Finding(text, f"mean over {repeats} repeats; {NO_INTERVAL}", None, ANSWER if not told else SUPPORT))
-    return told
+        findings.append(
+            Finding(text, f"mean over {repeats} repeats; {NO_INTERVAL}", None, ANSWER if not findings else SUPPORT)
+        )
+    return findings
 
 
 def injection(frame: pandas.DataFrame, record: Record) -> list[Finding]:
@@ -87,10 +89,10 @@ def injection(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     metric, target, n = str(first["metric"]), float(first["target_score"]), first["n"]
     up = metrics.higher_is_better(metric)
     learned = frame[~frame["method"].isin(_FLOORS) & frame["score"].notna()]
-    told: list[Finding] = []
+    findings: list[Finding] = []
     for weight, layer in ((ANSWER, learned["layer"].max()), (SUPPORT, learned["layer"].min())):
         at = learned[learned["layer"] == layer].sort_values("score", ascending=not up)
-        if not len(at) or (told and layer == learned["layer"].max()):
+        if not len(at) or (findings and layer == learned["layer"].max()):
             continue
         best = at.iloc[0]
         low, high = widened(best["score"], best["low"], best["high"], len(at))
@@ -101,5 +103,5 @@ def injection(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         )
         text += "Something is lost." if loses else "No loss is shown."
         evidence = f"{interval(best['low'], best['high'])}, the best of {len(at)} methods{rows(n)}"
-        told.append(Finding(text, evidence, bool(loses), weight))
-    return told
+        findings.append(Finding(text, evidence, bool(loses), weight))
+    return findings

@@ -43,16 +43,16 @@ READERS: tuple[tuple[frozenset[str], Reader], ...] = tuple(
 
 def findings_of(record: Record) -> list[Finding]:
     """What the tables of a record say, the answers to what was asked first."""
-    told: list[Finding] = []
+    findings: list[Finding] = []
     for frame in frames_of(record).values():
         if len(frame) and (reader := _reader(frame)) is not None:
             try:
-                told += reader(frame, record)
+                findings += reader(frame, record)
             except DAMAGED:  # somebody else's table, with our columns and not our values
                 log.warning(
                     "A table of %r is not as layerscope writes it; the summary leaves it out.", record.title[:60]
                 )
-    return sorted(dict.fromkeys(told), key=lambda finding: -finding.weight)
+    return sorted(dict.fromkeys(findings), key=lambda finding: -finding.weight)
 
 
 def frames_of(record: Record) -> dict[str, pandas.DataFrame]:

@@ -46,8 +46,8 @@ def specialty(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         text = f"No layer is shown to separate the classes: the least nu is {least}, in layer {layer}{permuted}."
     evidence = "no labels were permuted" if math.isnan(p) else f"p = {p:.2g} after allowing for the choice among layers"
     bounds = f"; {interval(best['low'], best['high'])}" if "low" in frame else ""
-    told = [Finding(text, f"{evidence}{bounds}{rows(n)}", None if math.isnan(p) else bool(shown), ANSWER)]
-    return [*told, *_winners(layers, best), *_probes(layers, n)]
+    findings = [Finding(text, f"{evidence}{bounds}{rows(n)}", None if math.isnan(p) else bool(shown), ANSWER)]
+    return [*findings, *_winners(layers, best), *_probes(layers, n)]
 
 
 def _p(best: Any, tries: int, record: Record) -> float:
@@ -133,15 +133,15 @@ def study(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     end = low if up else high
     tied = defined[[not worse(value, end, up) for value in defined["score"]]].drop(best.name)
     evidence = f"{interval(low, high)} over {int(best['seeds'])} seeds"
-    told = [Finding(text, evidence, not len(tied), ANSWER)]
+    findings = [Finding(text, evidence, not len(tied), ANSWER)]
     if len(tied):
         cheap = tied.sort_values("trainable").iloc[0]
         text = (
             f"{len(tied)} of the others tie with it. The cheapest of these is {_named(cheap)}: {metric} "
             f"{number(cheap['score'])}, {cheap['trainable'] / cheap['parameters']:.0%} of the parameters."
         )
-        told.append(Finding(text, "within the interval of the best one", False, SUPPORT))
-    return told
+        findings.append(Finding(text, "within the interval of the best one", False, SUPPORT))
+    return findings
 
 
 def _named(row: Any) -> str:

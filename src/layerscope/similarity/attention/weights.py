@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,7 @@ from layerscope.drawing.words import numbers
 from layerscope.errors import InputError
 from layerscope.models import load
 from layerscope.models.projections import MATRICES, head_matrices
-from layerscope.results import Result, provenance_of
+from layerscope.results import Tabled, provenance_of
 
 if TYPE_CHECKING:
     import pandas
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 
-class WeightDistances(Result):
+class WeightDistances(Tabled):
     """How far two models' attention matrices are apart, layer by layer, after the best permutation of heads."""
 
     name = "weights"
-
-    def __init__(self, frame: pandas.DataFrame, provenance: Mapping[str, Any]) -> None:
-        self._frame, self.provenance = frame, provenance
 
     @property
     def frame(self) -> pandas.DataFrame:

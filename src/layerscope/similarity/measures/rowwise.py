@@ -50,16 +50,16 @@ def angles(left: Tensor, right: Tensor, cosines: Tensor) -> Tensor:
 
     Near 0 and pi the angle is that of the chord, 2 asin(|u - v| / 2).
     """
-    found = torch.arccos(cosines)
+    exact = torch.arccos(cosines)
     near, same = cosines.abs() > _NEARLY, left is right
     if same:  # a layer with itself, and every pair twice
         near.triu_(diagonal=1)
-        found.diagonal(dim1=-2, dim2=-1).zero_()
+        exact.diagonal(dim1=-2, dim2=-1).zero_()
     for k, i, j in (part.T for part in near.nonzero().split(1 + _AT_ONCE // left.shape[-1])):
         sign = cosines[k, i, j].sign()
         chord = (left[k, i] - sign[:, None] * right[k, j]).norm(dim=1)
         small = 2 * torch.asin((chord / 2).clamp(max=1.0))
-        found[k, i, j] = torch.where(sign > 0, small, math.pi - small)
+        exact[k, i, j] = torch.where(sign > 0, small, math.pi - small)
         if same:
-            found[k, j, i] = found[k, i, j]
-    return found
+            exact[k, j, i] = exact[k, i, j]
+    return exact
