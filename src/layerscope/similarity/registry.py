@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
 Needs = Literal["moments", "sums", "rows", "attention"]
 Cross = Literal["scatter", "hsic"]
-SAME = "every row is the same, so nothing varies"
+SAME = "every row is the same up to rounding: no column varies by a millionth of its mean"
 CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
 _MEASURES = "layerscope.similarity.measures"
 _REGISTRY: dict[str, Measure] = {}
@@ -90,8 +90,7 @@ class Measure:
         self.check_options(options)
         if self.needs == "sums":
             return self._mean_over_rows(x, y)
-        if len(x) < 2:
-            raise Undefined("one row has no variation")
+        require_rows(len(x))
         if self.needs == "rows":
             return self.of_factors(*(self.factored(m, **options) for m in (x, y)), **options)
 
@@ -124,8 +123,7 @@ class Measure:
 
     def factored(self, x: Tensor, **options: Any) -> Any:
         """What a pair needs of one side's rows (float64; an estimate takes them as they are)."""
-        if len(x) < 2:
-            raise Undefined("one row has no variation")
+        require_rows(len(x))
         if not (varies(x[:64]) or varies(x)):
             raise Undefined(SAME)
         assert self.factor is not None
@@ -265,6 +263,14 @@ def measures() -> pandas.DataFrame:
             for m in registry().values()
         ]
     )
+
+
+def require_rows(n: float) -> None:
+    """Raise where there are too few rows to see how rows vary."""
+    if n < 2:
+        raise Undefined("one row has no variation")
+    if n < 3:
+        raise Undefined("two rows lie on a line in every layer, which makes all layers alike, whatever the data")
 
 
 def varies(x: Tensor) -> bool:
