@@ -96,7 +96,7 @@ _DISTANCES = {"correlation": _correlation_distances, "cosine": _cosine_distances
 
 
 def _ranks(pairs: Tensor) -> Tensor:
-    """The ranks of numbers up to about 1. What differs by rounding alone is tied, as the distances of equal rows are."""
+    """The ranks of numbers up to about 1; what differs by rounding alone is tied, as the distances of equal rows."""
     from scipy.stats import rankdata
 
     values, order = pairs.sort()
