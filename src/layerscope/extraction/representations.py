@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from layerscope.errors import DataError, InputError
+from layerscope.extraction.arrays import real_numbers, warn_of_lost_digits
 from layerscope.extraction.rows import Rows
 from layerscope.extraction.summary import LayerSummary, summarise
 from layerscope.store import (
@@ -80,7 +81,7 @@ class Representations:
         """Representations of one's own: one array (n, d) per layer, numpy or torch; `names` are the layers' names."""
         if not len(arrays):
             raise InputError("Representations need at least one array (n, d).")
-        states = {i: _real(i, array) for i, array in enumerate(arrays)}
+        states = {i: real_numbers(i, array) for i, array in enumerate(arrays)}
         for i, state in states.items():
             if state.ndim != 2:
                 raise InputError(
@@ -92,6 +93,8 @@ class Representations:
                 )
         if names is not None and len(names) != len(arrays):
             raise InputError(f"{len(names)} names were given for {len(arrays)} layers.")
+        for i, state in states.items():
+            warn_of_lost_digits(i, state)
         n = len(states[0])
         if rows is not None and len(rows) != n:
             raise InputError(f"The identities of {len(rows)} rows were given for {n} rows.")
@@ -368,13 +371,3 @@ def _labels(labels: np.ndarray | None, names: Sequence[str] | None) -> np.ndarra
     if names is not None and (labels.dtype.kind != "i" or not np.isin(labels, range(len(names))).all()):
         raise ValueError(f"labels are not whole numbers from 0 to {len(names) - 1}, one for each of its names")
     return labels
-
-
-def _real(i: int, array: Any) -> Tensor:
-    """An array as a tensor, or the error that it does not hold numbers."""
-    given = array if isinstance(array, Tensor) else np.asarray(array)
-    if isinstance(given, np.ndarray) and given.dtype.kind not in "fiub":
-        raise InputError(f"Array {i} holds {given.dtype}; real numbers are needed.")
-    if isinstance(given, Tensor) and given.is_complex():
-        raise InputError(f"Array {i} holds {given.dtype}; real numbers are needed.")
-    return torch.as_tensor(given)
