@@ -41,6 +41,19 @@ def test_every_option_has_a_kind_that_is_known():
                     check_kind(option, object(), annotation)
 
 
+def test_annotations_may_be_classes_and_others_allow_anything():
+    def plain(*, k, keep, table):
+        """A measure of one's own, in a file whose annotations are not text."""
+
+    plain.__annotations__ = {"k": int, "keep": float | None, "table": dict}
+    kinds = keywords(plain)
+    check_kind("table", object(), kinds["table"])
+    check_kind("keep", None, kinds["keep"])
+    for option in ("k", "keep"):
+        with pytest.raises(InputError, match=option):
+            check_kind(option, "3", kinds[option])
+
+
 def test_numbers_of_numpy_and_none_are_taken():
     check_kind("k", np.int64(3), "int")
     check_kind("keep", np.float32(0.5), "float")

@@ -51,7 +51,7 @@ def localization(sources: Any, *, standardize: bool = False, **options: Any) -> 
         if name in options:
             raise InputError(f"Localization has no {name}: it is {instead}")
     both = compare(sources, measure=["neuron", "svcca"], **options)
-    unknown = np.isnan([similarity.values for similarity in both.values()]).any(axis=0)
+    unknown = np.isnan(both["neuron"].values) | np.isnan(both["svcca"].values)
     means = {name: mean_to_others(similarity, unknown) for name, similarity in both.items()}
     if standardize:
         means = {name: _standardized(mean) for name, mean in means.items()}

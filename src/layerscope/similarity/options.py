@@ -24,7 +24,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
 def keywords(function: Callable[..., Any]) -> dict[str, str]:
     """The names of a function's keyword-only arguments, with their annotations, such as `int | None`."""
     parameters = inspect.signature(function).parameters.values()
-    return {p.name: str(p.annotation) for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return {p.name: inspect.formatannotation(p.annotation) for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
 def given(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -33,9 +33,9 @@ def given(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, An
 
 
 def check_kind(name: str, value: Any, annotation: str) -> None:
-    """Raise a sentence unless the value of an option is what its annotation says."""
-    kind, *others = annotation.split(" | ")
-    if value is None and "None" in others:
+    """Raise a sentence unless an option's value is what its annotation says; kinds that are not known take any."""
+    kind, *others = annotation.strip("'").split(" | ")
+    if kind not in _KINDS or (value is None and "None" in others):
         return
     types, said = _KINDS[kind]
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
