@@ -42,7 +42,7 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
         "compare-record",
     }
     assert "cka over reviews (3 rows)" in done.stdout
-    assert "nan: every row is the same, so nothing varies." in done.stdout
+    assert "nan: every row is the same up to rounding: no column varies by a millionth of its mean." in done.stdout
     assert "with --pool mean that layer has values" in done.stdout
     done = run_here("compare", model, model, "--task", reviews, "--text", "review", "--format", "json")
     records = json.loads(done.stdout)

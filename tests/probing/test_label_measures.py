@@ -161,3 +161,31 @@ def test_every_measure_has_intervals_and_wins(name, planted):
         assert curve.wins.sum() == pytest.approx(1.0)
     with pytest.raises(InputError, match="between 0 and 1"):
         getattr(ls, name)(planted, ci=95)
+
+
+def test_label_cca_does_not_depend_on_the_scale_of_the_states():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 100)
+    x = generator.normal(size=(100, 5)) + 1.5 * np.eye(2, 5)[labels]
+    values = ls.label_cca(ls.Representations.from_arrays([x, 1e-8 * x, 1e8 * x], labels)).values
+    np.testing.assert_allclose(values, values[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["label_cca", "mutual_information"])
+def test_states_that_differ_by_rounding_alone_have_no_value(name):
+    generator = np.random.default_rng(0)
+    rounding = (np.float32(3.7) * (1 + 1e-7 * generator.normal(size=(100, 5)))).astype(np.float32)
+    reps = ls.Representations.from_arrays([rounding, generator.normal(size=(100, 5))], np.arange(100) % 2)
+    curve = getattr(ls, name)(reps)
+    assert np.isnan(curve.values).tolist() == [True, False]
+    assert (
+        curve.provenance["undefined"] == f"{name} has no value in layer 0: every row is the same there up to rounding."
+    )
+
+
+def test_a_label_that_is_no_number_is_a_sentence():
+    labels = np.linspace(0, 1, 100)
+    labels[7] = np.nan
+    reps = ls.Representations.from_arrays([np.random.default_rng(0).normal(size=(100, 4))], labels)
+    with pytest.raises(InputError, match=r"Label CCA needs a number for every row, and 1 of 100 have none .* row 7"):
+        ls.label_cca(reps)

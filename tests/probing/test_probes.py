@@ -8,7 +8,7 @@ import zoo
 from sklearn.linear_model import LogisticRegression
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.extraction.rows import Rows
 from layerscope.probing.probes import _parts, ties
 from layerscope.results import Curve
@@ -110,3 +110,32 @@ def test_mistakes_are_sentences(planted):
         ls.probe(train, validation.select(layers=[1, 2]))
     with pytest.raises(InputError, match="has none"):
         ls.probe(train, ls.Representations.from_arrays([np.ones((5, 8))] * 4))
+
+
+def test_a_single_scored_text_has_no_interval(planted):
+    curve = ls.probe(planted.select(rows=slice(1, None)), planted.select(rows=[0]))
+    assert np.isnan([curve.low, curve.high, curve.wins]).all()
+
+
+def test_classes_that_were_never_seen_are_announced(planted):
+    train, scored = planted.select(rows=planted.labels < 2), planted.select(rows=slice(0, 60))
+    missing = int((scored.labels == 2).sum())
+    with pytest.warns(LayerscopeWarning, match=f"{missing} of the 60 rows that are scored have a class that no row"):
+        ls.probe(train, scored)
+
+
+def test_numbers_that_are_missing_are_a_sentence(planted):
+    labels = np.linspace(0, 1, len(planted))
+    labels[3] = np.inf
+    reps = ls.Representations.from_arrays([planted[2]], labels)
+    with pytest.raises(InputError, match="A probe needs a number for every row"):
+        ls.probe(reps, reps)
+
+
+def test_states_that_differ_by_rounding_alone_are_not_read():
+    generator = np.random.default_rng(0)
+    rounding = (np.float32(3.7) * (1 + 1e-7 * generator.normal(size=(60, 5)))).astype(np.float32)
+    reps = ls.Representations.from_arrays([rounding, generator.normal(size=(60, 5))], np.arange(60) % 2)
+    curve = ls.probe(reps.select(rows=slice(40)), reps.select(rows=slice(40, 60)))
+    assert np.isnan(curve.values).tolist() == [True, False]
+    assert "every row is the same there" in curve.provenance["undefined"]

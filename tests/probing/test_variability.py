@@ -9,7 +9,7 @@ import zoo
 from plain_nu import data, plain
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.extraction.rows import Rows
 from layerscope.probing import variability
 from layerscope.probing.permuting import permuted_labels
@@ -77,14 +77,20 @@ def test_edges():
     same = ls.Representations.from_arrays([np.full((100, 5), 0.1), x], labels)
     assert math.isnan(ls.specialty(same).values[0])
     assert ls.specialty(same).best == 1
-    lonely = np.concatenate([np.zeros(99, int), [1]])
-    assert ls.specialty(ls.Representations.from_arrays([x], lonely)).values[0] == pytest.approx(
-        plain(x, lonely), rel=1e-3
+    assert ls.specialty(same).provenance["undefined"] == (
+        "nu has no value in layer 0: the means of all classes are the same there up to rounding."
     )
+    assert ls.specialty(same).figures()[0].caveat.startswith("nu has no value in layer 0")
+    lonely = np.concatenate([np.zeros(99, int), [1]])
+    with pytest.warns(LayerscopeWarning, match="1 class has one row only"):
+        curve = ls.specialty(ls.Representations.from_arrays([x], lonely))
+    assert curve.values[0] == pytest.approx(plain(x, lonely), rel=1e-3)
     gap = ls.Representations.from_arrays([x], labels * 2)  # class 1 of 0, 1, 2 has no rows
     assert ls.specialty(gap).values[0] == pytest.approx(plain(x, labels), rel=1e-4)
     with pytest.raises(InputError, match="1 class only"):
         ls.specialty(ls.Representations.from_arrays([x], np.zeros(100, int)))
+    with pytest.raises(InputError, match="each of the 100 rows has a class of its own"):
+        ls.specialty(ls.Representations.from_arrays([x], np.arange(100)))
     with pytest.raises(InputError, match="labels are numbers"):
         ls.specialty(ls.Representations.from_arrays([x], labels + 0.5))
     with pytest.raises(InputError, match="needs labels"):

@@ -43,3 +43,13 @@ def test_a_curve_is_a_result(tmp_path):
     assert "best" not in repr(curve())
     curve().plot(tmp_path / "nu.png")
     assert (tmp_path / "nu.png").stat().st_size > 1000
+
+
+def test_a_curve_says_why_layers_have_no_value():
+    curve = Curve("nu", ["m"] * 3, [0, 1, 2], np.array([np.nan, 1.0, np.nan]), words={"caveat": "Few rows."})
+    curve.explain_gaps("nothing varies there")
+    assert curve.provenance["undefined"] == "nu has no value in layers 0, 2: nothing varies there."
+    assert curve.figures()[0].caveat == "nu has no value in layers 0, 2: nothing varies there. Few rows."
+    whole = Curve("nu", ["m"], [1], np.array([1.0]))
+    whole.explain_gaps("nothing varies there")
+    assert "undefined" not in whole.provenance

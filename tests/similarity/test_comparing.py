@@ -208,6 +208,9 @@ def test_an_undefined_pair_is_nan_in_the_matrix_not_a_warning(reps):
     one = ls.compare(reps.select(rows=[3]), measure="cka")
     assert all(math.isnan(v) for v in one.values.ravel())
     assert set(one.reasons.values()) == {"one row has no variation"}
+    for name in ("cka", "neuron", "procrustes", "cka_rbf", "distance_correlation"):
+        two = ls.compare(reps.select(rows=[3, 5]), measure=name)
+        assert {reason[:22] for reason in two.reasons.values()} == {"two rows lie on a line"}, name
 
 
 TILED = ["cka", "cka_debiased", "svcca", "neuron", "cka_rbf", "cknna", "cka_minibatch"]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 import layerscope as ls
+from layerscope.errors import InputError
 
 
 @pytest.fixture
@@ -28,6 +29,7 @@ def test_undefined_layers_are_left_out_of_the_means(reps):
     with_constant = ls.Representations.from_arrays([np.ones((300, 2)), reps[0], reps[1], reps[2]])
     curve = ls.localization(with_constant)
     assert np.isnan(curve.values[0])
+    assert curve.provenance["undefined"].startswith("localization has no value in layer 0: every row is the same")
     np.testing.assert_allclose(curve.values[1:], ls.localization(reps).values, atol=1e-6)
 
 
@@ -38,3 +40,25 @@ def test_several_sets_and_the_authors_standardisation(reps, tmp_path):
     assert ls.localization(reps, standardize=True).values.mean() == pytest.approx(0, abs=1e-9)
     both.plot(tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_both_means_are_over_the_same_layers(reps):
+    """A layer as wide as there are rows has neuron similarities and no SVCCA: it counts in neither mean."""
+    generator = np.random.default_rng(0)
+    few = ls.Representations.from_arrays([*(reps[k][:20] for k in range(3)), generator.normal(size=(20, 40))])
+    found = ls.localization(few, keep=1.0)
+    assert np.isnan(found.values[3])
+    np.testing.assert_allclose(found.values[:3], ls.localization(few.select(layers=[0, 1, 2]), keep=1.0).values)
+
+
+def test_what_would_be_left_unsaid_is_a_sentence(reps):
+    with pytest.raises(InputError, match=r"Localization has no b: .* name them in one list"):
+        ls.localization(reps, b=reps)
+    for name, value in (("ci", 0.9), ("baseline", 20), ("measure", "cka")):
+        with pytest.raises(InputError, match=f"Localization has no {name}: it is a difference of two"):
+            ls.localization(reps, **{name: value})
+
+
+def test_means_that_are_the_same_cannot_be_standardised(reps):
+    """Of two layers the mean SVCCA is one number: its z-scores would be those of rounding."""
+    assert np.isnan(ls.localization(reps.select(layers=[0, 2]), standardize=True).values).all()

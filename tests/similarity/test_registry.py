@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas
 import pytest
 import reference
 import torch
@@ -129,6 +130,10 @@ def test_inputs_that_cannot_be_measured_are_sentences(name):
         measure(x[:, 0], y)
     with pytest.raises(InputError, match="no rows"):
         measure(x[:0], y[:0])
+    with pytest.raises(InputError, match="second argument holds <U1; real numbers are needed"):
+        measure(x, np.full((len(x), 2), "a"))
+    with pytest.raises(InputError, match="first argument is no matrix"):
+        measure([[1.0], [2.0, 3.0]], y)
     with pytest.raises(InputError, match="has no option 'kepe'"):
         measure(x, y, kepe=1)
 
@@ -139,6 +144,8 @@ def test_what_is_undefined_is_nan_with_a_reason(name):
     measure = ls.measure(name)
     with pytest.warns(LayerscopeWarning, match="one row has no variation"):
         assert math.isnan(measure(x[:1], y[:1]))
+    with pytest.warns(LayerscopeWarning, match="whatever the data|two rows lie on a line"):
+        assert math.isnan(measure(x[:2], y[:2]))
     for value in (2.5, 0.1, 0.0):  # 0.1 is not exact in binary: its mean differs from it by rounding
         with pytest.warns(LayerscopeWarning, match="undefined"):
             assert math.isnan(measure(np.full_like(x, value) * np.arange(1, 8), y))
@@ -159,3 +166,11 @@ def test_fewer_rows_than_features_and_duplicate_rows(name):
     y = x[:, :8] + 0.1 * generator.normal(size=(30, 8))
     value = ls.measure(name)(np.repeat(x, 2, axis=0), np.repeat(y, 2, axis=0))
     assert math.isnan(value) or -1 <= value <= 1 + 1e-9
+
+
+def test_tables_are_matrices():
+    x, y = data()
+    tables = [pandas.DataFrame(side, columns=[f"c{k}" for k in range(side.shape[1])]) for side in (x, y)]
+    assert ls.measure("cka")(*tables) == pytest.approx(ls.measure("cka")(x, y), rel=1e-12)
+    assert ls.compare(*tables).values == pytest.approx(ls.compare(x, y).values)
+    assert ls.compare(tables).values.shape == (2, 2)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
+from layerscope.extraction.arrays import real_numbers, warn_of_lost_digits
 from layerscope.extraction.rows import Rows
 from layerscope.extraction.shards import CARD, Shards, read_shards, write_card, write_shard
 from layerscope.extraction.summary import LayerSummary, summarise
@@ -64,7 +65,7 @@ class Representations:
         """Representations of one's own: one array (n, d) per layer, numpy or torch; `names` are the layers' names."""
         if not len(arrays):
             raise InputError("Representations need at least one array (n, d).")
-        states = {i: _real(i, array) for i, array in enumerate(arrays)}
+        states = {i: real_numbers(i, array) for i, array in enumerate(arrays)}
         for i, state in states.items():
             if state.ndim != 2:
                 raise InputError(
@@ -76,6 +77,8 @@ class Representations:
                 )
         if names is not None and len(names) != len(arrays):
             raise InputError(f"{len(names)} names were given for {len(arrays)} layers.")
+        for i, state in states.items():
+            warn_of_lost_digits(i, state)
         n = len(states[0])
         if rows is not None and len(rows) != n:
             raise InputError(f"The identities of {len(rows)} rows were given for {n} rows.")
@@ -207,13 +210,3 @@ def _spell(layers: Sequence[int]) -> str:
 def read_folder(folder: Path, *, finite: bool = False) -> Representations:
     """The representations in a folder, however many files they are in; with `finite` every value is looked at."""
     return Representations(**read_shards(folder, finite=finite))
-
-
-def _real(i: int, array: Any) -> Tensor:
-    """An array as a tensor, or the error that it does not hold numbers."""
-    given = array if isinstance(array, Tensor) else np.asarray(array)
-    if isinstance(given, np.ndarray) and given.dtype.kind not in "fiub":
-        raise InputError(f"Array {i} holds {given.dtype}; real numbers are needed.")
-    if isinstance(given, Tensor) and given.is_complex():
-        raise InputError(f"Array {i} holds {given.dtype}; real numbers are needed.")
-    return torch.as_tensor(given)

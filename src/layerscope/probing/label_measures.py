@@ -18,8 +18,9 @@ from layerscope.data.resampling import folds as folds_of
 from layerscope.errors import InputError
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
-from layerscope.probing.labelled import Values, balanced, classes_of, curve_of, several_classes
+from layerscope.probing.labelled import Values, balanced, check_numbers, classes_of, curve_of, several_classes
 from layerscope.results import Curve
+from layerscope.similarity.registry import varies
 
 _CONSTANTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # ridge constants, as shares of a side's mean variance
 _FEW = 10  # subsamples where one value takes ten fits
@@ -64,7 +65,8 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
         r"Mean over classes of $\frac{\lVert H_y \rVert_*^2}{\lVert H_y \rVert_F^2}$, with H_y the rows of a class",
         "Low: few directions.",
     )
-    return curve_of("numerical_rank", _by_layer(value), reps, least=True, ci=ci, seed=seed, words=words)
+    how: dict[str, Any] = {"ci": ci, "seed": seed, "undefined": "all rows of a class are 0 there"}
+    return curve_of("numerical_rank", _by_layer(value), reps, least=True, words=words, **how)
 
 
 def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
@@ -146,7 +148,7 @@ def mutual_information(
 
     def value(x: Tensor, labels: np.ndarray, texts: np.ndarray) -> float:
         rows, scores = x.numpy(), []
-        if np.ptp(rows, axis=0).max() == 0:
+        if not varies(x):
             return math.nan  # nothing varies: there are no clusters
         fold = folds_of(texts, folds, seed=seed, labels=labels)
         for k in range(folds):
@@ -200,13 +202,15 @@ def label_cca(
     if reps.labels is None:
         raise InputError("Label CCA needs labels, and there are none.")
     numbers = np.asarray(reps.labels).dtype.kind == "f"
-    if not numbers:
+    if numbers:
+        check_numbers(reps.labels, "Label CCA")
+    else:
         several_classes(reps.labels, "Label CCA")
     drawn = balanced(reps, seed) if balance else reps
     _enough(drawn, folds, ci, "Label CCA")
 
     def value(x: Tensor, labels: np.ndarray, texts: np.ndarray) -> float:
-        if np.ptp(x.numpy(), axis=0).max() == 0:
+        if not varies(x):
             return math.nan  # nothing varies: there is nothing to correlate
         values = labels if numbers else np.unique(labels, return_inverse=True)[1]
         y = torch.from_numpy(values[:, None].astype(float) if numbers else np.eye(int(values.max()) + 1)[values])
@@ -245,7 +249,7 @@ class RidgeCCA:
     def directions(self, a: float, b: float) -> Directions:
         """With ridge constants that are shares of each side's mean variance."""
         x_scale, y_scale = (
-            (values + constant * values.mean()).clamp_min(1e-12).rsqrt()[:, None]
+            (values + constant * values.mean()).clamp_min(1e-300).rsqrt()[:, None]
             for values, constant in ((self.x_values, a), (self.y_values, b))
         )
         u, _, vt = torch.linalg.svd(x_scale * self.cross * y_scale.T, full_matrices=False)

@@ -17,6 +17,7 @@ from layerscope.progress import progress
 from layerscope.results import Curve, provenance_of
 
 HELD_OUT = 0.2  # of a single split
+ALIKE = "every row is the same there up to rounding"
 _FEW = 4  # texts of a class below which all of them are in every half
 
 Values = Callable[..., np.ndarray]  # of representations, one number per layer
@@ -37,6 +38,17 @@ def classes_of(labels: Any, measure: str) -> np.ndarray:
             "labels, takes those."
         )
     return values
+
+
+def check_numbers(labels: Any, measure: str) -> None:
+    """Raise unless every label is a number."""
+    values = np.asarray(labels)
+    missing = np.flatnonzero(~np.isfinite(values))
+    if len(missing):
+        raise InputError(
+            f"{measure} needs a number for every row, and {len(missing):,} of {len(values):,} have none (a NaN or an "
+            f"infinity), such as row {missing[0]}; leave such rows out first."
+        )
 
 
 def several_classes(labels: Any, measure: str) -> np.ndarray:
@@ -86,11 +98,13 @@ def curve_of(
     subsamples: int = 40,
     seed: int = 0,
     words: Mapping[str, str] | None = None,
+    undefined: str = ALIKE,
     **settings: Any,
 ) -> Curve:
     """The curve of `values(*parts)`, its best layer the `least` or the greatest above layer 0 (None: it has no best).
 
     `ci=0.95` adds intervals and wins over `subsamples` halves of each part's texts. `words` are its figure's.
+    `undefined` is why a layer would have no value.
     """
     check_level(ci)
     if ci is not None and subsamples < 2:
@@ -101,6 +115,7 @@ def curve_of(
     best = None if least is None else extreme(first.layers, numbers, least)
     origin = provenance_of_rows(first, **settings)
     curve = Curve(name, [model] * len(numbers), list(first.layers), numbers, origin, best, words=words or {})
+    curve.explain_gaps(undefined)
     if ci is not None:
         _add_intervals(curve, values, parts, least, ci, subsamples, seed)
     return curve

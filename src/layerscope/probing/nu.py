@@ -7,6 +7,7 @@ matrix of width x width is inverted, and from rows none is made.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError
+from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.probing.labelled import classes_of
 from layerscope.similarity.moments import Moments
 
@@ -30,7 +31,24 @@ def class_numbers(labels: Any) -> np.ndarray:
     present, values = np.unique(classes_of(labels, "nu"), return_inverse=True)
     if len(present) < 2:
         raise InputError(f"nu compares classes, and the rows are of {len(present)} class only.")
+    if len(present) == len(values):
+        raise InputError(
+            f"nu looks at how rows vary within classes, and each of the {len(present)} rows has a class of its own."
+        )
     return values
+
+
+def warn_of_single_rows(labels: np.ndarray) -> None:
+    """Say where classes (numbers 0.. without gaps) have one row only."""
+    single = int((np.bincount(labels) == 1).sum())
+    if single:
+        classes = "1 class has" if single == 1 else f"{single} classes have"
+        warnings.warn(
+            f"{classes} one row only, within which nothing varies, so that nu comes out too low; leave such classes "
+            "out, or give more rows of them.",
+            LayerscopeWarning,
+            stacklevel=4,
+        )
 
 
 def class_weights(labels: np.ndarray, weighting: str) -> np.ndarray:

@@ -14,16 +14,17 @@ import torch
 from layerscope.data import metrics, task
 from layerscope.data.registry import registry
 from layerscope.data.resampling import folds, resampled
-from layerscope.errors import InputError, check_level, check_seed, choose
+from layerscope.errors import InputError, LayerscopeWarning, check_level, check_seed, choose
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.layer_heads import LayerHeads, held_out
 from layerscope.evaluation.leaving_out import groups_of
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
 from layerscope.models.load import load_whole
-from layerscope.probing.labelled import curve_of, extreme, several_classes
+from layerscope.probing.labelled import ALIKE, check_numbers, curve_of, extreme, several_classes
 from layerscope.progress import progress
 from layerscope.results import Curve
+from layerscope.similarity.registry import varies
 
 _FOLDS = 3  # of the cross-validation that chooses a linear probe's strength
 _RESAMPLES = 200  # of the scored texts, for intervals
@@ -89,8 +90,12 @@ def probe(
     check_level(ci)
     for part in (train, validation):
         check_finite(part)
-    if not numbers:
+    if numbers:
+        for part in (train, validation):
+            check_numbers(part.labels, "A probe")
+    else:
         _check_classes(train, kind)
+        _warn_of_unseen(train, validation)
     default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
     chosen = metric or default
     choose("metric", chosen, metrics.METRICS)
@@ -107,6 +112,7 @@ def probe(
         "caveat": "What a probe can read a model need not use.",
     }
     about: dict[str, Any] = {"words": words, "kind": kind, "metric": chosen}
+    about["undefined"] = f"{ALIKE}, or {chosen} has no value for such labels and answers"
 
     def anew(learned: Representations, scored: Representations) -> np.ndarray:
         return _scores(chosen, np.asarray(scored.labels), learner(learned, scored))
@@ -139,6 +145,18 @@ def _check_classes(train: Representations, kind: str) -> None:
         )
 
 
+def _warn_of_unseen(train: Representations, validation: Representations) -> None:
+    """Say where rows are to be scored whose class no row to learn from has."""
+    unseen = ~np.isin(np.asarray(validation.labels), np.asarray(train.labels))
+    if unseen.any():
+        warnings.warn(
+            f"{int(unseen.sum()):,} of the {len(unseen):,} rows that are scored have a class that no row to learn from "
+            "has, so that no probe gets them right.",
+            LayerscopeWarning,
+            stacklevel=3,
+        )
+
+
 def _scores(metric: str, labels: np.ndarray, guesses: Sequence[np.ndarray | None]) -> np.ndarray:
     """The metric of every layer's answers; NaN where there are none."""
     return np.asarray([math.nan if each is None else metrics.score(metric, labels, each) for each in guesses])
@@ -152,7 +170,13 @@ def _of_rows(guesses: Sequence[np.ndarray | None], rows: np.ndarray) -> list[np.
 def _add_intervals(
     curve: Curve, guesses: Sequence[np.ndarray | None], labels: np.ndarray, texts: np.ndarray, ci: float, seed: int
 ) -> None:
-    """What the same answers score on scored texts drawn with replacement: bounds, and how often each layer is best."""
+    """What the same answers score on scored texts drawn with replacement: bounds, and how often each layer is best.
+
+    A single text can only be drawn as it is, which says nothing of others: it has no interval.
+    """
+    if len(np.unique(texts)) < 2:
+        curve.low = curve.high = curve.wins = np.full(len(guesses), math.nan)
+        return
     seeds = np.random.default_rng([seed, 2]).integers(1 << 32, size=_RESAMPLES).tolist()
     draws = np.empty((_RESAMPLES, len(guesses)))
     for k, each in enumerate(seeds):
@@ -188,7 +212,7 @@ def _linear(train: Representations, validation: Representations, numbers: bool, 
     with progress("probes", len(train.layers), "layers") as advance, threadpool_limits(1):
         for layer in train.layers:
             x, y = (reps[layer].double().numpy() for reps in (train, validation))
-            if np.ptp(x, axis=0).max() == 0:
+            if not varies(torch.from_numpy(x)):
                 guesses.append(None)  # nothing varies: there is nothing to read
                 continue
             learner = RidgeCV(strengths, cv=parts) if numbers else LogisticRegressionCV(Cs=6, cv=parts, max_iter=300)

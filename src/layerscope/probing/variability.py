@@ -20,7 +20,14 @@ from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.models import Model, load
 from layerscope.probing.labelled import curve_of, extreme
-from layerscope.probing.nu import WEIGHTINGS, class_numbers, class_weights, nu_of_moments, nu_of_rows
+from layerscope.probing.nu import (
+    WEIGHTINGS,
+    class_numbers,
+    class_weights,
+    nu_of_moments,
+    nu_of_rows,
+    warn_of_single_rows,
+)
 from layerscope.probing.permuting import add_null, check_null, permuted_labels
 from layerscope.results import Curve, provenance_of
 from layerscope.similarity.moments import Moments
@@ -35,6 +42,7 @@ WORDS = {
     "caveat": "Intervals come from halves of the texts; a rough or flat curve is no ground to choose on.",
 }
 ROOM = 2 << 30  # bytes of rows that a pass may keep in memory for permuted labels
+_EQUAL_MEANS = "the means of all classes are the same there up to rounding"
 _SINGLE = ("cls", "mean", "last")  # pools that make one row of a text
 
 
@@ -104,7 +112,8 @@ def specialty(
 def _of_representations(reps: Representations, weighting: str, ci: float | None, null: int, seed: int) -> Curve:
     check_finite(reps)
     values = partial(_of_rows, weighting=weighting)
-    settings: dict[str, Any] = {"weighting": weighting, "null": null}
+    settings: dict[str, Any] = {"weighting": weighting, "null": null, "undefined": _EQUAL_MEANS}
+    warn_of_single_rows(class_numbers(reps.labels))
     curve = curve_of("nu", values, reps, least=True, ci=ci, seed=seed, words=WORDS, **settings)
     if null:
         labels = permuted_labels(class_numbers(reps.labels), reps.rows.row, null, seed)
@@ -142,6 +151,7 @@ def streamed(
     rows where they fit into `ROOM`, since they cost far fewer products. Without permutations no row is kept.
     """
     labels = class_numbers(examples.labels)
+    warn_of_single_rows(labels)
     labellings = np.vstack([labels[None], permuted_labels(labels, examples.rows, null, seed)])
     layers = list(range(model.depth + 1))
     keeps = null > 0 and _takes_less(len(examples), model.width, len(layers), null)
@@ -156,6 +166,7 @@ def streamed(
     settings = {"pool": pool, "max_length": max_length, "weighting": weighting, "null": null}
     origin, best = provenance_of([model], examples, settings), extreme(layers, draws[0], least=True)
     curve = Curve("nu", [model.name] * len(layers), layers, draws[0], origin, best, words=WORDS)
+    curve.explain_gaps(_EQUAL_MEANS)
     if null:
         add_null(curve, draws[1:])
     return curve

@@ -78,6 +78,15 @@ class Curve(Result):
                 frame[name] = extra
         return frame
 
+    def explain_gaps(self, reason: str) -> None:
+        """Say why layers have no value, where some have none: in `provenance["undefined"]`, and under the figure."""
+        gaps = [str(layer) for layer, value in zip(self.layers, self.values, strict=True) if math.isnan(value)]
+        if not gaps:
+            return
+        sentence = f"{self.name} has no value in layer{'s' * (len(gaps) > 1)} {', '.join(gaps)}: {reason}."
+        self.provenance = {**self.provenance, "undefined": sentence}
+        self.words = {**self.words, "caveat": f"{sentence} {self.words.get('caveat', '')}".rstrip()}
+
     def figures(self) -> list[Figure]:
         series = [self._series(model) for model in dict.fromkeys(self.models)]
         if self.permuted is not None:

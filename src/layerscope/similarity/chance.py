@@ -165,11 +165,13 @@ class _OfFactors:
                 return
 
     def _factor(self, view: int) -> Any:
-        try:
-            rows = self._rows.rows(view)
-            return self._measure.factored(rows if self._measure.estimate else rows.double(), **self._options)
-        except Undefined:
-            return None
+        rows = self._rows.rows(view)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LayerscopeWarning)  # was said of the values
+            try:
+                return self._measure.factored(rows if self._measure.estimate else rows.double(), **self._options)
+            except Undefined:
+                return None
 
     def __call__(self, taken: np.ndarray) -> np.ndarray:
         rows, order = self._rows, torch.from_numpy(taken)

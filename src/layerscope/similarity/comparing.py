@@ -133,6 +133,8 @@ def _measures(names: Sequence[str], options: dict[str, Any]) -> list[Measure]:
         able = [m for m in entries if m.name == name] if dot else entries
         if not any(own in m.options() for m in able):
             able[0].check_options({own: None})
+    for entry in entries:
+        entry.check_options(entry.own(options))
     return entries
 
 

@@ -40,13 +40,18 @@ class Groups:
 
 def _sources(given: Any) -> list[Any]:
     """What is compared: models or representations; an array is one layer, a list of arrays the layers of one source."""
-    if isinstance(given, (np.ndarray, Tensor)):
+    if _is_array(given):
         return [Representations.from_arrays([given])]
     if isinstance(given, (list, tuple)):
-        if given and all(isinstance(part, (np.ndarray, Tensor)) for part in given):
+        if given and all(map(_is_array, given)):
             return [Representations.from_arrays(given)]
         return [source for part in given for source in (_sources(part) if isinstance(part, (list, tuple)) else [part])]
     return [given]
+
+
+def _is_array(given: Any) -> bool:
+    """Whether it is an array, or a table of pandas or polars."""
+    return isinstance(given, (np.ndarray, Tensor)) or hasattr(given, "to_numpy")
 
 
 def source_names(own: list[str], names: Sequence[str] | None) -> list[str]:

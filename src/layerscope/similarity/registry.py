@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import pkgutil
 import warnings
@@ -12,10 +11,12 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError, LayerscopeWarning, near, unknown
+from layerscope.errors import InputError, LayerscopeWarning, first_line, near, unknown
+from layerscope.similarity.options import check_kind, given, keywords
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
 Needs = Literal["moments", "sums", "rows", "attention"]
 Cross = Literal["scatter", "hsic"]
-SAME = "every row is the same, so nothing varies"
+SAME = "every row is the same up to rounding: no column varies by a millionth of its mean"
 CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
 _MEASURES = "layerscope.similarity.measures"
 _REGISTRY: dict[str, Measure] = {}
@@ -90,8 +91,7 @@ class Measure:
         self.check_options(options)
         if self.needs == "sums":
             return self._mean_over_rows(x, y)
-        if len(x) < 2:
-            raise Undefined("one row has no variation")
+        require_rows(len(x))
         if self.needs == "rows":
             return self.of_factors(*(self.factored(m, **options) for m in (x, y)), **options)
 
@@ -116,39 +116,41 @@ class Measure:
 
     def prepared(self, side: Any, **options: Any) -> Any:
         """What a pair needs of one `Side`: the side itself, or what `factor` makes of it."""
-        return side if self.factor is None else self.factor(side, **_given(self.factor, options))
+        return side if self.factor is None else self.factor(side, **given(self.factor, options))
 
     def of_pair(self, x: Any, y: Any, cross: Any, **options: Any) -> float:
         """A measure of moments, from two prepared sides and what their pair has in common."""
-        return float(self.compute(x, y, cross, **_given(self.compute, options)))
+        return float(self.compute(x, y, cross, **given(self.compute, options)))
 
     def factored(self, x: Tensor, **options: Any) -> Any:
         """What a pair needs of one side's rows (float64; an estimate takes them as they are)."""
-        if len(x) < 2:
-            raise Undefined("one row has no variation")
+        require_rows(len(x))
         if not (varies(x[:64]) or varies(x)):
             raise Undefined(SAME)
         assert self.factor is not None
-        return self.factor(x, **_given(self.factor, options))
+        return self.factor(x, **given(self.factor, options))
 
     def of_factors(self, a: Any, b: Any, **options: Any) -> float:
         """A measure of rows, from two factored sides."""
-        return float(self.compute(a, b, **_given(self.compute, options)))
+        return float(self.compute(a, b, **given(self.compute, options)))
 
     def of_all(self, part: Callable[[int, int, int], Tensor], layers: int, rows: int, **options: Any) -> Any:
         """A measure of rows: the function of two layers that `together` gives, or None where there is none."""
         if self.together is None:
             return None
-        return self.together(part, layers, rows, **_given(self.together, options))
+        return self.together(part, layers, rows, **given(self.together, options))
 
     def check_options(self, options: dict[str, Any]) -> None:
-        """Raise a sentence for an option that the measure does not have."""
-        for name in options:
+        """Raise a sentence for an option that the measure does not have, or that is not of the kind that it takes."""
+        kinds = {name: kind for function in self._functions() for name, kind in keywords(function).items()}
+        for name, value in options.items():
             if name not in self.options():
                 raise InputError(
                     f"The measure {self.name} has no option {name!r}; it has "
                     f"{', '.join(self.options()) or 'none'}.{near(name, self.options())}"
                 )
+            if name in kinds:
+                check_kind(name, value, kinds[name])
 
     def own(self, options: dict[str, Any]) -> dict[str, Any]:
         """Those of some options that are its own: `keep` is of every measure that has it, `svcca.keep` of one."""
@@ -158,23 +160,14 @@ class Measure:
         }
         return shared | mine
 
+    def _functions(self) -> list[Callable[..., Any]]:
+        return [f for f in (self.factor, self.compute) if f is not None]
+
     def options(self) -> list[str]:
         """The names of its options: keyword-only arguments of its functions."""
-        functions = [f for f in (self.factor, self.compute) if f is not None]
-        names = [name for function in functions for name in _keywords(function)]
+        names = [name for function in self._functions() for name in keywords(function)]
         scaled = ["standardize"] if self.needs == "moments" and self.cross == "scatter" else []
         return list(dict.fromkeys([*names, *scaled]))
-
-
-@cache
-def _keywords(function: Callable[..., Any]) -> list[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-
-
-def _given(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Those of the options that a function takes."""
-    return {name: value for name, value in options.items() if name in _keywords(function)}
 
 
 def register(
@@ -267,6 +260,14 @@ def measures() -> pandas.DataFrame:
     )
 
 
+def require_rows(n: float) -> None:
+    """Raise where there are too few rows to see how rows vary."""
+    if n < 2:
+        raise Undefined("one row has no variation" if n else "there are no rows")
+    if n < 3:
+        raise Undefined("two rows lie on a line in every layer, which makes all layers alike, whatever the data")
+
+
 def varies(x: Tensor) -> bool:
     """Whether the rows differ by more than rounding: in some column, beside that column's own mean."""
     mean = x.mean(dim=0, dtype=torch.float64)
@@ -286,11 +287,22 @@ def _extreme(matrix: Tensor) -> float:
     return 1.0 if 1e-60 < most < 1e60 or not most else 2.0 ** math.floor(math.log2(most))
 
 
+def _as_tensor(name: str, value: Any) -> Tensor:
+    """An array, or what numpy makes one of, as a tensor."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"The {name} argument is no matrix (n, d): {first_line(error)}.") from error
+    if array.dtype.kind not in "fiubc":
+        raise InputError(f"The {name} argument holds {array.dtype}; real numbers are needed.")
+    return torch.as_tensor(array if array.flags.writeable else array.copy())
+
+
 def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Two matrices in float64 on one device, or the error that says what is wrong with them."""
     matrices = []
     for name, value in (("first", x), ("second", y)):
-        matrix = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+        matrix = value.detach() if isinstance(value, Tensor) else _as_tensor(name, value)
         if matrix.ndim != 2 or not matrix.shape[1]:
             raise InputError(f"The {name} argument has shape {tuple(matrix.shape)}; a matrix (n, d) is needed.")
         if matrix.is_complex():

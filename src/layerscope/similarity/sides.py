@@ -108,6 +108,8 @@ class Side:
         """
         if not 0 < keep <= 1:
             raise InputError(f"keep is {keep}; it must be above 0 and at most 1.")
+        if not 0 < tolerance < 1:
+            raise InputError(f"rank_tolerance is {tolerance}; it must be above 0 and below 1.")
         if (keep, tolerance) not in self._spaces:
             self._spaces[keep, tolerance] = self._whole_space(tolerance) if keep == 1 else self._top(keep, tolerance)
         return self._spaces[keep, tolerance]

@@ -17,7 +17,7 @@ from layerscope.similarity.arriving import Arrival, Tile
 from layerscope.similarity.moments import Pair
 from layerscope.similarity.planning import Plan, Views
 from layerscope.similarity.precision import power_of_two
-from layerscope.similarity.registry import CONSTANT, Measure, Undefined, finite
+from layerscope.similarity.registry import CONSTANT, Measure, Undefined, finite, require_rows
 from layerscope.similarity.routes import GIB, tiles, views_of
 from layerscope.similarity.row_sums import RowSums
 from layerscope.similarity.sides import Side, scaled_pair, side_from
@@ -165,8 +165,7 @@ class _MomentsValue:
 
     def __call__(self, i: int, j: int) -> float:
         moments, at = self._tile.moments, self._tile.at
-        if moments.n < 2:
-            raise Undefined("one row has no variation")
+        require_rows(moments.n)
         x, y = self._of_side(i), self._of_side(j)
         if self._measure.cross == "hsic":
             for view in (i, j):
@@ -231,18 +230,25 @@ def from_rows(cell: Cells, arrival: Arrival, memory: float) -> None:
         cell.fill(arrival.pairs, together)
         return
     held: dict[int, Any] = {}
+    said: dict[int, list[str]] = {}  # of a layer, which is said again of its pairs
 
     def factor(view: int) -> Any:
-        try:
-            rows = arrival.rows(view)
-            return cell.measure.factored(rows if cell.measure.estimate else rows.double(), **cell.options)
-        except Undefined as reason:
-            return reason
+        rows = arrival.rows(view)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", LayerscopeWarning)
+            try:
+                made = cell.measure.factored(rows if cell.measure.estimate else rows.double(), **cell.options)
+            except Undefined as reason:
+                made = reason
+        said[view] = [str(each.message) for each in heard if issubclass(each.category, LayerscopeWarning)]
+        return made
 
     def value(i: int, j: int) -> float:
         for side in (held[i], held[j]):
             if isinstance(side, Undefined):
                 raise side
+        for sentence in (*said[i], *said[j]):
+            warnings.warn(sentence, LayerscopeWarning, stacklevel=2)
         return cell.measure.of_factors(held[i], held[j], **cell.options)
 
     first = arrival.pairs[0][0]

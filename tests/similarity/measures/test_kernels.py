@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy.spatial.distance import cdist
+from scipy.spatial.distance import cdist, pdist
+from scipy.stats import spearmanr
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
@@ -50,3 +51,30 @@ def test_distance_correlation_sees_what_is_not_linear():
     x = np.random.default_rng(0).normal(size=(400, 1))
     assert ls.measure("cka")(x, x**2) < 0.1
     assert ls.measure("distance_correlation")(x, x**2) > 0.25
+
+
+@pytest.mark.parametrize("distance", ["correlation", "cosine", "euclidean"])
+def test_distances_that_differ_by_rounding_alone_are_ties(distance):
+    """Of rows of small whole numbers many distances are equal; as ranks of rounding they would make another value."""
+    generator = np.random.default_rng(0)
+    x, y = (generator.integers(1, 4, size=(30, 3)) + np.arange(3) for _ in range(2))
+    expected = spearmanr(*(pdist(each, distance).round(9) for each in (x, y)))[0]
+    for offset in (0.0, 1e4) if distance == "euclidean" else (0.0,):
+        assert ls.measure("rsa")(x + offset, y, distance=distance) == pytest.approx(expected, abs=1e-9)
+
+
+def test_rows_on_a_line_have_two_correlation_distances():
+    generator = np.random.default_rng(0)
+    side = generator.normal(size=(40, 1))
+    line, other = side * np.arange(1.0, 6), generator.normal(size=(40, 5))
+    opposite = (np.sign(side) != np.sign(side.T))[np.triu_indices(40, 1)]
+    expected = spearmanr(opposite, pdist(other, "correlation"))[0]
+    assert ls.measure("rsa")(line, other) == pytest.approx(expected, abs=1e-12)
+    with pytest.warns(LayerscopeWarning, match="all distances between rows are the same"):
+        assert math.isnan(ls.measure("rsa")(np.abs(line), other))
+
+
+def test_distances_that_are_all_rounding_are_said_to_be_that():
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.warns(LayerscopeWarning, match="no two rows differ by a millionth of the largest number"):
+        assert math.isnan(ls.measure("cka_rbf")(x + 1e9 * np.eye(1, 3), x))

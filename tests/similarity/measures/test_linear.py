@@ -1,6 +1,7 @@
 """Linear measures: standardizing, which side is averaged over, and too few rows."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -59,3 +60,30 @@ def test_a_layer_is_its_own_rotation_whatever_its_rank():
     assert ls.measure("procrustes")(few, few @ torch.linalg.qr(torch.randn(32, 32, dtype=torch.float64))[0]) == (
         pytest.approx(1.0, abs=1e-12)
     )
+
+
+@pytest.mark.parametrize("name", ["cca", "cca_squared", "svcca", "pwcca"])
+def test_repeated_rows_that_make_correlations_1_are_announced(name):
+    """30 rows, however often they are repeated, are too few for two sides of 20 independent columns."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(2, 30, 20))[:, np.arange(300) % 30]
+    with pytest.warns(LayerscopeWarning, match=r"1\d of \d+ correlations at 1, as repeated rows or columns in common"):
+        ls.measure(name)(x, y, keep=0.999) if name in ("svcca", "pwcca") else ls.measure(name)(x, y)
+    x, y = generator.normal(size=(2, 300, 20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ls.measure(name)(x, y)
+        ls.measure(name)(x, x @ generator.normal(size=(20, 20)))  # all of them are 1, and should be
+
+
+def test_pwcca_is_one_value_where_correlations_are_repeated():
+    """Directions of correlations that are 1 are not unique: rounding must not choose them, nor their weights."""
+    generator = np.random.default_rng(0)
+    x, y = (generator.normal(size=(60, 45)) * np.arange(1, 46) ** -0.5 for _ in range(2))
+    order = generator.permutation(60)
+    turned = y @ np.linalg.qr(generator.normal(size=(45, 45)))[0]
+    with pytest.warns(LayerscopeWarning, match="some correlations are 1 for lack of rows"):
+        expected = ls.measure("pwcca")(x, y)
+    for other in ((x[order], y[order]), (x * (1 + 1e-12), y), (x, turned)):
+        with pytest.warns(LayerscopeWarning, match="some correlations are 1 for lack of rows"):
+            assert ls.measure("pwcca")(*other) == pytest.approx(expected, abs=1e-9)

@@ -48,3 +48,25 @@ def test_shared_neighbours_counted_by_hand():
     assert ls.measure("mutual_knn")(x, x, k=1) == 1.0
     assert ls.measure("mutual_knn")(x, y, k=1) == 0.0
     assert ls.measure("jaccard_knn")(x, x, k=2) == 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_neighbours_that_are_drawn_from_equally_near_rows_are_announced(name):
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(2, 20, 4))
+    thrice = np.arange(60) % 20  # two copies of a row, then rows in threes: of 10 the last two are two of three
+    with pytest.warns(LayerscopeWarning, match="20% of the 10 nearest drawn from more rows that are equally near"):
+        assert 0 < ls.measure(name)(x[thrice], y[thrice]) < 1
+    with pytest.warns(LayerscopeWarning, match=f"{name}, 3 pairs of layers, such as one with 20% of the 10 nearest"):
+        ls.compare([x[thrice], y[thrice]], measure=name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_on_a_line_have_no_nearest_ones(name):
+    generator = np.random.default_rng(0)
+    line, other = generator.normal(size=(60, 1)) * np.arange(1.0, 5), generator.normal(size=(60, 4))
+    reason = "100% of the 10 nearest are drawn from more rows that are equally near"
+    with pytest.warns(LayerscopeWarning, match=reason):
+        assert math.isnan(ls.measure(name)(line, other))
+    found = ls.compare([line], [other], measure=name)
+    assert found.reasons[0, 0] == reason

@@ -9,6 +9,7 @@ from layerscope.errors import InputError, choose
 from layerscope.similarity.registry import Undefined, register
 
 _EQUAL = 1e-14  # squared distances below this share of the largest squared norm are rounding: the rows are equal
+_ALIKE = "all distances between rows are the same"
 
 
 def distances(x: Tensor) -> Tensor:
@@ -54,8 +55,10 @@ def _gaussian(x: Tensor, *, bandwidth: float = 1.0) -> Tensor:
     apart = distances(x)
     pairs = upper(apart)
     median = float(pairs.median() - (-pairs).median()) / 2  # torch's median is the lower one of two
-    if median <= 0 or float(apart.max()) <= 1e-6 * float(x.abs().max()):
+    if median <= 0:
         raise Undefined("at least half of the pairs of rows are equal, so the median distance is 0")
+    if float(apart.max()) <= 1e-6 * float(x.abs().max()):
+        raise Undefined("no two rows differ by a millionth of the largest number, so that all distances are rounding")
     centred = double_centred(torch.exp(-apart.pow(2) / (2 * (bandwidth * median) ** 2)))
     return centred / torch.linalg.matrix_norm(centred)
 
@@ -92,17 +95,28 @@ def _cosine_distances(x: Tensor) -> Tensor:
 _DISTANCES = {"correlation": _correlation_distances, "cosine": _cosine_distances, "euclidean": distances}
 
 
+def _ranks(pairs: Tensor) -> Tensor:
+    """The ranks of numbers up to about 1; what differs by rounding alone is tied, as the distances of equal rows."""
+    from scipy.stats import rankdata
+
+    values, order = pairs.sort()
+    step = torch.cat([values.new_zeros(1), (values.diff() > _EQUAL).double()]).cumsum(dim=0)
+    if not float(step[-1]):
+        raise Undefined(_ALIKE)
+    tied = torch.empty_like(pairs)
+    tied[order] = step
+    return torch.from_numpy(rankdata(tied.cpu().numpy())).to(pairs.device)
+
+
 def _dissimilarities(x: Tensor, *, distance: str = "correlation", correlation: str = "spearman") -> Tensor:
     """Distances of all pairs of rows (or their ranks), centred, at unit norm: a correlation is then a dot product."""
     choose("distance", distance, _DISTANCES)
     choose("correlation", correlation, ("spearman", "pearson"))
     pairs = upper(_DISTANCES[distance](x))
     if len(pairs) < 2 or float(pairs.max() - pairs.min()) <= 1e-12 * max(float(pairs.abs().max()), 1e-300):
-        raise Undefined("all distances between rows are the same")
+        raise Undefined(_ALIKE)
     if correlation == "spearman":
-        from scipy.stats import rankdata
-
-        pairs = torch.from_numpy(rankdata(pairs.cpu().numpy())).to(x.device)
+        pairs = _ranks(pairs.pow(2) / float(pairs.max()) ** 2 if distance == "euclidean" else pairs)
     pairs = pairs - pairs.mean()
     return pairs / pairs.norm()
 

@@ -13,6 +13,7 @@ from layerscope.similarity.registry import SAME, Undefined, register
 from layerscope.similarity.sides import RANK_TOLERANCE, Side
 
 _KORNBLITH = "Kornblith et al. 2019"
+_ONE = 1 - 1e-9  # a correlation above this is 1 up to rounding
 _FEW = "High by chance where rows are not far more than the width of a layer"
 
 
@@ -73,20 +74,26 @@ def procrustes(x: Side, y: Side, cross: Tensor) -> float:
 def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE) -> float:
     """The share of the variance of Y that X predicts by least squares, in-sample."""
     space = x.whitener(tolerance=rank_tolerance)
-    _enough_rows(space.shape[1], 0, x.n, "predicts every Y without error")
+    _enough_rows(space.shape[1], x.n, "predicts every Y without error")
     _warn_if_few(space.shape[1], x.n)
     return float((space.T @ cross).pow(2).sum()) / y.trace
 
 
-def _enough_rows(rank: int, other: int, n: float, what: str) -> None:
+def _enough_rows(rank: int, n: float, what: str) -> None:
     if rank >= n - 1:
         raise Undefined(f"a side of rank {rank} with {n:g} rows {what}, whatever the data; use more rows")
-    if other and rank + other > n - 1:
-        warnings.warn(
-            f"{n:g} rows for ranks {rank} and {other}: some correlations are 1 for lack of rows.",
-            LayerscopeWarning,
-            stacklevel=3,
-        )
+
+
+def _warn_of_ones(correlations: Tensor, ranks: list[int], n: float) -> None:
+    """Say where some correlations are 1 that other data would make 1 as well."""
+    ones = int((correlations > _ONE).sum())
+    if sum(ranks) > n - 1:
+        sentence = f"{n:g} rows for ranks {ranks[1]} and {ranks[0]}: some correlations are 1 for lack of rows."
+    elif 0 < ones < len(correlations):
+        sentence = f"{ones} of {len(correlations)} correlations at 1, as repeated rows or columns in common make them."
+    else:
+        return
+    warnings.warn(sentence, LayerscopeWarning, stacklevel=4)
 
 
 def _warn_if_few(regressors: int, n: float) -> None:
@@ -110,14 +117,17 @@ def _core(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_
     """(r_x, r_y) the cross scatter of the whitened sides: its singular values are the canonical correlations."""
     spaces = x.whitener(keep, tolerance), y.whitener(keep, tolerance)
     if not allow_trivial:
-        ranks = sorted(space.shape[1] for space in spaces)
-        _enough_rows(ranks[1], ranks[0], x.n, "makes every correlation 1")
+        _enough_rows(max(space.shape[1] for space in spaces), x.n, "makes every correlation 1")
     return spaces[0].T @ cross @ spaces[1]
 
 
 def _canonical(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
     """Canonical correlations alone, without the directions."""
-    return singular_values(_core(x, y, cross, keep, tolerance, allow_trivial)).clamp(0.0, 1.0)
+    core = _core(x, y, cross, keep, tolerance, allow_trivial)
+    correlations = singular_values(core).clamp(0.0, 1.0)
+    if not allow_trivial:
+        _warn_of_ones(correlations, sorted(core.shape), x.n)
+    return correlations
 
 
 @register(
@@ -203,7 +213,9 @@ def pwcca(
 ) -> float:
     """As svcca, each correlation weighted by how much of the first argument's centred columns its direction holds.
 
-    `keep=1.0` is the definition of Morcos et al.; `weights="y"` weighs by the second argument's columns.
+    `keep=1.0` is the definition of Morcos et al.; `weights="y"` weighs by the second argument's columns. Where several
+    correlations are 1, their directions could be any in the space that both sides share, and each choice has weights of
+    its own: those are taken along which the weighing side's columns vary most, least, and so on in between.
     """
     choose("side for the weights", weights, ("x", "y"))
     core = _core(x, y, cross, keep, rank_tolerance, allow_trivial)
@@ -212,7 +224,14 @@ def pwcca(
     squares, rotation = torch.linalg.eigh(core @ core.T)
     count = min(core.shape)
     values, rotation = squares[-count:].clamp(0.0, 1.0).sqrt(), rotation[:, -count:]
-    loading = (rotation.T @ (side.whitener(keep, rank_tolerance).T @ side.scatter)).abs().sum(dim=1)
+    if not allow_trivial:
+        _warn_of_ones(values, sorted(core.shape), x.n)
+    loading = rotation.T @ (side.whitener(keep, rank_tolerance).T @ side.scatter)
+    shared = values > _ONE
+    if int(shared.sum()) > 1:
+        own = loading[shared]
+        loading[shared] = torch.linalg.eigh(own @ own.T).eigenvectors.T @ own
+    loading = loading.abs().sum(dim=1)
     return float((loading * values).sum() / loading.sum())
 
 
@@ -257,7 +276,7 @@ def mixed(
 ) -> float:
     """Mean over X's columns of the multiple correlation with all of Y, in-sample: it rises with Y's rank."""
     space = y.whitener(tolerance=rank_tolerance)
-    _enough_rows(space.shape[1], 0, y.n, "explains every column of X")
+    _enough_rows(space.shape[1], y.n, "explains every column of X")
     _warn_if_few(space.shape[1], y.n)
     alive = x.spread > 0
     explained = (cross @ space).pow(2).sum(dim=1).sqrt() * x.scale

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError
+from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.similarity.registry import Undefined, register
 
 _SOURCE = "Huh et al. 2024"
+_EQUAL = 1e-14  # cosines that differ by less are the same up to rounding
+_SOME, _MOST = 0.01, 0.5  # of all neighbours
 
 
 def nearest(x: Tensor, *, k: int = 10) -> Tensor:
@@ -22,7 +26,19 @@ def nearest(x: Tensor, *, k: int = 10) -> Tensor:
     if not bool((norms > 0).all()):
         raise Undefined("a row is 0, so it has no direction")
     unit = x / norms
-    return (unit @ unit.T).fill_diagonal_(-torch.inf).topk(k, dim=1).indices
+    cosines, near = (unit @ unit.T).fill_diagonal_(-torch.inf).topk(k + 1, dim=1)
+    _require_order(cosines, k)
+    return near[:, :k]
+
+
+def _require_order(cosines: Tensor, k: int) -> None:
+    """Raise where most neighbours are drawn from more rows that are equally near; warn where some are."""
+    drawn = float((cosines[:, :k] - cosines[:, k:] <= _EQUAL).double().mean())
+    if drawn > _MOST:
+        raise Undefined(f"{drawn:.0%} of the {k} nearest are drawn from more rows that are equally near")
+    if drawn > _SOME:
+        sentence = f"{drawn:.0%} of the {k} nearest drawn from more rows that are equally near, as repeated rows are."
+        warnings.warn(sentence, LayerscopeWarning, stacklevel=2)
 
 
 def reordered(near: Tensor, order: Tensor) -> Tensor:
