@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.cutting.candidates import by_rule
+from layerscope.cutting.candidates import by_rule, in_short
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.decision import Decision, Parts
 from layerscope.cutting.plan import LayerPlan
@@ -102,6 +102,15 @@ class Advice(Result):
         (the score of the middle random plan; NaN without the rule `random`), lost (whether that is better).
         """
         return by_rule(self.frame, self.rule_names)
+
+    @property
+    def rules_in_short(self) -> pandas.DataFrame:
+        """How each rule did over all sizes, in one row.
+
+        Columns: rule, plans, sizes (at how many it proposed any), best_at (at how many of them no other rule's plan
+        scores better), worse_than_random_at (None without the rule `random`).
+        """
+        return in_short(self.rules, str(self.frame["metric"].iloc[0]))
 
     def print_as(self, tool: str, name: str | None = None) -> str:
         """The chosen plan as another tool takes it: `mergekit` or `llama.cpp`; `name` stands for the model there."""
