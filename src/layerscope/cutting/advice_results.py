@@ -16,6 +16,7 @@ from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.targets import Target
 from layerscope.cutting.tolerance import Tolerance
 from layerscope.data import metrics
+from layerscope.drawing.words import spread
 from layerscope.evaluation.score import Score
 from layerscope.evaluation.sitting import Sitting
 from layerscope.models import load
@@ -179,7 +180,7 @@ class Advice(Result):
         metric, bounded = row["metric"], self.decision is not None or (self.target and self.confidence)
         bound = f" With {self.confidence:.0%} confidence it loses at most {max(-row['change_low'], 0.0):.4f} {metric}."
         return (
-            f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f} ({row['low']:.4f} to {row['high']:.4f}) on rows "
+            f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f}{spread(row['low'], row['high'])} on rows "
             f"that did not choose it, where the whole model has {whole['score']:.4f}; "
             f"{row['parameters'] / whole['parameters']:.0%} of the parameters, {row['macs'] / whole['macs']:.0%} of "
             f"the multiply-adds{self._time}.{bound if bounded else ''}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,11 @@ def caveat(said: str, n: int) -> str:
     """A caveat, with a word on the number of rows where they are few."""
     few = f"Only {n:,} rows: expect other rows to give other numbers." if n < _SMALL_N else ""
     return " ".join(part for part in (said, few) if part)
+
+
+def spread(low: float, high: float) -> str:
+    """` (0.7100 to 0.7800)` after a score, or nothing where no interval is known."""
+    return "" if math.isnan(low) or math.isnan(high) else f" ({low:.4f} to {high:.4f})"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from layerscope.cutting.tolerance import Tolerance
 from layerscope.data import Task, metrics, resampling
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.words import caveat, numbers
+from layerscope.drawing.words import caveat, numbers, spread
 from layerscope.errors import InputError, log
 from layerscope.evaluation.score import Score
 from layerscope.models import load
@@ -109,8 +109,8 @@ class HealedAdvice(Result):
             return [f"Healed shortly, every plan of the front still loses more than {tolerance} {metric}."]
         row = self.table[self.table["chosen"]].iloc[0]
         return [
-            f"Healed, blocks {row['blocks']} are enough: {metric} {row['after']:.4f} ({row['low']:.4f} to "
-            f"{row['high']:.4f}) on {HELD_OUT}, {row['before']:.4f} before healing, where the whole model has "
+            f"Healed, blocks {row['blocks']} are enough: {metric} {row['after']:.4f}{spread(row['low'], row['high'])} "
+            f"on {HELD_OUT}, {row['before']:.4f} before healing, where the whole model has "
             f"{whole['after']:.4f}; {row['parameters'] / whole['parameters']:.0%} of the parameters. It was chosen on "
             f"other texts, without a bound. {self._told_apart(row, float(whole['after']))}"
         ]
