@@ -122,9 +122,7 @@ def best_of_each_size(table: pandas.DataFrame) -> np.ndarray:
     """Which candidates have the best score, on the rows that choose, of those that leave out as many blocks."""
     metric = str(table["metric"].iloc[0])
     worth = table["chosen_on"].map(lambda value: metrics.upward(metric, value))
-    best = np.zeros(len(table), dtype=bool)
-    best[[table.index.get_loc(place) for place in worth.groupby(table["removed"]).idxmax()]] = True
-    return best
+    return np.asarray(table.index.isin(worth.groupby(table["removed"]).idxmax()))
 
 
 def front(table: pandas.DataFrame, column: str = "chosen_on") -> np.ndarray:

@@ -148,8 +148,8 @@ class HealingJob(TrainingJob):
                 f"What was saved of {self.lesson.model.name} answers unlike what was trained, so the healing does not "
                 "count."
             )
-        self._answers = self.aim.answers(opened)
-        self._healed = self._noted(self.aim.score(opened, self._answers), outcome)
+        self._healed_answers = self.aim.answers(opened)
+        self._healed = self._noted(self.aim.score(opened, self._healed_answers), outcome)
         describe(opened, folder / CHECKPOINT, [] if np.isnan(self._healed) else [self._healed])
 
     def _noted(self, score: Score, outcome: Outcome) -> Score:
@@ -162,7 +162,7 @@ class HealingJob(TrainingJob):
         before: dict[str, Any] = {"uncut": self.uncut, "cut": self.lesson.model}
         answers = {name: self.aim.answers(model) for name, model in before.items() if model is not None}
         scores = {name: float(self.aim.score(before[name], own)) for name, own in answers.items()}
-        gains = {name: self.aim.gain(own, self._answers).spec() for name, own in answers.items()}
+        gains = {name: self.aim.gain(own, self._healed_answers).spec() for name, own in answers.items()}
         scores["healed"] = float(self._healed)
         teacher = self.aim.teaching.teacher
         h, items = self.hyperparameters, self.aim.learned.items
