@@ -21,12 +21,25 @@ def test_advice_on_the_command_line(tuned_minilm, tmp_path):
     assert "Keep blocks" in done.stdout
     assert ls.load(str(tmp_path / "small")).depth < 6
     assert "--prune-layers " in done.stdout
-    assert "Each rule's best plan of each size" in done.stdout
+    assert "How the rules did" in done.stdout
+    assert "Each rule's best plan of each size" not in done.stdout
     assert "The rules last, random propose about 8 plans." in " ".join(done.stderr.split())  # said first
     assert "runs of a block for each of" in done.stderr
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         *("advice.csv", "advice.parquet", "advice.png", "advise-record"),
     }
+
+
+def test_one_plan_of_each_size_is_printed_and_the_rest_with_verbose(classifier, words, invoke):
+    options = ["--task", words, "--no-timed", "--rules", "last,random,spans", "--confidence", "0"]
+    done = invoke("advise", classifier, *options)
+    assert done.exit_code == 0, done.stderr
+    plans, _, rules = done.stdout.partition("How the rules did")
+    assert "1-4 (whole model)" in plans
+    assert sum(" 0." in line for line in plans.splitlines()) == 4  # the whole model and three sizes
+    assert [line.split()[0] for line in rules.splitlines()[4:7]] == ["last", "random", "spans"]
+    assert "Each rule's best plan" not in done.stdout
+    assert "Each rule's best plan of each size" in run_here("advise", classifier, *options, "--verbose").stdout
 
 
 def test_a_tool_that_is_not_known_is_refused_before_the_work(tuned_minilm):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 from searches import Made, gone
 
-from layerscope.cutting.candidates import by_rule, front, proposed
+from layerscope.cutting.candidates import best_of_each_size, by_rule, front, in_short, proposed
 from layerscope.cutting.rule import chosen_rules
 
 
@@ -46,6 +46,22 @@ def test_each_rule_is_set_beside_the_middle_random_plan():
     assert found.loc[("last", 1), "lost"]
     assert math.isnan(found.loc[("last", 2), "random"])
     assert not found.loc[("last", 2), "lost"]
+
+
+def test_the_rules_in_short_and_the_best_of_each_size():
+    frame = table(
+        "perplexity",
+        rule=["", "angular, spans", "spans", "random", "random", "random, last", "last"],
+        removed=[0, 1, 1, 1, 1, 1, 2],
+        chosen_on=[20.0, 30.0, 25.0, 40.0, 50.0, 60.0, np.nan],
+        score=[20.0, 45.0, 26.0, 41.0, 39.0, 70.0, np.nan],
+    )
+    short = in_short(by_rule(frame, ["angular", "last", "random", "spans"]), "perplexity").set_index("rule")
+    assert short["plans"].to_dict() == {"angular": 1, "last": 2, "random": 3, "spans": 2}
+    assert short["sizes"].to_dict() == {"angular": 1, "last": 2, "random": 1, "spans": 1}
+    assert short["best_at"].to_dict() == {"angular": 0, "last": 0, "random": 0, "spans": 1}
+    assert short["worse_than_random_at"].to_dict() == {"angular": 1, "last": 1, "random": None, "spans": 0}
+    assert best_of_each_size(frame).tolist() == [True, False, True, False, False, False, True]
 
 
 def test_higher_is_better_where_it_is():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import zoo
-from transformers import AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 import layerscope as ls
 from layerscope.errors import InputError, ModelError
@@ -209,3 +209,19 @@ def test_what_can_be_built_is_what_is_cut(family, keep):
     except ModelError:
         cuts = False
     assert can_be_built(model, ls.LayerPlan(keep)) == cuts
+
+
+def test_a_list_that_has_as_many_entries_as_blocks_by_chance_stays_whole(tmp_path):
+    ends = [3, 4, 5, 6]
+    folder = zoo.save(tmp_path / "whole", "qwen2", "next", eos_token_id=ends)
+    ls.save(ls.truncate(folder, 2), tmp_path / "memory")
+    ls.cut_folder(folder, ls.LayerPlan([1, 2]), tmp_path / "disk")
+    for name in ("memory", "disk"):
+        config = AutoConfig.from_pretrained(tmp_path / name)
+        assert config.eos_token_id == ends
+        assert len(config.layer_types) == 2
+
+
+def test_no_block_of_a_family_without_a_record_is_a_sentence_of_its_own(tmp_path):
+    with pytest.raises(ModelError, match=r"no block \(num_hidden_layers is 0\) cannot be opened"):
+        ls.save(ls.truncate(zoo.network("qwen2", "next"), 0), tmp_path / "none")

@@ -54,3 +54,21 @@ def test_mistakes_are_sentences(make, message):
 def test_spans():
     assert spans([1, 2, 3, 7, 9, 10]) == "1-3, 7, 9-10"
     assert spans([]) == "none"
+
+
+@pytest.mark.parametrize("ends", [(1.5, 2), ("1", "2"), (1, True), (None, 2)])
+def test_what_is_skipped_are_whole_numbers(ends):
+    with pytest.raises(InputError, match=r"whole numbers are needed, of blocks 1\.\.4"):
+        ls.LayerPlan.skipped(4, *ends)
+
+
+@pytest.mark.parametrize("keep", [3, "1-3", None])
+def test_what_is_kept_is_a_list(keep):
+    with pytest.raises(InputError, match="a list of the blocks that stay is needed"):
+        ls.LayerPlan(keep)
+
+
+@pytest.mark.parametrize("head", ["2", 2.0, True])
+def test_the_heads_layer_is_a_whole_number(head):
+    with pytest.raises(InputError, match="the whole number of a layer is needed"):
+        ls.LayerPlan([1, 2], head=head)

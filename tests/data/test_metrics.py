@@ -1,5 +1,7 @@
 """Every metric against scikit-learn, and intervals that cover."""
 
+import math
+
 import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef
@@ -59,3 +61,8 @@ def test_correlations_are_scipys():
     assert np.isnan(metrics.majority("spearman", labels))
     low, high = metrics.bootstrap("spearman", labels, guesses)
     assert low < metrics.score("spearman", labels, guesses) < high
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "spearman"])
+def test_one_text_has_no_interval(metric):
+    assert all(map(math.isnan, metrics.bootstrap(metric, np.ones(1, int), np.ones(1, int))))

@@ -1,8 +1,10 @@
 """Words that several results say alike."""
 
+import math
+
 import pandas
 
-from layerscope.drawing.words import MEANINGS, caveat, listed, numbers
+from layerscope.drawing.words import MEANINGS, caveat, listed, numbers, spread
 
 
 def test_names_are_listed_each_once():
@@ -33,3 +35,8 @@ def test_what_differs_between_rows_stays():
 
 def test_no_rows_are_no_columns():
     assert numbers("t", "s", []).table == {}
+
+
+def test_an_interval_stands_after_a_score_where_there_is_one():
+    assert spread(0.71, 0.785) == " (0.7100 to 0.7850)"
+    assert spread(math.nan, math.nan) == ""

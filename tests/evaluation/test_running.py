@@ -155,3 +155,12 @@ def test_some_windows_are_scored_as_they_are_among_all():
     np.testing.assert_allclose(some.logits(), answers[[3, 1, 2]], rtol=1e-5)
     assert some.measured(some.logits(), np.arange(3)) == pytest.approx(sitting.measured(answers, np.asarray([3, 1, 2])))
     assert some.texts.tolist() == [3, 1, 2]
+
+
+def test_one_window_has_no_interval():
+    task = ls.task(language.frame(2, most=4), kind="text")
+    curve = ls.truncation_curve(language.model(), task).frame
+    assert (curve["n"] == 1).all()
+    assert curve["score"].notna().all()
+    assert curve[["low", "high"]].isna().all(axis=None)
+    assert math.isnan(ls.evaluate(language.model(), task).interval[0])

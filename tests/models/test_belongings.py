@@ -83,3 +83,29 @@ def test_a_way_of_generating_and_a_chat_template_come_along(tmp_path):
     again = ls.load(folder)
     assert again.network.generation_config.top_p == 0.8
     assert again.tokenizer.apply_chat_template([{"content": "a file"}], tokenize=False) == "a file"
+
+
+def without_pooler(folder):
+    """A bare encoder in float16 whose file has no pooler, as many embedding models are published."""
+    zoo.save(folder, "bert", "encoder")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: tensor.half() for name, tensor in weights.items() if not name.startswith("pooler.")}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder, kept
+
+
+def test_a_pooler_that_no_file_has_is_not_made_up_on_saving(tmp_path):
+    folder, kept = without_pooler(tmp_path / "whole")
+    ls.save(ls.load(folder, seed=1), tmp_path / "again")
+    again = load_file(tmp_path / "again" / "model.safetensors")
+    assert again.keys() == kept.keys()
+    assert {tensor.dtype for tensor in again.values()} == {torch.float16}
+    ls.save(ls.truncate(folder, 2), tmp_path / "smaller")
+    assert not any("pooler" in name for name in load_file(tmp_path / "smaller" / "model.safetensors"))
+    changed = ls.load(folder)
+    with torch.no_grad():
+        changed.network.pooler.dense.weight.add_(1)
+    ls.save(changed, tmp_path / "changed")  # what was trained since is kept whole
+    names = {name for name in load_file(tmp_path / "changed" / "model.safetensors") if "pooler" in name}
+    assert names == {"pooler.dense.weight", "pooler.dense.bias"}
+    assert torch.equal(ls.load(tmp_path / "changed").network.pooler.dense.weight, changed.network.pooler.dense.weight)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import zoo
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from layerscope.errors import ModelError
 from layerscope.models import load
@@ -138,6 +139,16 @@ def test_a_config_that_the_weights_cannot_fill_is_refused_at_once(family, change
     with pytest.raises(ModelError, match=r"do not match its config.json: \w+ is"):
         load(tmp_path)
     assert time.process_time() - started < 3
+
+
+def test_experts_that_are_rows_of_a_table_are_not_counted_as_tensors(tmp_path):
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2}
+    made = AutoConfig.for_model("doge", vocab_size=len(zoo.VOCABULARY), max_position_embeddings=32, **sizes)
+    AutoModelForCausalLM.from_config(made).save_pretrained(tmp_path)  # of 16,384 experts, of which none is there
+    assert load(tmp_path).depth == 1
+    reconfigure(tmp_path, is_moe=True)
+    with pytest.raises(ModelError, match="num_experts is 16,384, which asks for 131,072 numbers"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,25 @@ def test_it_says_what_came_of_it(healing):
     del healing.outcome["kept"]
 
 
+def test_what_is_within_noise_is_said_and_better_than_uncut_is_not_believed(healing):
+    scores, gains = dict(healing.outcome["scores"]), dict(healing.outcome["gains"])
+    assert set(gains) == {"uncut", "cut"}
+    better = healing.scores["cut"] - healing.scores["healed"]
+    assert healing.gains["cut"].value == pytest.approx(better, rel=1e-3)
+    assert healing.gains["cut"].low < better < healing.gains["cut"].high
+    row = healing.frame.iloc[0]
+    assert (row["over_uncut_low"], row["over_cut_high"]) == (healing.gains["uncut"].low, healing.gains["cut"].high)
+    healing.outcome["gains"] = {"uncut": {"value": 0.1, "low": -2.0, "high": 2.2}, "cut": gains["cut"]}
+    said = next(line for line in healing.findings() if "uncut model is within noise" in line)
+    assert "between -2 and +2.2 perplexity (95% interval)" in said
+    assert "do not tell which of the two is better" in healing.figures()[0].caveat
+    healing.outcome["gains"]["uncut"] = {"value": 1.0, "low": 0.5, "high": 1.5}
+    assert any("no sign that the blocks were of no use" in line for line in healing.findings())
+    healing.outcome["gains"]["uncut"] = {"value": 1.0, "low": None, "high": None}
+    assert any("cannot tell whether it is better than the uncut model" in line for line in healing.findings())
+    healing.outcome["scores"], healing.outcome["gains"] = scores, gains
+
+
 def test_its_folder_is_a_checkpoint_with_its_numbers(healing, tmp_path):
     folder = healing.copy_to(tmp_path / "healed")
     numbers = json.loads((folder / RECORDED).read_text())

@@ -48,7 +48,12 @@ class Injection:
         self.layer, self.source_layer = layer, source_layer
 
     def __call__(self, **inputs: Tensor) -> Any:
-        """What the target's network gives, for inputs as it takes them."""
+        """What the target's network gives, for inputs as it takes them: tensors by name."""
+        if wrong := [name for name, value in inputs.items() if not isinstance(value, Tensor)]:
+            raise InputError(
+                f"{wrong[0]} is {inputs[wrong[0]]!r}, and an injection takes tensors as the target's tokenizer gives "
+                "them; states and attentions of what it runs are not kept."
+            )
         with torch.no_grad(), evaluating(self.source.network), evaluating(self.target.network):
             given = Replay(self.source, {k: v.to(self.source.device) for k, v in inputs.items()})
             taken = Replay(self.target, {k: v.to(self.target.device) for k, v in inputs.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, in
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.publishing import check_publishing, publish
 from layerscope.cli.record import OUT, keep
-from layerscope.errors import InputError
+from layerscope.errors import InputError, log
 from layerscope.registry import Registry
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def advise(
     public: bool = Publishing.public,
     print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
-    all: bool = typer.Option(False, "--all", help="Print every candidate, not only the Pareto front."),
+    all: bool = typer.Option(
+        False, "--all", help="Print every candidate, not only the best one that keeps so many blocks."
+    ),
     seed: int = typer.Option(0, help="Decides which rows pick, confirm and score."),
     split: str | None = Data.split,
     limit: int | None = Given.limit,
@@ -90,7 +93,8 @@ def advise(
 
     Rules propose plans and every plan is evaluated. One half of the rows chooses, the other half scores the choice.
     Within a tolerance, a quarter of the choosing half picks a candidate of each size and the rest confirms the picks,
-    so that the confidence still holds after the choice. How long it will take is printed first.
+    so that the confidence still holds after the choice. How long it will take is printed first. Printed are the best
+    plan for each number of blocks and how the rules did; --verbose adds each rule's best plan of each size.
     """
     import layerscope as ls
     from layerscope.cutting.advice import consult
@@ -134,7 +138,7 @@ def advise(
     title = f"What {model} can lose on {task}"
     if format is Format.table:
         show(_table(advice, all, format).to_dict("records"), format, title)
-        show(advice.rules.to_dict("records"), format, "Each rule's best plan of each size, beside random blocks")
+        _show_rules(advice)
         print("\n".join(advice.findings()))
     if print_as is not None and not advice.choice.removed(opened.depth):
         print("No block can go, so there is no plan to print.", file=sys.stderr)
@@ -175,10 +179,28 @@ def _json_rows(advice: Advice, healed: HealedAdvice | None, all: bool) -> list[d
     return rows
 
 
+def _show_rules(advice: Advice) -> None:
+    """How the rules did, in one row each; with --verbose their best plans of each size, too."""
+    if log.isEnabledFor(logging.INFO):
+        rows = advice.rules.to_dict("records")
+        show(rows, Format.table, "Each rule's best plan of each size, beside random blocks")
+    if len(advice.rule_names) > 1:
+        rows = advice.rules_in_short.to_dict("records")
+        show(
+            rows,
+            Format.table,
+            "How the rules did: at how many sizes each has the best plan, on rows that did not choose",
+        )
+
+
 def _table(advice: Advice, all: bool, format: Format) -> DataFrame:
-    """The whole model, the front, what was tested and what was chosen; or every candidate."""
+    """The whole model, the best plan of each size and what was chosen; in JSON the front too; or every candidate."""
+    from layerscope.cutting.candidates import best_of_each_size
+
     frame = advice.frame
-    shown = frame["front"] | frame["chosen"] | frame["change"].notna() | (frame["removed"] == 0)
+    shown = frame["chosen"] | frame["change"].notna() | best_of_each_size(frame)
+    if format is Format.json:
+        shown |= frame["front"]
     if not all:
         frame = frame[shown]
     frame = frame.sort_values("macs")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.cutting.candidates import by_rule
+from layerscope.cutting.candidates import by_rule, in_short
 from layerscope.cutting.cutting import cut
 from layerscope.cutting.decision import Decision, Parts
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.targets import Target
 from layerscope.cutting.tolerance import Tolerance
 from layerscope.data import metrics
+from layerscope.drawing.words import spread
 from layerscope.evaluation.score import Score
 from layerscope.evaluation.sitting import Sitting
 from layerscope.models import load
@@ -103,6 +104,15 @@ class Advice(Result):
         """
         return by_rule(self.frame, self.rule_names)
 
+    @property
+    def rules_in_short(self) -> pandas.DataFrame:
+        """How each rule did over all sizes, in one row.
+
+        Columns: rule, plans, sizes (at how many it proposed any), best_at (at how many of them no other rule's plan
+        scores better), worse_than_random_at (None without the rule `random`).
+        """
+        return in_short(self.rules, str(self.frame["metric"].iloc[0]))
+
     def print_as(self, tool: str, name: str | None = None) -> str:
         """The chosen plan as another tool takes it: `mergekit` or `llama.cpp`; `name` stands for the model there."""
         return self.choice.print_as(tool, self.exam.model.depth, name or self.exam.model.name)
@@ -170,7 +180,7 @@ class Advice(Result):
         metric, bounded = row["metric"], self.decision is not None or (self.target and self.confidence)
         bound = f" With {self.confidence:.0%} confidence it loses at most {max(-row['change_low'], 0.0):.4f} {metric}."
         return (
-            f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f} ({row['low']:.4f} to {row['high']:.4f}) on rows "
+            f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f}{spread(row['low'], row['high'])} on rows "
             f"that did not choose it, where the whole model has {whole['score']:.4f}; "
             f"{row['parameters'] / whole['parameters']:.0%} of the parameters, {row['macs'] / whole['macs']:.0%} of "
             f"the multiply-adds{self._time}.{bound if bounded else ''}"

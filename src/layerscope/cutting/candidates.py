@@ -101,6 +101,30 @@ def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=["rule", "removed", "blocks", "plans", "score", "random", "lost"])
 
 
+def in_short(rules: pandas.DataFrame, metric: str) -> pandas.DataFrame:
+    """What `by_rule` says in one row per rule: at how many sizes its plan is the best one, and worse than random ones.
+
+    Rules whose plans have the same score at a size are the best there together.
+    """
+    import pandas
+
+    worth = rules["score"].map(lambda value: metrics.upward(metric, value))
+    ahead = (worth == worth.groupby(rules["removed"]).transform("max")) & (worth > -math.inf)
+    rows = []
+    for rule, part in rules.assign(ahead=ahead).groupby("rule", sort=False):
+        floor = rule != _FLOOR and bool(part["random"].notna().any())
+        counts = {"plans": int(part["plans"].sum()), "sizes": len(part), "best_at": int(part["ahead"].sum())}
+        rows.append({"rule": rule, **counts, "worse_than_random_at": int(part["lost"].sum()) if floor else None})
+    return pandas.DataFrame(rows, columns=["rule", "plans", "sizes", "best_at", "worse_than_random_at"], dtype=object)
+
+
+def best_of_each_size(table: pandas.DataFrame) -> np.ndarray:
+    """Which candidates have the best score, on the rows that choose, of those that leave out as many blocks."""
+    metric = str(table["metric"].iloc[0])
+    worth = table["chosen_on"].map(lambda value: metrics.upward(metric, value))
+    return np.asarray(table.index.isin(worth.groupby(table["removed"]).idxmax()))
+
+
 def front(table: pandas.DataFrame, column: str = "chosen_on") -> np.ndarray:
     """Candidates that no other one beats in both multiply-adds and a score: by default that of the rows that choose."""
     metric, macs = str(table["metric"].iloc[0]), table["macs"].to_numpy()

@@ -34,28 +34,39 @@ class LayerPlan:
     head: int
 
     def __init__(self, keep: Sequence[int], head: int | None = None) -> None:
+        if isinstance(keep, str) or not hasattr(keep, "__iter__"):
+            raise InputError(
+                f"keep is {keep!r}; a list of the blocks that stay is needed, such as [1, 2, 5]. To keep the first "
+                "ones: ls.truncate(model, keep)."
+            )
         blocks = tuple(keep)
-        if any(isinstance(b, bool) or not hasattr(b, "__index__") for b in blocks):
+        if not _are_whole(*blocks):
             raise InputError(f"keep is {list(blocks)}; whole numbers of blocks are needed, such as [1, 2, 5].")
         blocks = tuple(int(b) for b in blocks)
         if any(b < 1 for b in blocks) or any(b >= c for b, c in pairwise(blocks)):
             raise InputError(f"keep is {list(blocks)}; blocks are numbered from 1, each once and in order.")
-        layer = (blocks[-1] if blocks else 0) if head is None else head
+        if head is not None and not _are_whole(head):
+            raise InputError(f"head is {head!r}; the whole number of a layer is needed, such as 5.")
+        layer = (blocks[-1] if blocks else 0) if head is None else int(head)
         if layer != 0 and layer not in blocks:
             raise InputError(f"The head cannot read layer {layer}: block {layer} is not among the kept {list(blocks)}.")
         object.__setattr__(self, "keep", tuple(b for b in blocks if b <= layer))
-        object.__setattr__(self, "head", int(layer))
+        object.__setattr__(self, "head", layer)
 
     @staticmethod
     def truncated(depth: int, keep: int) -> LayerPlan:
         """Blocks 1..keep of `depth`."""
-        if isinstance(keep, bool) or not hasattr(keep, "__index__") or not 0 <= keep <= depth:
+        if not _are_whole(keep) or not 0 <= keep <= depth:
             raise InputError(f"keep is {keep!r}; this model has blocks 1..{depth}, so 0..{depth} of them can be kept.")
         return LayerPlan(range(1, keep + 1))
 
     @staticmethod
     def skipped(depth: int, first: int, last: int) -> LayerPlan:
         """All of `depth` blocks but first..last, inclusive."""
+        if not _are_whole(first, last):
+            raise InputError(
+                f"Blocks {first!r}..{last!r} were to be skipped; whole numbers are needed, of blocks 1..{depth}."
+            )
         if not 1 <= first <= last <= depth:
             raise InputError(f"Blocks {first}..{last} were to be skipped; this model has blocks 1..{depth}.")
         return LayerPlan([b for b in range(1, depth + 1) if not first <= b <= last])
@@ -86,6 +97,11 @@ class LayerPlan:
 
     def __str__(self) -> str:
         return f"keep {spans(self.keep)}, head on layer {self.head}" if self.keep else "keep no block, head on layer 0"
+
+
+def _are_whole(*numbers: Any) -> bool:
+    """Whether all are whole numbers; True and False are none."""
+    return not any(isinstance(n, bool) or not hasattr(n, "__index__") for n in numbers)
 
 
 def spans(blocks: Sequence[int]) -> str:

@@ -102,7 +102,9 @@ def majority(metric: str, labels: np.ndarray) -> float:
 def bootstrap(
     metric: str, labels: np.ndarray, predictions: np.ndarray, *, rounds: int = 1000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
-    """An interval for a score: texts drawn with replacement, percentiles of the scores."""
+    """An interval for a score: texts drawn with replacement, percentiles of the scores. One text has none: NaN."""
+    if len(labels) < 2:
+        return math.nan, math.nan
     generator = np.random.default_rng(seed)
     if metric in _OF_NUMBERS:
         places = (generator.integers(len(labels), size=len(labels)) for _ in range(min(rounds, 200)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,12 @@ MEANINGS = {
     "uncut": "score of the model before it was cut",
     "cut": "score of the cut model, nothing trained",
     "healed": "score of the cut model after healing",
+    "over_uncut_low": "how much better the healed model is than the uncut one on the same rows, at least (95%)",
+    "over_uncut_high": "the same, at most; where 0 lies between the two, either model may be the better one",
+    "over_cut_low": "how much better the healed model is than the cut one on the same rows, at least (95%)",
+    "over_cut_high": "the same, at most",
+    "over_whole_low": "how much better the healed model is than the whole one on the same rows, at least (95%)",
+    "over_whole_high": "the same, at most; where 0 lies between the two, either model may be the better one",
     "mix": "the teacher's share of the loss",
     "before": "score of the cut model on texts that neither chose nor healed",
     "after": "the same of the healed model",
@@ -71,6 +78,11 @@ def caveat(said: str, n: int) -> str:
     """A caveat, with a word on the number of rows where they are few."""
     few = f"Only {n:,} rows: expect other rows to give other numbers." if n < _SMALL_N else ""
     return " ".join(part for part in (said, few) if part)
+
+
+def spread(low: float, high: float) -> str:
+    """` (0.7100 to 0.7800)` after a score, or nothing where no interval is known."""
+    return "" if math.isnan(low) or math.isnan(high) else f" ({low:.4f} to {high:.4f})"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -318,7 +318,7 @@ class Sitting(ABC):
 
     @abstractmethod
     def interval(self, answers: np.ndarray, rows: Any = None) -> tuple[float, float]:
-        """An interval for the metric, by the bootstrap over texts."""
+        """An interval for the metric, by the bootstrap over texts; NaN where there is only one."""
 
     def score(self, answers: np.ndarray, rows: Any = None, note: str = "") -> Score:
         """The metric as a result, with every other that fits; `note` says which rows these are."""

@@ -6,6 +6,7 @@ does not grow with the vocabulary times the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -124,6 +125,8 @@ class TokenSitting(Sitting):
     def interval(self, answers: np.ndarray, rows: Any = None) -> tuple[float, float]:
         at = self._at(rows)
         texts, place = np.unique(self.texts[at], return_inverse=True)
+        if len(texts) < 2:  # drawn again and again, one text is always the same
+            return math.nan, math.nan
         sums = np.zeros((len(texts), answers.shape[-1]))
         np.add.at(sums, place.reshape(-1), answers[at].astype(float))
         more = np.zeros(len(texts))

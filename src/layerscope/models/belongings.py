@@ -34,6 +34,7 @@ class Belongings:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)  # of heads beside the one that was opened
     named: str | None = None  # the class that the config names, where another one was opened
     embedding: Embedding | None = None
+    made_up: Mapping[str, Tensor] = field(default_factory=dict)  # as it was opened: a pooler that no file has
 
 
 def belongings(network: Any) -> Belongings:
@@ -86,12 +87,23 @@ def left_over(folder: Path, network: Any, unexpected: list[str]) -> dict[str, Te
     return tensors
 
 
+def made_up(network: Any) -> set[str]:
+    """The tensors of a network that were in no file: random numbers, unused. None where one was changed since."""
+    weights, drawn = network.state_dict(), belongings(network).made_up
+    known = all(
+        name in weights and torch.equal(weights[name].cpu(), value.to(weights[name].dtype))
+        for name, value in drawn.items()
+    )
+    return set(drawn) if known else set()
+
+
 def saved_weights(network: Any) -> tuple[dict[str, Tensor], torch.dtype]:
     """The state dict to write, and its float type: that of the checkpoint which was opened, where nothing is lost.
 
-    Tensors of other heads come along. Tied weights stay one tensor.
+    Tensors of other heads come along, and those that were in no file stay out. Tied weights stay one tensor.
     """
-    held, weights = belongings(network), network.state_dict()
+    held, drawn = belongings(network), made_up(network)
+    weights = {name: tensor for name, tensor in network.state_dict().items() if name not in drawn}
     dtype = network.dtype
     if held.dtype is not None and held.dtype.itemsize < dtype.itemsize and _fits(weights, held.dtype):
         dtype = held.dtype

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
 from layerscope.models import anatomy as anatomies
@@ -86,9 +87,16 @@ def open_network(
         dtype=float_type(folder),
         tensors={k: v for k, v in left_over(folder, network, others).items() if not _in_body(network, k)},
         named=None if named is not None else str(asked[0]),
+        made_up=_made_up(network, info["missing_keys"]),
     )
     give(network, held)
     return network
+
+
+def _made_up(network: Any, missing: Collection[str]) -> dict[str, Tensor]:
+    """The tensors that no file has, as they were drawn; of what waits elsewhere until it is needed, none is known."""
+    drawn = {name: tensor for name, tensor in network.state_dict().items() if name in missing}
+    return {} if any(tensor.is_meta for tensor in drawn.values()) else {k: v.cpu().clone() for k, v in drawn.items()}
 
 
 def open_config(folder: Path, name: str) -> Any:

@@ -27,6 +27,7 @@ _AGAIN = "a file is damaged or was not copied or downloaded to its end; fetch it
 _ADAPTER = "adapter_config.json"
 _FEWEST = 512  # blocks that are built in any case: families that run one block many times have few tensors
 _COUNTS = re.compile(r"(^|_)(layers?|layer_groups|hidden_groups|group_num|experts|stages)$")
+_EXPERTS_ARE_ROWS = ("doge",)  # families whose experts are the rows of a table, where there are any
 _POSITIVE = re.compile(r"heads?$|^(vocab|hidden|intermediate)_size$|^(num|n)_(labels|layers?|hidden_layers)$")
 _SIZES = ("vocab_size", "intermediate_size", "type_vocab_size", "num_labels", "embedding_size", "head_dim")
 _SIZES_ELSEWHERE = ("n_inner", "ffn_dim", "d_ff", "d_inner", "hidden_dim", "moe_intermediate_size", "n_positions")
@@ -137,7 +138,8 @@ def check_counts(fields: Mapping[str, Any], room: Room | None, name: str, where:
             continue
         if value < 0 and _POSITIVE.search(field):
             raise ModelError(f"The {where} of {name} says {field} {value}; it cannot be negative.")
-        if _COUNTS.search(field) and value > most:
+        rows = field == "num_experts" and fields.get("model_type") in _EXPERTS_ARE_ROWS
+        if _COUNTS.search(field) and value > most and not rows:
             if room is None:
                 raise ModelError(f"The {where} of {name} says {field} {value:,}; at most {most:,} are built.")
             raise _mismatch(name, f"{field} is {value:,}, and there are {room.tensors} tensors in all", where)
@@ -194,6 +196,8 @@ def _needed(config: Any, positions: bool) -> Iterator[tuple[str, int]]:
         value = getattr(config, field, None)
         if isinstance(value, int):
             yield field, value * (1 if field in ("hidden_size", "embedding_size", "n_positions") else width)
+    if config.model_type in _EXPERTS_ARE_ROWS and config.is_moe:
+        yield "num_experts", config.num_experts * width
     longest = getattr(config, "max_position_embeddings", None)
     if isinstance(longest, int) and (positions or longest > _LONGEST):  # else they are computed, not looked up
         yield "max_position_embeddings", longest * width

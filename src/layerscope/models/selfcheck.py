@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from layerscope.models.load import Model
 
 _SHORT, _LONG = 7, 1024  # tokens of a probe; BigBird's attention, for one, is another above 704
+_NO_BLOCKS = re.compile(r"token_ids?$|tokens$|words_ids$|^(architectures|languages|attention_types)$")
 _LOW = 2  # blocks that a long probe goes through
 
 
@@ -25,6 +27,11 @@ def find_anatomy(network: Any) -> list[Anatomy]:
     """Candidates for a family without a record: lists of `depth` modules."""
     config = network.config
     depth = getattr(config, "num_hidden_layers", None)
+    if depth == 0:
+        raise ModelError(
+            f"{config.model_type} is a family that layerscope has no record of, and its blocks are found by looking at "
+            "them: a model of it with no block (num_hidden_layers is 0) cannot be opened. Keep at least one."
+        )
     if not depth:
         raise ModelError(
             f"{config.model_type} is not supported: its config has no num_hidden_layers, so its blocks cannot be found."
@@ -59,8 +66,9 @@ def find_anatomy(network: Any) -> list[Anatomy]:
 
 
 def _per_layer(config: Any, depth: int) -> tuple[str, ...]:
-    values = config.to_dict().items()
-    return tuple(sorted(name for name, value in values if isinstance(value, list) and len(value) == depth))
+    """Lists of a config with an entry per block; a list of something else may have as many by chance."""
+    lists = {name: value for name, value in config.to_dict().items() if isinstance(value, list)}
+    return tuple(sorted(name for name, value in lists.items() if len(value) == depth and not _NO_BLOCKS.search(name)))
 
 
 def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:

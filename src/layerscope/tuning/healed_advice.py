@@ -22,11 +22,12 @@ from layerscope.cutting.tolerance import Tolerance
 from layerscope.data import Task, metrics, resampling
 from layerscope.data import task as open_task
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.words import caveat, numbers
+from layerscope.drawing.words import caveat, numbers, spread
 from layerscope.errors import InputError, log
 from layerscope.evaluation.score import Score
 from layerscope.models import load
 from layerscope.results import Result
+from layerscope.tuning.gains import UNKNOWN, gain_between
 from layerscope.tuning.healing import heal
 from layerscope.tuning.healing_results import Healing
 
@@ -63,7 +64,8 @@ class HealedAdvice(Result):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: blocks, removed, chosen_on, before, after, low, high, parameters, macs, metric, chosen."""
+        """Columns: blocks, removed, chosen_on, before, after, low, high, over_whole_low, over_whole_high (how much
+        better the healed model is than the whole one, a 95% interval), parameters, macs, metric, chosen."""
         return self.table
 
     @property
@@ -107,11 +109,25 @@ class HealedAdvice(Result):
             return [f"Healed shortly, every plan of the front still loses more than {tolerance} {metric}."]
         row = self.table[self.table["chosen"]].iloc[0]
         return [
-            f"Healed, blocks {row['blocks']} are enough: {metric} {row['after']:.4f} ({row['low']:.4f} to "
-            f"{row['high']:.4f}) on {HELD_OUT}, {row['before']:.4f} before healing, where the whole model has "
+            f"Healed, blocks {row['blocks']} are enough: {metric} {row['after']:.4f}{spread(row['low'], row['high'])} "
+            f"on {HELD_OUT}, {row['before']:.4f} before healing, where the whole model has "
             f"{whole['after']:.4f}; {row['parameters'] / whole['parameters']:.0%} of the parameters. It was chosen on "
-            "other texts, without a bound."
+            f"other texts, without a bound. {self._told_apart(row, float(whole['after']))}"
         ]
+
+    def _told_apart(self, row: Any, whole: float) -> str:
+        """How far the chosen model may be from the whole one, and whether that is within the tolerance."""
+        n, metric = len(self.scoring), str(row["metric"])
+        if math.isinf(row["over_whole_low"]):
+            return f"{n} rows cannot tell how far it is from the whole model."
+        said = (
+            f"On these {n} rows it gains between {row['over_whole_low']:+.4g} and {row['over_whole_high']:+.4g} "
+            f"{metric} over the whole model (95% interval)"
+        )
+        tolerance = Tolerance.parse(self.advice.tolerance, metric)
+        if self.advice.target or row["over_whole_low"] >= -tolerance.allowed(whole):
+            return f"{said}."
+        return f"{said}, so it may lose more than the tolerance of {tolerance}."
 
     def __repr__(self) -> str:
         return f"HealedAdvice({self.choice or 'none'}, {len(self.healings)} plans)"
@@ -146,7 +162,7 @@ def heal_advice(
     front = advice.frame[(advice.frame["front"] | advice.frame["chosen"]) & advice.frame["savable"]]
     front = front[front["removed"] > 0].sort_values("macs", ascending=False)
     whole = exam.logits(note=False)
-    rows = [_row(advice.frame.iloc[0], exam, whole, whole, choosing, scored)]
+    rows = [_row(advice.frame.iloc[0], exam, (whole, whole, whole), choosing, scored)]
     healings, healed = [], []
     log.info("The %d plans of the front are healed with %d steps each.", len(front), steps)
     for _, candidate in front.iterrows():
@@ -154,7 +170,7 @@ def heal_advice(
         healing = heal(exam.model, plan, texts, steps=steps, seed=seed, **options)
         before = exam.of(load(cut(exam.model, plan))).logits(note=False)
         after = exam.of(load(healing.model)).logits(note=False)
-        rows.append(_row(candidate, exam, before, after, choosing, scored))
+        rows.append(_row(candidate, exam, (whole, before, after), choosing, scored))
         healings.append(healing)
         healed.append(after)
     table = _frame(rows, exam.metric)
@@ -188,9 +204,12 @@ def plan_of(blocks: str) -> LayerPlan:
 
 
 def _row(
-    candidate: Any, exam: Any, before: np.ndarray, after: np.ndarray, choosing: np.ndarray, scored: np.ndarray
+    candidate: Any, exam: Any, answers: tuple[np.ndarray, np.ndarray, np.ndarray], choosing: Any, scored: Any
 ) -> dict[str, Any]:
+    """`answers` are the whole model's, the cut one's and the healed one's."""
+    whole, before, after = answers
     low, high = exam.interval(after, scored)
+    gain = UNKNOWN if after is whole else gain_between(exam, whole, after, scored)
     return {
         "blocks": candidate["blocks"],
         "removed": int(candidate["removed"]),
@@ -199,6 +218,8 @@ def _row(
         "after": exam.value(after, scored),
         "low": low,
         "high": high,
+        "over_whole_low": gain.low,
+        "over_whole_high": gain.high,
         "parameters": int(candidate["parameters"]),
         "macs": int(candidate["macs"]),
     }

@@ -38,7 +38,7 @@ class HealingJob(TrainingJob):
     """A cut model, what it is healed by, and how. The lesson's model is the cut one."""
 
     kind = "healing"
-    version = 1
+    version = 2
 
     aim: Aim
     uncut: Model | None = None  # only for its score beside the others
@@ -148,8 +148,8 @@ class HealingJob(TrainingJob):
                 f"What was saved of {self.lesson.model.name} answers unlike what was trained, so the healing does not "
                 "count."
             )
-        answers = self.aim.answers(opened)
-        self._healed = self._noted(self.aim.score(opened, answers), outcome)
+        self._healed_answers = self.aim.answers(opened)
+        self._healed = self._noted(self.aim.score(opened, self._healed_answers), outcome)
         describe(opened, folder / CHECKPOINT, [] if np.isnan(self._healed) else [self._healed])
 
     def _noted(self, score: Score, outcome: Outcome) -> Score:
@@ -159,12 +159,10 @@ class HealingJob(TrainingJob):
         return score
 
     def _result(self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Any) -> dict[str, Any]:
-        before = {"uncut": self.uncut, "cut": self.lesson.model}
-        scores = {
-            name: float(self.aim.score(model, self.aim.answers(model)))
-            for name, model in before.items()
-            if model is not None
-        }
+        before: dict[str, Any] = {"uncut": self.uncut, "cut": self.lesson.model}
+        answers = {name: self.aim.answers(model) for name, model in before.items() if model is not None}
+        scores = {name: float(self.aim.score(before[name], own)) for name, own in answers.items()}
+        gains = {name: self.aim.gain(own, self._healed_answers).spec() for name, own in answers.items()}
         scores["healed"] = float(self._healed)
         teacher = self.aim.teaching.teacher
         h, items = self.hyperparameters, self.aim.learned.items
@@ -175,6 +173,7 @@ class HealingJob(TrainingJob):
             "cached": cached or self._kept is not None,
             "score": scores["healed"],
             "scores": scores,
+            "gains": gains,
             "metric": self.aim.metric,
             "majority": self.aim.majority,
             "rows": {"learned": len(items), "scored": len(self.aim.scored.items), "are": self.aim.rows_are},

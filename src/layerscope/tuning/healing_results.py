@@ -15,6 +15,7 @@ from layerscope.drawing.words import caveat, numbers
 from layerscope.models.lineage import RECORD
 from layerscope.store import atomic_folder
 from layerscope.tuning.cards import RESULT
+from layerscope.tuning.gains import UNKNOWN, Gain
 from layerscope.tuning.healing_job import HealingJob
 from layerscope.tuning.method import CHECKPOINT
 from layerscope.tuning.training import Training
@@ -26,6 +27,18 @@ RECORDED = "healing.json"  # what was measured, beside a checkpoint that was cop
 _NAMES = {"uncut": "uncut", "cut": "cut, nothing trained", "healed": "cut and healed"}
 
 
+def undecided(metric: str, name: str, gain: Gain, n: int, are: str) -> str:
+    """That a difference is within noise, and how large that is."""
+    word = are.removesuffix("s") if n == 1 else are
+    if math.isinf(gain.low) or math.isinf(gain.high):
+        return f"{n:,} held-out {word} cannot tell whether it is better than the {name} model: hold out more texts."
+    return (
+        f"The difference from the {name} model is within noise: on {n:,} held-out {word} it gains between "
+        f"{gain.low:+.4g} and {gain.high:+.4g} {metric} (95% interval), so they do not tell which of the two is "
+        "better. Hold out more (validation_limit=, --validation-limit)."
+    )
+
+
 class Healing(Training):
     """One healing: a `Training` whose `score` is the healed model's on texts that were held out.
 
@@ -34,6 +47,8 @@ class Healing(Training):
         path: The folder in the store with `training.json` and `checkpoint`, the healed model.
         plan: What was cut, where a plan was given.
         scores: The metric of the uncut model (where it is known), of the cut one, and of the healed one.
+        gains: How much better the healed model scores than the uncut and the cut one on the same rows, with a 95%
+            interval of the difference: where that holds 0, either may be the better one.
 
     Example:
         >>> import layerscope as ls
@@ -55,6 +70,10 @@ class Healing(Training):
         return {name: float(value) for name, value in self.outcome["scores"].items()}
 
     @property
+    def gains(self) -> dict[str, Gain]:
+        return {name: Gain.from_spec(value) for name, value in self.outcome["gains"].items()}
+
+    @property
     def tokens_per_second(self) -> float:
         """Of training, the looks at held-out texts included."""
         return float(self.outcome["tokens"]) / self.seconds if self.seconds else math.nan
@@ -71,6 +90,7 @@ class Healing(Training):
             "mix": math.nan if outcome["mix"] is None else float(outcome["mix"]),
             "metric": self.metric,
             **{name: self.scores.get(name, math.nan) for name in _NAMES},
+            **self._bounds,
             "steps": int(outcome["steps"]),
             "learning_rate": h.rates[0],
             "seed": self.job.seed,
@@ -80,12 +100,19 @@ class Healing(Training):
             "seconds": self.seconds,
         }
 
+    @property
+    def _bounds(self) -> dict[str, float]:
+        """What the healed model gained over the others, at least and at most."""
+        ends = {name: self.gains.get(name, UNKNOWN) for name in ("uncut", "cut")}
+        return {f"over_{name}_{end}": getattr(gain, end) for name, gain in ends.items() for end in ("low", "high")}
+
     def figures(self) -> list[Figure]:
         """Bars before and after, the held-out loss over the training, and the table."""
         n, are = int(self.outcome["rows"]["scored"]), str(self.outcome["rows"]["are"])
         better = "Higher" if metrics.higher_is_better(self.metric) else "Lower"
         named = [(_NAMES[name], value) for name, value in self.scores.items()]
         said = f"The healed one is the best of {len(self.epochs)} on these {are}, so a little too good."
+        said = " ".join([said, *self._doubts()])
         bars = BarsFigure(
             title="Before and after healing",
             shows=f"{self.metric} on {n:,} held-out {are} of the uncut model, of the cut one and of the healed one.",
@@ -123,12 +150,28 @@ class Healing(Training):
         ]
         if not metrics.upward(self.metric, scores["healed"]) > metrics.upward(self.metric, scores["cut"]):
             said.append("It did not get better: train longer, on more text, or with another learning rate.")
+        said += self._doubts()
         if kept := outcome.get("kept"):
             said.append(
                 f"The {kept['k']} likeliest outputs of the teacher that were kept leave out {kept['left_out']:.2%} of "
                 f"its probability; before the training they show {kept['kept_divergence']:.4f} nats of a divergence of "
                 f"{kept['divergence']:.4f}."
             )
+        return said
+
+    def _doubts(self) -> list[str]:
+        """What the held-out rows do not tell, or tell only of themselves."""
+        rows = self.outcome["rows"]
+        said = []
+        for name, gain in self.gains.items():
+            if not gain.sure:
+                said.append(undecided(self.metric, name, gain, int(rows["scored"]), str(rows["are"])))
+            elif name == "uncut" and gain.value > 0:
+                said.append(
+                    f"It is better than the uncut model on these {rows['are']} (by {gain.low:.4g} to {gain.high:.4g} "
+                    f"{self.metric}, 95% interval), which did not learn from texts like them: that is no sign that the "
+                    "blocks were of no use."
+                )
         return said
 
     def copy_to(self, folder: str | Path) -> Path:

@@ -30,6 +30,16 @@ def test_before_and_after_are_never_sure_without_an_interval():
     assert told.sure is None
 
 
+def test_what_the_rows_do_not_tell_is_said():
+    known = {"over_cut_low": 2.0, "over_cut_high": 9.0, "over_uncut_low": -1.0, "over_uncut_high": 2.0}
+    told = healing(row(uncut=10.0, cut=20.0, healed=9.0, **known), RECORD)[0]
+    assert told.sure is True
+    assert "95% interval 2.000 to 9.000 of what it gains over the cut model" in told.evidence
+    assert "The healed and the uncut model are not told apart" in told.text
+    few = {**known, "over_cut_low": -math.inf, "over_cut_high": math.inf}
+    assert healing(row(uncut=10.0, cut=20.0, healed=9.0, **few), RECORD)[0].sure is False
+
+
 def test_a_healing_that_did_not_help_says_so():
     assert "did not get better" in healing(row(uncut=10.0, cut=20.0, healed=25.0), RECORD)[0].text
 

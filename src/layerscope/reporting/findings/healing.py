@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from layerscope.data import metrics
 from layerscope.reporting.findings.finding import ANSWER, NO_INTERVAL, SUPPORT, Finding, interval, number, rows, worse
@@ -31,16 +31,30 @@ def healing(frame: pandas.DataFrame, record: Record) -> list[Finding]:
         metric, cut, healed, uncut = str(row["metric"]), float(row["cut"]), float(row["healed"]), float(row["uncut"])
         n = next((n for figure in record.figures if (n := getattr(figure, "n", None))), None)
         better = worse(cut, healed, metrics.higher_is_better(metric))
+        sure, over_cut = _told_apart(row, "cut")
+        ahead, over_uncut = _told_apart(row, "uncut")
         text = f"Healing takes {metric} from {number(cut)} to {number(healed)}"
         if math.isfinite(uncut):
             share = recovered(*(in_nats(metric, value) for value in (uncut, cut, healed)))
             part = f", which brings back {share:.0%} of what the cut lost" if better and 0 < share <= 1 else ""
             text += f"; the uncut model has {number(uncut)}{part}"
+            if ahead is False:
+                text += f". The healed and the uncut model are not told apart ({over_uncut})"
         if not better:
             text += ". It did not get better: train longer, on more text, or with another learning rate"
-        evidence = f"{NO_INTERVAL}; one seed, {int(row['tokens']):,} tokens{rows(n, 'scored on n =')}"
-        told.append(Finding(f"{text}.", evidence, None, ANSWER))
+        evidence = f"{over_cut}; one seed, {int(row['tokens']):,} tokens{rows(n, 'scored on n =')}"
+        told.append(Finding(f"{text}.", evidence, sure, ANSWER))
     return told
+
+
+def _told_apart(row: dict[Any, Any], other: str) -> tuple[bool | None, str]:
+    """Whether the healed model is told apart from another one, and by what; None where nothing tells."""
+    low, high = (float(row.get(f"over_{other}_{end}", math.nan)) for end in ("low", "high"))
+    if math.isnan(low) or math.isnan(high):
+        return None, NO_INTERVAL
+    if math.isinf(low) or math.isinf(high):
+        return False, f"too few rows for an interval of what it gains over the {other} model"
+    return low > 0 or high < 0, f"{interval(low, high)} of what it gains over the {other} model"
 
 
 def healed_advice(frame: pandas.DataFrame, record: Record) -> list[Finding]:

@@ -23,6 +23,7 @@ from layerscope.models.anatomy import evaluating
 from layerscope.models.identity import tokenizer_identity
 from layerscope.models.replay import caches_off
 from layerscope.tuning.freezing import Prefixed
+from layerscope.tuning.gains import Gain
 from layerscope.tuning.rows import ItemRows
 
 LOST = "lost"  # what a module gives beside its answers: (rows,) the loss that decides what is kept
@@ -107,6 +108,10 @@ class Aim(ABC):
     @abstractmethod
     def score(self, model: Model, answers: np.ndarray) -> Score:
         """What answers to all scored rows are worth."""
+
+    @abstractmethod
+    def gain(self, before: np.ndarray, after: np.ndarray) -> Gain:
+        """How much better the answers `after` are than `before`, both to all scored rows, and how sure that is."""
 
     def told(self) -> dict[str, Any]:
         """What else is to be said of the healing."""

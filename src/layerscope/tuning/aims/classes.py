@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerscope.cutting.changes import of_answers
 from layerscope.data import Examples, Task, metrics
 from layerscope.evaluation.exam import Exam
 from layerscope.evaluation.outputs import outputs_of
@@ -24,6 +25,7 @@ from layerscope.models.selfcheck import primary
 from layerscope.results import provenance_of
 from layerscope.tuning.aims.aim import LOST, Aim, Part, Teacher, Teaching, mean_loss
 from layerscope.tuning.freezing import CHOICES, Prefixed
+from layerscope.tuning.gains import Gain, gain_between, gain_of
 from layerscope.tuning.rows import Collate, ItemRows
 
 TARGETS = "targets"
@@ -136,6 +138,13 @@ class ClassAim(Aim):
             provenance=provenance_of([model], self.scored.examples, {"metric": self.metric}),
             note="beside the answers of the whole model, not beside labels",
         )
+
+    def gain(self, before: np.ndarray, after: np.ndarray) -> Gain:
+        if self._exam is not None:
+            return gain_between(self._exam, before, after)
+        whole, metric = self._teachers_answers, "pearson" if self._is_number else "accuracy"
+        wanted, first, second = (a[:, 0] if self._is_number else a.argmax(axis=-1) for a in (whole, before, after))
+        return gain_of(of_answers(metric, wanted, first, second), of_answers(metric, wanted, second, first))
 
 
 def _answered(inputs: dict[str, Tensor], network: Any) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layerscope.cutting.changes import of_losses
 from layerscope.data import Examples, Task
 from layerscope.evaluation.embeddings import Embeddings, embedding_of, prompt_length, read_as
 from layerscope.evaluation.score import Score
@@ -25,6 +26,7 @@ from layerscope.models.replay import caches_off
 from layerscope.results import provenance_of
 from layerscope.tuning.aims.aim import LOST, Aim, Part, Teacher, Teaching, mean_loss
 from layerscope.tuning.freezing import Prefixed
+from layerscope.tuning.gains import Gain, gain_between, gain_of
 from layerscope.tuning.rows import ItemRows
 
 DISTANCES = ("cosine", "mse")
@@ -93,10 +95,7 @@ class EmbeddingAim(Aim):
         if self._pairs is not None:
             sitting = self._pairs.of(model)
             return sitting.score(sitting.logits(note=False))
-        assert self.teaching.teacher is not None
-        if not hasattr(self, "_whole"):
-            self._whole = torch.from_numpy(self.answers(self.teaching.teacher))
-        value = float(nn.functional.cosine_similarity(torch.from_numpy(answers), self._whole, dim=-1).mean())
+        value = float(self._cosines(answers).mean())
         return Score(
             value,
             metric="cosine",
@@ -106,6 +105,19 @@ class EmbeddingAim(Aim):
             provenance=provenance_of([model], self.scored.examples, {"metric": "cosine"}),
             note="mean cosine with the whole model's embeddings of the same texts",
         )
+
+    def _cosines(self, answers: np.ndarray) -> np.ndarray:
+        """(texts,) of embeddings with the teacher's of the same texts."""
+        assert self.teaching.teacher is not None
+        if not hasattr(self, "_whole"):
+            self._whole = torch.from_numpy(self.answers(self.teaching.teacher))
+        return nn.functional.cosine_similarity(torch.from_numpy(answers), self._whole, dim=-1).numpy()
+
+    def gain(self, before: np.ndarray, after: np.ndarray) -> Gain:
+        if self._pairs is not None:
+            return gain_between(self._pairs, *(_of_pairs(vectors)[:, None] for vectors in (before, after)))
+        first, second = self._cosines(before), self._cosines(after)
+        return gain_of(of_losses(-first, -second), of_losses(-second, -first))
 
 
 def single_texts(examples: Examples) -> Examples:
@@ -120,6 +132,12 @@ def single_texts(examples: Examples) -> Examples:
     single = replace(single, pairs=None, choices=None, prompts=None, tags=None, words=None, words_by=None)
     object.__setattr__(single, "_whole", (examples.fingerprint, examples.texts_fingerprint))
     return single
+
+
+def _of_pairs(vectors: np.ndarray) -> np.ndarray:
+    """(pairs,) cosines of embeddings in the order of `single_texts`: all first texts, then all second ones."""
+    first, second = torch.from_numpy(vectors).chunk(2)
+    return nn.functional.cosine_similarity(first, second, dim=-1).numpy()
 
 
 def _states(inputs: dict[str, Tensor], network: Any) -> Tensor:

@@ -20,6 +20,7 @@ from layerscope.models.anatomy import accepted_inputs
 from layerscope.models.replay import caches_off
 from layerscope.tuning.aims.aim import Aim, Part, Teacher, Teaching
 from layerscope.tuning.freezing import Prefixed
+from layerscope.tuning.gains import Gain, gain_between
 from layerscope.tuning.kept_answers import KeptAnswers, LikeliestAnswers, error_of
 from layerscope.tuning.losses import Ask, Likeliest, head_loss, portions
 from layerscope.tuning.method import head_parameters
@@ -83,6 +84,9 @@ class TokenAim(Aim):
 
     def score(self, model: Model, answers: np.ndarray) -> Score:
         return self.sitting.of(model).score(answers)
+
+    def gain(self, before: np.ndarray, after: np.ndarray) -> Gain:
+        return gain_between(self.sitting, before, after)
 
 
 def _part(sitting: TokenSitting) -> Part:
