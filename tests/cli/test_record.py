@@ -101,7 +101,9 @@ def test_a_second_command_does_not_mix_its_files_with_those_of_the_first(classif
     assert invoke(*about, "cka").exit_code == 0
     (out / "notes.txt").write_text("mine")
     assert invoke("evaluate", classifier, "--task", words, "-o", out).exit_code == 0  # others may share the folder
-    with pytest.raises(InputError, match=r"holds a record of `layerscope compare` already \('Similarity.*--overwrite"):
+    with pytest.raises(
+        InputError, match=r"holds a record of `layerscope compare` already \('Similarity.* UTC\).*--overwrite"
+    ):
         invoke("compare", "no/such/model", *about[2:], "mutual_knn")  # said before the work
     assert invoke(*about, "mutual_knn", "--overwrite").exit_code == 0
     names = {path.name for path in out.iterdir()}

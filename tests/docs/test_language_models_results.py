@@ -182,6 +182,7 @@ def test_the_name_of_a_rule_stands_where_its_curve_ends():
     found = json.loads((ROOT / "docs/results" / results.RESULTS).read_text(encoding="utf-8"))
     figure = pages.figure(pages.SEEN_OF, found[pages.SEEN_OF])
     axes = draw(figure)
+    assert axes.get_yscale() == "log"
     across = axes.transData + axes.transAxes.inverted()
     ends = {series.name: across.transform((1, series.y[-1]))[1] for series in figure.series}
     named = {text.get_text(): text.xy[1] for text in axes.texts if text.get_text() in ends}

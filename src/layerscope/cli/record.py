@@ -104,7 +104,7 @@ def claim(command: str, given: Mapping[str, Any], overwrite: bool) -> None:
         return
     try:
         earlier = read_record(folder)
-        what = f"{earlier.title!r} of {earlier.created[:16].replace('T', ' ')}"
+        what = f"{earlier.title!r} of {earlier.created[:16].replace('T', ' ')} UTC"
     except InputError:
         what = "what it left there before"
     raise InputError(
