@@ -2,7 +2,7 @@
 
 import pandas
 
-from layerscope.drawing.words import MEANINGS, caveat, listed, numbers
+from layerscope.drawing.words import MEANINGS, caveat, heading, listed, numbers
 
 
 def test_names_are_listed_each_once():
@@ -14,6 +14,7 @@ def test_names_are_listed_each_once():
 def test_few_rows_are_said_to_be_few():
     assert caveat("", 100) == ""
     assert caveat("Mind this.", 100) == "Mind this."
+    assert caveat("held out: other rows", 100) == "Held out: other rows."
     assert caveat("", 99) == "Only 99 rows: expect other rows to give other numbers."
     assert caveat("Mind this.", 5).startswith("Mind this. Only 5 rows")
 
@@ -33,3 +34,9 @@ def test_what_differs_between_rows_stays():
 
 def test_no_rows_are_no_columns():
     assert numbers("t", "s", []).table == {}
+
+
+def test_headings_say_what_a_number_is():
+    assert heading("best_epoch") == "best epoch"
+    assert heading("latency_1_ms") == "ms for 1 text"
+    assert heading("latency_32_ms") == "ms for 32 texts"
