@@ -41,3 +41,9 @@ def test_the_columns_of_data_stand_apart_from_a_command_s_own_options():
     columns, _, asked = data.partition(helptext.RUNNING)
     assert "--text-pair" in columns
     assert "--stride" in asked
+
+
+def test_what_other_programs_call_so_is_understood():
+    done = run_here("tasks", "--json")
+    assert done.returncode == 2
+    assert "--format json" in done.stderr

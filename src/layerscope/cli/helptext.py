@@ -16,8 +16,19 @@ DATA = "What the data set holds"  # panels of a command's help text: options tha
 RUNNING = "How language and embedding models are asked"
 
 
+_MEANT = {"--json": "--format json", "--csv": "--out FOLDER", "--parquet": "--out FOLDER"}  # what others call so
+
+
 class Command(TyperCommand):
     """A command whose flags are shown without `<bool>`, which would read as a value to give."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # typer has its own copy of click's error for an unknown option
+            if meant := _MEANT.get(getattr(error, "option_name", "")):
+                error.possibilities = [meant]  # type: ignore[attr-defined]
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_values(super().get_params(ctx))
