@@ -35,6 +35,7 @@ OF_SEVERAL_FILES = {
     "test_packages.py": "the packages that make dist builds",
     "test_readme.py": "the README",
     "test_specs.py": "what every noun of a key is called there",
+    "test_units.py": "the names of times, wherever they are printed",
     "cli/test_mistakes.py": "mistakes, whatever the command",
     "cli/test_terminal.py": "what a terminal, a pipe and a key press see of any command",
     "cutting/test_every_head.py": "every head of every family: cut, saved, and opened by plain transformers",

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from layerscope.progress import bar_of, in_notebook, progress
+from layerscope.progress import bar_of, duration, in_notebook, progress
 from layerscope.team import Team
 
 
@@ -104,3 +104,23 @@ def test_only_a_kernel_is_a_notebook(monkeypatch):
     assert in_notebook()
     shell.kernel = None
     assert not in_notebook()
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [(3, "3 s"), (80, "80 s"), (100, "1.7 min"), (3600, "60 min"), (9000, "2.5 h"), (2e5, "2.3 days")],
+)
+def test_times_in_words(time, words):
+    assert duration(time) == words
+
+
+def test_the_time_left_has_a_unit(monkeypatch):
+    screen = Screen(terminal=True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    for name, value in {"TERM": "xterm", "COLUMNS": "100", "LINES": "20"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("rich.progress.Task.time_remaining", property(lambda task: 700.0))
+    with progress("work", 4, "steps") as advance:
+        advance(1)
+    assert "about 12 min left" in screen.getvalue()
+    assert "0:1" not in screen.getvalue()

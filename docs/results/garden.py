@@ -26,7 +26,7 @@ from layerscope.store import write_json, write_text  # noqa: E402
 
 MODELS = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0")
 TASK = "sst2"
-CURVE = ["layer", "score", "majority", "metric", "task", "n"]  # the columns that garden.json keeps
+CURVE = ["layer", "score", "low", "high", "majority", "metric", "task", "n"]  # the columns that garden.json keeps
 NEAR = 0.02  # what a cut may cost
 CHANGED = 0.05  # how much less CKA with the untuned model counts as changed by tuning
 
@@ -180,6 +180,11 @@ def _count(given: list[bool | None]) -> str:
     return f"{given.count(True)}" + (f" ({unknown} not tested)" if unknown else "")
 
 
+def truncation(curve: dict[str, list[Any]]) -> ls.Truncation:
+    """A curve of garden.json as a result; one that was kept without its intervals is drawn without a band."""
+    return ls.Truncation(pandas.DataFrame({"low": np.nan, "high": np.nan} | curve), {})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="measure these; the others stay as they were")
@@ -198,7 +203,7 @@ def main() -> None:
         write_json(kept, found)
         print(name, *sentences(found[name]), sep="\n", flush=True)
     write_text(options.out / "garden.md", page(found))
-    curves = {name: ls.Truncation(pandas.DataFrame(one["curve"]), {}) for name, one in found.items()}
+    curves = {name: truncation(one["curve"]) for name, one in found.items()}
     ls.Truncation.together(curves).plot(options.out / "garden-truncation.png")
 
 

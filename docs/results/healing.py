@@ -25,7 +25,7 @@ from typing import Any
 from layerscope.cli import app
 from layerscope.cli.streams import prepare
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.painting import draw, write
+from layerscope.drawing.painting import draw
 from layerscope.store import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +169,7 @@ def figure(name: str, model: dict[str, Any]) -> CurveFigure:
 def write_page(found: dict[str, Any], out: Path) -> None:
     """The page and its figures."""
     for name, model in found.items():
-        write(draw(figure(name, model)).figure, out / picture(name))
+        draw(figure(name, model), out / picture(name))
     write_text(out / PAGE, page(found))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.painting import draw, write
+from layerscope.drawing.painting import draw
 from layerscope.store import write_text
 
 HERE = Path(__file__).resolve().parent
@@ -232,6 +232,7 @@ def figure(name: str, one: dict[str, Any]) -> CurveFigure:
         x_name="blocks removed",
         y_name="perplexity",
         references=(("the whole model", one["whole"]),),
+        log=True,
         n=one["scored"],
     )
 
@@ -239,7 +240,5 @@ def figure(name: str, one: dict[str, Any]) -> CurveFigure:
 def write_page(found: dict[str, Any], out: Path) -> None:
     """The page and its figures."""
     for name, one in found.items():
-        axes = draw(figure(name, one))
-        axes.set_yscale("log")
-        write(axes.figure, out / picture(name))
+        draw(figure(name, one), out / picture(name))
     write_text(out / PAGE, page(found, out))

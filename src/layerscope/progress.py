@@ -36,17 +36,33 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`, `2 days`."""
+    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @contextmanager
 def _in_terminal(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.text import Text
+
+    class TimeLeft(ProgressColumn):
+        max_refresh = 0.5  # seconds
+
+        def render(self, task: Task) -> Text:
+            left = task.time_remaining
+            return Text("" if left is None or task.finished else f"about {duration(left)} left", style="cyan")
 
     columns = (
         TextColumn("{task.description}", markup=False),  # names of models and tasks may hold brackets
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
-        TimeRemainingColumn(),
+        TimeLeft(),
     )
     console = Console(stderr=True)
     room = max(console.width // 2, 10)  # for the title; else a long one would push out the numbers
@@ -78,9 +94,9 @@ def _in_page(title: str, total: int | None, unit: str) -> Iterator[Callable[[flo
 
 
 def bar_of(title: str, done: float, total: int | None, unit: str, seconds: float) -> str:
-    """A bar as HTML: what is done of how much, and about how many seconds are left."""
+    """A bar as HTML: what is done of how much, and about how long the rest takes."""
     if not total:
         return f"<div>{escape(title)} <progress></progress> {done:,.0f} {escape(unit)}</div>"
-    left = f", about {seconds * (total - done) / done:,.0f} s left" if 0 < done < total else ""
+    left = f", about {duration(seconds * (total - done) / done)} left" if 0 < done < total else ""
     bar = f'<progress value="{min(done, total):g}" max="{total}"></progress>'
     return f"<div>{escape(title)} {bar} {done:,.0f}/{total:,} {escape(unit)}{left}</div>"

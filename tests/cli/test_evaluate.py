@@ -15,7 +15,8 @@ def test_the_score_is_printed_beside_the_majority(classifier, words):
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     score = ls.evaluate(classifier, str(words))
-    assert list(row) == ["model", "task", "split", "n", "metric", "score", "majority"]
+    assert list(row) == ["model", "task", "split", "n", "metric", "score", "low", "high", "majority"]
+    assert (row["low"], row["high"]) == score.interval
     assert (row["score"], row["majority"], row["n"], row["split"]) == (score, 0.5, 40, "validation")
 
 

@@ -16,6 +16,12 @@ def test_models(model):
     assert record["blocks"] == "1..4 at encoder.layer"
 
 
+def test_an_encoder_has_no_head(tmp_path):
+    zoo.network("bert", "encoder").save_pretrained(tmp_path)
+    zoo.tokenizer().save_pretrained(tmp_path)
+    assert json.loads(run_here("models", tmp_path, "--format", "json").stdout)[0]["head"] == "none"
+
+
 def test_a_model_and_the_garden_are_not_listed_at_once(model):
     done = run_here("models", model, "--garden")
     assert done.returncode == 2

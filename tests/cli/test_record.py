@@ -7,6 +7,7 @@ import pytest
 from markupsafe import escape
 
 import layerscope as ls
+from layerscope.cli.record import writable
 from layerscope.errors import InputError
 from layerscope.models.identity import fingerprint
 from layerscope.reporting.findings import findings_of
@@ -95,13 +96,24 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(classifier, word
         invoke("evaluate", "no/such/model", "--task", words, "-o", tmp_path / "file" / "out")
 
 
+def test_a_file_s_name_is_not_taken_for_a_folder(words, invoke, tmp_path):
+    with pytest.raises(ls.LayerscopeError, match=r"out\.csv is called like a file, .*; give a folder, such as .*out\."):
+        invoke("evaluate", "no/such/model", "--task", words, "-o", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+    (tmp_path / "data.csv").mkdir()
+    assert writable(tmp_path / "data.csv") == tmp_path / "data.csv"
+    assert writable(tmp_path / "bert-1.5") == tmp_path / "bert-1.5"
+
+
 def test_a_second_command_does_not_mix_its_files_with_those_of_the_first(classifier, words, invoke, tmp_path):
     out = tmp_path / "out"
     about = ["compare", classifier, "--task", words, "--pool", "mean", "-o", out, "--measure"]
     assert invoke(*about, "cka").exit_code == 0
     (out / "notes.txt").write_text("mine")
     assert invoke("evaluate", classifier, "--task", words, "-o", out).exit_code == 0  # others may share the folder
-    with pytest.raises(InputError, match=r"holds a record of `layerscope compare` already \('Similarity.*--overwrite"):
+    with pytest.raises(
+        InputError, match=r"holds a record of `layerscope compare` already \('Similarity.* UTC\).*--overwrite"
+    ):
         invoke("compare", "no/such/model", *about[2:], "mutual_knn")  # said before the work
     assert invoke(*about, "mutual_knn", "--overwrite").exit_code == 0
     names = {path.name for path in out.iterdir()}

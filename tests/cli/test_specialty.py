@@ -4,7 +4,10 @@ import json
 import re
 import shlex
 
+import pytest
 from command import run_here
+
+from layerscope.errors import InputError
 
 
 def test_specialty_on_the_command_line(model, labelled, tmp_path):
@@ -105,3 +108,11 @@ def test_l_is_one_and_the_strategy_is_in_numbers(model, words):
     table = run_here("strategies", model, "--task", words)
     assert f"({best}, {best}, {best})" in table.stdout
     assert f"l* is {best}" in table.stderr
+
+
+def test_models_run_over_the_texts_where_they_are_asked_to(model, labelled, invoke, posted):
+    given = ["specialty", model, "--task", labelled, "--no-probe", "--null", "20", "--engine", "posted"]
+    assert invoke(*given, "--pools", "mean,cls").exit_code == 0
+    assert [name.split(" of ")[0] for name in posted] == ["mean states", "cls states", "cls states"]  # one is there
+    with pytest.raises(InputError, match="--engine posted is for several pools or models"):
+        invoke(*given)

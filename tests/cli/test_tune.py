@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from command import run_here
 
 import layerscope as ls
+from layerscope.errors import InputError
 
 
 def test_tuning_on_the_command_line(model, labelled, tmp_path):
@@ -62,3 +64,12 @@ def test_a_training_and_its_record_are_put_in_place_together(model, labelled, tm
     assert run_here("tune", model, "--task", labelled, *quick, "--seed", 1, "-o", out, "--overwrite").returncode == 130
     assert {path.name for path in out.iterdir()} == before
     assert ls.read_record(out / "tune-record").settings["seed"] == 0
+
+
+def test_several_trainings_run_where_they_are_asked_to(model, labelled, invoke, posted, tmp_path):
+    given = ["tune", model, "--task", labelled, "--strategy", "head-only", "--max-steps", "2", "--engine", "posted"]
+    assert invoke(*given, "--seeds", "2", "-o", tmp_path / "out").exit_code == 0
+    assert [name.split(", ")[1] for name in posted] == ["seed 0", "seed 1"]
+    assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
+    with pytest.raises(InputError, match="--engine posted spreads several trainings, and this is one"):
+        invoke(*given)

@@ -7,6 +7,8 @@ import language
 import pytest
 from scripts import ROOT, script
 
+from layerscope.drawing.painting import draw
+
 results, pages = (script(f"docs/results/{name}.py") for name in ("language_models", "language_models_page"))
 
 
@@ -174,3 +176,16 @@ def test_other_stretches_say_how_much_depends_on_the_text():
         in said
     )
     assert said.endswith("The others are without 15.")
+
+
+def test_the_name_of_a_rule_stands_where_its_curve_ends():
+    found = json.loads((ROOT / "docs/results" / results.RESULTS).read_text(encoding="utf-8"))
+    figure = pages.figure(pages.SEEN_OF, found[pages.SEEN_OF])
+    axes = draw(figure)
+    assert axes.get_yscale() == "log"
+    across = axes.transData + axes.transAxes.inverted()
+    ends = {series.name: across.transform((1, series.y[-1]))[1] for series in figure.series}
+    named = {text.get_text(): text.xy[1] for text in axes.texts if text.get_text() in ends}
+    assert sorted(named, key=named.__getitem__) == sorted(ends, key=ends.__getitem__)
+    assert named["last"] == pytest.approx(ends["last"], abs=0.05)
+    assert named["random"] == pytest.approx(ends["random"], abs=0.05)

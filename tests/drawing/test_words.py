@@ -4,7 +4,7 @@ import math
 
 import pandas
 
-from layerscope.drawing.words import MEANINGS, caveat, listed, numbers, spread
+from layerscope.drawing.words import MEANINGS, caveat, heading, listed, numbers, spread
 
 
 def test_names_are_listed_each_once():
@@ -16,6 +16,7 @@ def test_names_are_listed_each_once():
 def test_few_rows_are_said_to_be_few():
     assert caveat("", 100) == ""
     assert caveat("Mind this.", 100) == "Mind this."
+    assert caveat("held out: other rows", 100) == "Held out: other rows."
     assert caveat("", 99) == "Only 99 rows: expect other rows to give other numbers."
     assert caveat("Mind this.", 5).startswith("Mind this. Only 5 rows")
 
@@ -40,3 +41,9 @@ def test_no_rows_are_no_columns():
 def test_an_interval_stands_after_a_score_where_there_is_one():
     assert spread(0.71, 0.785) == " (0.7100 to 0.7850)"
     assert spread(math.nan, math.nan) == ""
+
+
+def test_headings_say_what_a_number_is():
+    assert heading("best_epoch") == "best epoch"
+    assert heading("latency_1_ms") == "ms for 1 text"
+    assert heading("latency_32_ms") == "ms for 32 texts"

@@ -79,6 +79,13 @@ def test_without_the_language_model_of_the_demo_a_sentence_says_how_to_get_it(pa
             load("demo:smollm2")
 
 
+def test_a_file_is_no_model(tmp_path):
+    path = tmp_path / "texts.csv"
+    path.write_text("text\n")
+    with pytest.raises(ModelError, match=r"texts\.csv is a file; a model is a folder with a config\.json"):
+        load(path)
+
+
 def test_names_that_lead_nowhere():
     with pytest.raises(ModelError, match="no folder 'no/such/folder/here'"):
         load("no/such/folder/here")

@@ -3,7 +3,7 @@
 import pytest
 
 from layerscope.recipes import estimating
-from layerscope.recipes.estimating import macs_per_token, seconds_of, speed, spelled
+from layerscope.recipes.estimating import macs_per_token, seconds_of, speed
 from layerscope.recipes.planning import cells_of, changed
 from layerscope.recipes.recipe import papers, read_recipe
 
@@ -37,11 +37,3 @@ def test_multiply_adds_and_speed():
     assert macs_per_token("random:garden:bert-s0") == macs_per_token("garden:bert-s0")
     assert macs_per_token("/no/such/folder") == 85e6
     assert speed() > 1e8
-
-
-@pytest.mark.parametrize(
-    ("time", "words"),
-    [(3, "3 s"), (80, "80 s"), (100, "1.7 min"), (3600, "60 min"), (9000, "2.5 h"), (2e5, "2.3 days")],
-)
-def test_times_in_words(time, words):
-    assert spelled(time) == words

@@ -33,6 +33,16 @@ def test_a_table_comes_back_with_its_card(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["b.parquet"]  # nothing half-written is left
 
 
+def test_the_ending_decides_what_is_written(tmp_path):
+    path = table().save(tmp_path / "a" / "b.csv")
+    pandas.testing.assert_frame_equal(pandas.read_csv(path), table().frame)
+    assert table().save(tmp_path / "plain").read_bytes()[:4] == b"PAR1"
+    for name in ("b.json", "b.XLSX", "b.png"):
+        with pytest.raises(InputError, match=rf"and {name} ends in"):
+            table().save(tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
 def test_a_save_that_fails_leaves_the_file_before_it(tmp_path, monkeypatch):
     path = table().save(tmp_path / "a.parquet")
     before = path.read_bytes()

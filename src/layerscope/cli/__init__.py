@@ -10,10 +10,12 @@ from importlib import import_module
 import typer
 
 from layerscope.cli import record, streams
+from layerscope.cli.helptext import Group, dress
 from layerscope.errors import LayerscopeError
 
 app = typer.Typer(
     name="layerscope",
+    cls=Group,
     help="Look into the layers of transformer language models, and act on what you see.",
     no_args_is_help=True,
     add_completion=False,
@@ -24,10 +26,11 @@ app = typer.Typer(
 
 
 def _register() -> None:
-    """Every file here with a function `register` is a command; `PLACE` says where it stands in the help text."""
+    """Every file here with a function `register` is a command; `PLACE` and `PANEL` say where it stands in the help."""
     modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
     for module in sorted((m for m in modules if hasattr(m, "register")), key=lambda m: m.PLACE):
         module.register(app)
+        dress(app, module.PANEL)
 
 
 _register()

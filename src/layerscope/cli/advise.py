@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.cutting import PRINT_AS, check_save, print_plan, saved
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from layerscope.tuning.healed_advice import HealedAdvice
 
 PLACE = 60  # in the help text
+PANEL = helptext.LOSE
 RULES: Registry[object] = Registry("layerscope.cutting.rules", "rule")  # for their names alone: nothing is imported
 _SCORES = ("blocks", "rule", "chosen_on", "change_low", "score", "low", "high")
 _COSTS = ("parameters", "macs", "latency_1_ms", "latency_32_ms", "chosen")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from layerscope.alignment.methods import METHODS
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, aligner_options, integers, names, shares, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from layerscope.models import Model
 
 PLACE = 90  # in the help text
+PANEL = helptext.STAND
 
 
 def register(app: typer.Typer) -> None:

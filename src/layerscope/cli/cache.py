@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.output import FORMAT, Format, show
 
 app = typer.Typer(
@@ -14,6 +15,7 @@ app = typer.Typer(
 
 
 PLACE = 160
+PANEL = helptext.REST
 
 
 def register(parent: typer.Typer) -> None:
@@ -35,7 +37,7 @@ def ls_(format: Format = FORMAT) -> None:
                 "kind": entry.kind,
                 "state": entry.state,
                 "megabytes": round(entry.size / 1e6, 2),
-                "created": "" if card is None else card.created[:16].replace("T", " "),
+                "created": "" if card is None else f"{card.created[:16].replace('T', ' ')} UTC",
                 "of": "" if card is None else _what(card.spec),
             }
         )

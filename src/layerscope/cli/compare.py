@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.matrices import readable, rows_of, show_summary
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show, show_parts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from layerscope.similarity.similarity import Similarity
 
 PLACE = 20  # in the help text
+PANEL = helptext.ALIKE
 _WORDS = ("true", "false", "none")
 
 

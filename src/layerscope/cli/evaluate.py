@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from layerscope.evaluation.score import Score
 
 PLACE = 30  # in the help text
+PANEL = helptext.LOSE
 
 
 def register(app: typer.Typer) -> None:

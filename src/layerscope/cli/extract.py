@@ -6,11 +6,13 @@ from pathlib import Path
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import keep
 
 PLACE = 10  # in the help text
+PANEL = helptext.ALIKE
 _COLUMNS = "spread: mean standard deviation of a feature; top direction: share of the variance along the largest one"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import keep, writable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from layerscope.models import Model
 
 PLACE = 65  # in the help text
+PANEL = helptext.LOSE
 _OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the healed checkpoint and a record here.")
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
 
 PLACE = 26  # in the help text
+PANEL = helptext.LOSE
 
 
 def register(app: typer.Typer) -> None:

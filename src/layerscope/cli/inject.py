@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, aligner_options, integers, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pandas import Series
 
 PLACE = 100  # in the help text
+PANEL = helptext.STAND
 
 
 def register(app: typer.Typer) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
 from layerscope.drawing.words import listed
 
 PLACE = 25  # in the help text
+PANEL = helptext.ALIKE
 
 
 def register(app: typer.Typer) -> None:

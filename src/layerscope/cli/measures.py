@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.output import FORMAT, Format, show
 
 PLACE = 140  # in the help text
+PANEL = helptext.REST
 
 
 def register(app: typer.Typer) -> None:

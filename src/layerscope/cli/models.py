@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.errors import InputError, ModelError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _MARKS: Any = {"learned": {"__all__": {"rows", "marks"}}}  # which rows they were, for programs that leave them out
 
 PLACE = 130  # in the help text
+PANEL = helptext.REST
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +71,7 @@ def models(
     record = {
         "model": model,
         "class": opened.described()["class"],
-        "head": WORDS[opened.head],
+        "head": "none" if opened.head == "none" else WORDS[opened.head],
         "family": opened.anatomy.family + (" (found by the generic finder)" if opened.anatomy.generic else ""),
         "blocks": f"1..{opened.depth} at {opened.anatomy.blocks}",
         "width": opened.width,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
+from layerscope.cli.helptext import DATA, RUNNING
 from layerscope.cli.record import OVERWRITE, claim
 from layerscope.drawing.words import listed
 from layerscope.errors import InputError
@@ -123,6 +124,10 @@ _OPTIONS = {
         None, "--embedding", help="Scored pairs, with a bare encoder: mean (the default), cls or last token."
     ),
 }
+
+_ASKED = ("bos", "stride", "by_text", "mask_seed", "embedding")
+for _field, _option in _OPTIONS.items():
+    _option.rich_help_panel = RUNNING if _field in _ASKED else DATA
 
 
 def with_columns(command: Callable[..., None]) -> Callable[..., None]:

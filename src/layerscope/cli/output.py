@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.drawing.words import heading
+
 if TYPE_CHECKING:
     from pandas import DataFrame
 
@@ -37,7 +39,7 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
     console = Console(width=None if sys.stdout.isatty() else _PIPE)
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
-    columns = [Column(str(name).replace("_", " "), [row[name] for row in rows]) for name in (rows[0] if rows else ())]
+    columns = [Column(heading(str(name)), [row[name] for row in rows]) for name in (rows[0] if rows else ())]
     for part in side_by_side(columns, console.width):
         table = Table(box=box.SIMPLE_HEAD)
         for column, width in zip(part, widths(part, console.width), strict=True):

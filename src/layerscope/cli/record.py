@@ -26,6 +26,11 @@ def writable(out: Path | None) -> Path | None:
     """The folder, if it can be written: checked before the work, not after it."""
     if out is None:
         return None
+    if out.suffix.lower() in _FILES and not out.is_dir():
+        raise InputError(
+            f"{out} is called like a file, and --out is a folder, which gets tables (CSV and Parquet) and figures; "
+            f"give a folder, such as {out.with_suffix('')}."
+        )
     try:
         there = next(place for place in (out, *out.absolute().parents) if place.exists())
     except OSError as error:
@@ -44,6 +49,7 @@ OUT = typer.Option(
     callback=writable,
     help="Write tables, figures and a record, for `layerscope report`, into this folder.",
 )
+_FILES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".html", ".png", ".pdf", ".svg")
 OVERWRITE = typer.Option(False, "--overwrite", help="Replace what the same command wrote to --out before.")
 _started = time.perf_counter()
 
@@ -104,7 +110,7 @@ def claim(command: str, given: Mapping[str, Any], overwrite: bool) -> None:
         return
     try:
         earlier = read_record(folder)
-        what = f"{earlier.title!r} of {earlier.created[:16].replace('T', ' ')}"
+        what = f"{earlier.title!r} of {earlier.created[:16].replace('T', ' ')} UTC"
     except InputError:
         what = "what it left there before"
     raise InputError(

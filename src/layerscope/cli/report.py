@@ -6,7 +6,10 @@ from pathlib import Path
 
 import typer
 
+from layerscope.cli import helptext
+
 PLACE = 110  # in the help text
+PANEL = helptext.REST
 
 
 def register(app: typer.Typer) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import writable
 
 PLACE = 120  # in the help text
+PANEL = helptext.REST
 _ENGINE = typer.Option(
     "local", "--engine", help="local, processes:N, ray (on this machine) or ray:ADDRESS (ray:auto joins a cluster)."
 )

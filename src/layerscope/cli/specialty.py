@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, integers, names, shares, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import OUT, keep
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from layerscope.tuning.choosing import Choice
 
 PLACE = 70  # in the help text
+PANEL = helptext.TUNE
 MEASURES = (
     *("label_cca", "numerical_rank", "mutual_information", "normalized_mutual_information"),
     "nuclear_norm",
@@ -62,6 +64,11 @@ def specialty(
     limit: int | None = Given.limit,
     max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
     seed: int = typer.Option(0, help="Decides halves, permutations and what is drawn."),
+    engine: str = typer.Option(
+        "local",
+        "--engine",
+        help="With --pools or --tuned: where models run over the texts: local, processes:N, ray or ray:ADDRESS.",
+    ),
     device: str | None = Given.device,
     dtype: str = Given.dtype,
     columns: Columns = COLUMNS,
@@ -73,16 +80,13 @@ def specialty(
     from layerscope.extraction.reading import POOLS
     from layerscope.models.own import OwnModel
     from layerscope.probing.labelled import parted
-    from layerscope.probing.probes import KINDS
 
     wanted_shares = None if imbalance is None else shares(imbalance)  # before the work, not after it
     wanted_sizes = None if scarcity is None else integers(scarcity)
     wanted_measures = (
         [] if measures is None else [choose("measure", name, MEASURES) for name in names(measures, "measure")]
     )
-    choose("kind of probe", probe, KINDS)
-    if imbalance_size is not None and imbalance is None:
-        raise InputError("--imbalance-size is the size of the sets of --imbalance, which was not given.")
+    _check(probe, imbalance, imbalance_size, engine, several=pools is not None or tuned is not None)
     wanted_pools = ["mean"] if pools is None else [choose("pool", name, POOLS) for name in names(pools, "pool")]
     data = columns.open(task)
     opened = ls.load(model, device=device, dtype=dtype)
@@ -113,7 +117,9 @@ def specialty(
         if wanted_sizes:
             experiments["scarcity"] = ls.scarcity(train, wanted_sizes, probe=choice.probe, seed=seed)
     if pools or tuned:
-        experiments["pools"] = ls.specialty_study(beside, data, pools=wanted_pools, kind=probe, **options)
+        experiments["pools"] = ls.specialty_study(
+            beside, data, pools=wanted_pools, kind=probe, engine=engine, **options
+        )
     by_layer = choice.frame.assign(**{name: curve.values for name, curve in others.items()})
     if format is Format.json:
         more = [each.frame.assign(experiment=name) for name, each in experiments.items()]
@@ -130,6 +136,21 @@ def specialty(
         print(choice)
     title = f"Which layers of {model} to tune for {task}"
     keep(out, "specialty", title, {"specialty": choice, **others, **experiments})
+
+
+def _check(probe: str, imbalance: str | None, size: int | None, engine: str, several: bool) -> None:
+    """Raise a sentence where an option cannot be, or not with another."""
+    from layerscope.engine import check_engine
+    from layerscope.probing.probes import KINDS
+
+    choose("kind of probe", probe, KINDS)
+    check_engine(engine)
+    if size is not None and imbalance is None:
+        raise InputError("--imbalance-size is the size of the sets of --imbalance, which was not given.")
+    if engine != "local" and not several:
+        raise InputError(
+            f"--engine {engine} is for several pools or models; give --pools or --tuned, or leave --engine out."
+        )
 
 
 def _of_states(

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, with_columns
 from layerscope.cli.output import FORMAT, Format, show
+from layerscope.drawing.words import listed
+
+if TYPE_CHECKING:
+    from layerscope.data import Task
 
 _SHOWN = 20  # classes in a table
 
 
 PLACE = 120  # in the help text
+PANEL = helptext.REST
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +34,7 @@ def tasks(
 ) -> None:
     """List the tasks that are known by name, or the splits and labels of one data set."""
     import layerscope as ls
+    from layerscope.data.registry import registry
 
     if name is None:
         show(ls.tasks().to_dict("records"), format)
@@ -44,7 +52,7 @@ def tasks(
         if examples.labels is not None and examples.label_names:
             labels = examples.labels.tolist()
             names = examples.label_names[: None if format is Format.json else _SHOWN]
-            counts = ", ".join(f"{label} {labels.count(i)}" for i, label in enumerate(names))
+            counts = ", ".join(f"{label}: {labels.count(i)}" for i, label in enumerate(names))
             counts += f" and {more} more" if (more := len(examples.label_names) - len(names)) else ""
         words = sum(map(len, examples.words)) if examples.words else None
         rows.append(
@@ -56,4 +64,26 @@ def tasks(
                 "labels": counts,
             }
         )
+    if format is Format.table:  # what no split has is left out
+        rows = [{key: row[key] for key in row if any(each[key] is not None for each in rows)} for row in rows]
     show(rows, format, f"{task.name}: {task.kind}, {task.metric}")
+    lines = Path(name.removesuffix(".gz")).suffix in (".txt", ".conllu")  # have no columns
+    if format is Format.table and name not in registry() and not lines:
+        print(_read_as(task))
+
+
+def _read_as(task: Task) -> str:
+    """Which columns were taken for what, and how to say it otherwise."""
+    columns = task.columns
+    parts = {
+        "text": [columns.text] if columns.text else [],
+        "second text": [columns.text_pair] if columns.text_pair else [],
+        "words": columns.words,
+        "choices": [name for group in columns.choices for name in group],
+        "tags": columns.tags,
+        "label": columns.label,
+    }
+    said = ", ".join(f"{part} from {listed(list(names))}" for part, names in parts.items() if names)
+    if task.kind == "text" or columns.label or columns.tags:
+        return f"Read as: {said}."
+    return f"Read as: {said}; no labels (--label names their column)."

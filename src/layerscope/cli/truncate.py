@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.cutting import DTYPE, FLOAT, PRINT_AS, checked_task, cut_and_save, cut_without_task
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, with_columns
 from layerscope.cli.output import FORMAT, Format, show_scores
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from layerscope.cutting.plan import LayerPlan
 
 PLACE = 40  # in the help text
+PANEL = helptext.LOSE
 _TITLES = {
     "untuned": "The head of {model} on every layer, nothing trained",
     "tuned": "The head of {model}, trained further on every layer",

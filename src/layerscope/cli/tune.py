@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import COLUMNS, Columns, Data, Given, Publishing, names, with_columns
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.publishing import check_publishing, publish
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from layerscope.tuning.training import Trainings
 
 PLACE = 80  # in the help text
+PANEL = helptext.TUNE
 _COSTS = "What is trained, and what it costs in multiply-adds per token (cached: once the frozen blocks have run)"
 _BEST = typer.Option(
     None, "--best", help="l*, the layer of the task's specialty; if not given, a pass over the training split finds it."
@@ -67,7 +69,7 @@ def tune(
     validation_limit: int | None = typer.Option(None, help="Use only the first N validation examples."),
     study: bool = typer.Option(False, "--study", help="Every strategy of the papers instead of one."),
     engine: str = typer.Option(
-        "local", "--engine", help="Where the trainings of a study run: local, processes:N, ray or ray:ADDRESS."
+        "local", "--engine", help="Where several trainings run, each a job: local, processes:N, ray or ray:ADDRESS."
     ),
     device: str | None = Given.device,
     dtype: str = Given.dtype,
@@ -79,6 +81,7 @@ def tune(
 ) -> None:
     """Train a model on a task: all of it, some blocks, adapters, or a head on a lower layer. Frozen blocks run once."""
     import layerscope as ls
+    from layerscope.engine import check_engine
     from layerscope.store import atomic_folder
     from layerscope.team import Team
     from layerscope.tuning.cards import RESULT
@@ -90,8 +93,12 @@ def tune(
             "--push-to-hub puts one training on the hub, and several were asked for; push one with ls.push."
         )
     check_publishing(push_to_hub, public, out, "-o")
-    if engine != "local" and not study:
-        raise InputError(f"--engine {engine} spreads the trainings of a study; give --study too, or leave it out.")
+    check_engine(engine)
+    if engine != "local" and not study and (seeds or 1) == 1 and "," not in (learning_rate or ""):
+        raise InputError(
+            f"--engine {engine} spreads several trainings, and this is one; give --study, --seeds or several learning "
+            "rates, or leave --engine out."
+        )
     options: dict[str, Any] = {
         "learning_rate": None if learning_rate is None else [_number(part) for part in learning_rate.split(",")],
         "epochs": epochs,
@@ -129,7 +136,7 @@ def tune(
     plan = plan_tuning(opened, data, **about, best=best, size=size, **given)
     if format is Format.table and Team.current().is_main:
         show(plan.cost.frame.to_dict("records"), format, _COSTS)
-    trainings = plan.produce(chosen)
+    trainings = plan.produce(chosen, engine)
     if not Team.current().is_main:
         return
     table = trainings.frame.drop(columns="metric")

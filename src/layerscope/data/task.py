@@ -137,6 +137,11 @@ class Task:
         return "choice" if columns.choices else "pair" if columns.text_pair else "single"
 
     @property
+    def columns(self) -> Columns:
+        """Which columns hold what: as they were given, the others as they were guessed."""
+        return self._read_columns()
+
+    @property
     def labelled(self) -> bool:
         """Whether it says which answers are right."""
         return self._label_meaning() is not None

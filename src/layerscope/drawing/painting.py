@@ -27,6 +27,7 @@ MOST_NAMED = 8  # lines that can have their names beside them; of more there is 
 _DASHES = ("--", "-.", ":")
 _UNDATED = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
 _TALLEST = 9.0  # inches: no figure is taller than a page
+_LONGEST = 28  # letters of a name beside a picture
 
 
 @contextmanager
@@ -198,7 +199,7 @@ def name_lines(ax: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
     places = [float(ax.transAxes.inverted().transform(ax.transData.transform((0.0, y)))[1]) for _, y, _ in ends]
     room = max(size_of(ax)[1] * 72 * 0.72, 1.0)  # points: about the height of the axes in the figure
     for (name, _, colour), at in zip(ends, apart(places, NAMES * 1.25 / room, low, high), strict=True):
-        text = wrapped(name, 24).split("\n")
+        text = wrapped(name, _LONGEST).split("\n")
         short = text[0] if len(text) == 1 else f"{text[0]} .."
         ax.annotate(
             *(short, (1.0, at)),

@@ -61,6 +61,7 @@ MEANINGS = {
     "distance": "after the best permutation of attention heads",
     "unpermuted": "the same without a permutation",
 }
+_HEADINGS = {"latency_1_ms": "ms for 1 text", "latency_32_ms": "ms for 32 texts"}  # others say what they are
 _SMALL_N = 100  # below this many rows every figure says so
 
 
@@ -74,9 +75,16 @@ def numbers(title: str, shows: str, table: pandas.DataFrame | Sequence[Mapping[A
     return TableFigure.of(kept, title=title, shows=shows, reading="")
 
 
+def heading(column: str) -> str:
+    """A column's name as it stands above its values."""
+    return _HEADINGS.get(column, column.replace("_", " "))
+
+
 def caveat(said: str, n: int) -> str:
     """A caveat, with a word on the number of rows where they are few."""
     few = f"Only {n:,} rows: expect other rows to give other numbers." if n < _SMALL_N else ""
+    if said and said[-1] not in ".!?":  # a note rather than a sentence
+        said = f"{said[0].upper()}{said[1:]}."
     return " ".join(part for part in (said, few) if part)
 
 

@@ -114,11 +114,13 @@ class Score(float, Result):
 
     @property
     def row(self) -> dict[str, Any]:
-        """The score in the words of its table."""
+        """The score in the words of its table, with its interval where one was made."""
         models, data = self.provenance.get("models") or [{}], self.provenance.get("data", {})
         about = {"model": models[0].get("name"), "task": data.get("task"), "split": data.get("split"), "n": self.n}
         others = {name: value for name, value in self.metrics.items() if name != self.metric}
-        return {**about, "metric": self.metric, "score": float(self), "majority": self.majority, **others}
+        bounds = {} if math.isnan(self.interval[0]) else dict(zip(("low", "high"), self.interval, strict=True))
+        score = {"metric": self.metric, "score": float(self), **bounds, "majority": self.majority}
+        return {**about, **score, **others}
 
     @property
     def numbers(self) -> list[Number]:

@@ -191,6 +191,11 @@ def _from_hub(source: Source) -> Path:
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
     name, revision = source.name, source.revision
+    if os.path.isfile(name):
+        raise ModelError(
+            f"{name} is a file; a model is a folder with a config.json, a GGUF file (its name ends in .gguf), a hub "
+            "id, or id@revision."
+        )
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=_WANTED))
     except HFValidationError:

@@ -169,11 +169,3 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any], int], float]] = {
     "alignment_study": _aligned,
     "injection_study": lambda given, models: 2 * (given.get("train", 1600) + _least(given, "validation", "limit")),
 }
-
-
-def spelled(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`, `2 days`."""
-    for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds:.0f} s"

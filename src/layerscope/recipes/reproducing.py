@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from layerscope.engine import Job, check_engine, map_jobs
 from layerscope.errors import InputError, log
 from layerscope.models.placing import check_opening
+from layerscope.progress import duration
 from layerscope.recipes.cell import FLOAT, Cell
 from layerscope.recipes.claims import claims_of
-from layerscope.recipes.estimating import seconds_of, spelled
+from layerscope.recipes.estimating import seconds_of
 from layerscope.recipes.planning import Models, Names, available, cells_of, changed
 from layerscope.recipes.recipe import Recipe, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
@@ -88,7 +89,7 @@ def reproduce(
     cells = list(cells_of(recipe, chosen, usable, *opening))
     total = sum(map(seconds_of, cells))
     said = "%s: %d jobs, about %s one after another if none is done yet."
-    log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), spelled(total))
+    log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), duration(total))
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):
@@ -157,7 +158,7 @@ def listing(
                     "needs": needs(cells),
                     "not here": ", ".join(missing),
                     "jobs": len(cells),
-                    "time": spelled(sum(map(seconds_of, cells))),
+                    "time": duration(sum(map(seconds_of, cells))),
                     "claims": len(claims_of(name, [experiment.name])),
                 }
             )

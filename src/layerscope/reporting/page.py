@@ -17,6 +17,7 @@ from layerscope.drawing.figure import Figure, Side
 from layerscope.drawing.figures.heatmap import EXTRAS, HeatmapFigure
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.painting import markup
+from layerscope.drawing.words import heading
 from layerscope.errors import InputError
 from layerscope.reporting.cards import NARROW, cards
 from layerscope.reporting.explaining import GENERAL, explained, terms, without_constants
@@ -95,7 +96,14 @@ def render(records: Sequence[Record], title: str) -> str:
 
     script, style = _script(), _file("page.css")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"spell": spell, "raw": _raw, "moment": _moment, "numeric": _numeric, "cells": _cells}
+    environment.filters |= {
+        "spell": spell,
+        "raw": _raw,
+        "moment": _moment,
+        "numeric": _numeric,
+        "cells": _cells,
+        "heading": heading,
+    }
     environment.filters |= {"sentence": _sentence, "brief": brief, "typeset": lambda text: Markup(typeset(text))}
     page = environment.from_string(_file("page.html"))
     sections = [_section(f"record-{k + 1}", record) for k, record in enumerate(records)]

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope.drawing.painting import draw, markup
-from layerscope.errors import DataError
+from layerscope.errors import DataError, InputError
 from layerscope.results.cards import ResultCard
-from layerscope.store import parse_json, shaped, whole_file
+from layerscope.results.spreadsheet import csv_text
+from layerscope.store import parse_json, shaped, whole_file, write_text
 from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 FORMAT = 2  # of the Parquet files; raise it when an older program would misread what is written
+_OTHERS = (".tsv", ".json", ".jsonl", ".xlsx", ".txt", ".html", ".png", ".pdf", ".svg")  # what a file is not called
 _ROWS_SHOWN = 12  # of a table in a notebook
 _COLUMNS_SHOWN = 12
 
@@ -64,9 +66,18 @@ class Result(ABC):
         return draw(self.figures()[0], path, ax)
 
     def save(self, path: str | Path) -> Path:
-        """Write the table as Parquet, with everything else in its metadata; the whole file or none."""
+        """Write the table as Parquet, with everything else in its metadata, or alone as CSV where the name ends so."""
         path = Path(path)
+        ending = path.suffix.lower()
+        if ending in _OTHERS:
+            raise InputError(
+                f"A result is saved as Parquet (.parquet), or its table alone as CSV (.csv), and {path.name} ends in "
+                f"{ending}; plot draws it, and .frame is a pandas table that can be written in other ways."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
+        if ending == ".csv":
+            write_text(path, csv_text(self.frame))
+            return path
         with whole_file(path) as temporary:
             self.write_table(temporary)
         return path

@@ -62,9 +62,9 @@ class TuningPlan:
             for rate in self.hyperparameters.rates
         ]
 
-    def produce(self, seeds: Sequence[int] = (0,)) -> Trainings:
-        """The trainings with these seeds, from the store where they are there."""
-        return produce_plans([self], seeds)[0]
+    def produce(self, seeds: Sequence[int] = (0,), engine: str = "local") -> Trainings:
+        """The trainings with these seeds, from the store where they are there; `engine` says where they run."""
+        return produce_plans([self], seeds, engine)[0]
 
 
 def produce_plans(plans: Sequence[TuningPlan], seeds: Sequence[int], engine: str = "local") -> list[Trainings]:

@@ -37,6 +37,15 @@ def test_what_may_go_is_tested_next_on_the_same_data(kind):
     assert next_step(record(kind)).command == "layerscope advise m --task sst2 -o advice"
 
 
+def test_a_model_without_a_head_is_not_cut_but_tuned_next():
+    bare = ls.Record(
+        **{"kind": "influence", "title": "x", "figures": [], "data": {"task": "sst2"}},
+        models=[{"name": "m", "class": "BertModel", "blocks": 6}],
+    )
+    assert next_step(bare).command == "layerscope specialty m --task sst2 -o specialty"
+    assert next_step(bare).target == ("specialty", "m")
+
+
 def test_advice_goes_on_to_healing_what_it_leaves_out():
     frame = pandas.DataFrame({"blocks": ["1-6", "1-2, 5-6"], "removed": [0, 2], "chosen": [False, True]})
     step = next_step(record("advise", tables={"advice": frame}))

@@ -30,3 +30,18 @@ def test_the_last_record_says_what_to_do_next():
     other = ls.Record(kind="mine", title="x", figures=[], findings=["Next: layerscope tune m"])
     assert summarize([compared(0), other]).next.command == "layerscope tune m"
     assert summarize([ls.Record(kind="mine", title="x", figures=[])]).findings == []
+
+
+def test_what_another_record_has_done_is_not_recommended():
+    def record(kind, command, model):
+        about = {"title": kind, "figures": [], "data": {"task": "sst2"}, "command": f"layerscope {command}"}
+        return ls.Record(kind=kind, models=[{"name": model, "class": "BertForSequenceClassification"}], **about)
+
+    tuned = record("tune", "tune m --task sst2 -o small", "m")
+    curve = record("truncate", "truncate small --task sst2 --curve -o curve", "small")
+    advice = record("advise", "advise small --task sst2 -o advice", "small")
+    assert summarize([tuned, curve]).next.command == "layerscope advise small --task sst2 -o advice"
+    assert summarize([advice, tuned, curve]).next.command.startswith("layerscope advise small --task sst2 --heal")
+    assert summarize([record("mine", "", "m"), curve]).next.target == ("advise", "small")
+    broken = ls.Record(kind="mine", title="x", figures=[], findings=["Next: layerscope tune 'm"])
+    assert summarize([broken]).next.target == ()

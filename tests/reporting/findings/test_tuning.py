@@ -43,6 +43,9 @@ def test_the_p_value_is_the_one_that_allows_for_the_choice():
 def test_layers_that_win_too_and_probes_that_tie_are_not_sure():
     probes = {"probe": [0.5, 0.7, 0.69], "probe_low": [0.4, 0.6, 0.6], "probe_high": [0.6, 0.8, 0.8]}
     told = specialty(nu([3.0, 1.0, 1.1], [0, 0.6, 0.4], **probes), record())
+    assert told[0].text.endswith(
+        "layer 1 with the least nu, 1.000, and 5.000 with permuted labels; layer 2 may be as good."
+    )
     assert "layer 2 may be as good as layer 1" in told[1].text
     assert told[1].sure is False
     assert "layer 2 may do as well" in told[2].text

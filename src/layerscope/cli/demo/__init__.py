@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli import helptext
 from layerscope.cli.options import Given
 from layerscope.cli.output import FORMAT, Format, show
 from layerscope.cli.record import recorded, writable
@@ -35,6 +36,7 @@ _OUT = typer.Option(
 
 
 PLACE = 150  # in the help text
+PANEL = helptext.REST
 
 
 def register(app: typer.Typer) -> None:

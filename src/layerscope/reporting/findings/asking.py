@@ -62,6 +62,11 @@ class Next:
     command: str
     why: str
 
+    @property
+    def target(self) -> tuple[str, ...]:
+        """What is run, and on which model."""
+        return tuple(_split(self.command)[1:3])
+
 
 def question(record: Record) -> str:
     """What was asked, as a question; the record's title where its kind is unknown."""
@@ -101,8 +106,13 @@ def _words(record: Record) -> list[str]:
 
 
 def _tokens(record: Record) -> list[str]:
+    return _split(record.command)
+
+
+def _split(command: str) -> list[str]:
+    """The words of a command line; none of one that no shell would take."""
     try:
-        return shlex.split(record.command)
+        return shlex.split(command)
     except ValueError:
         return []
 
@@ -123,10 +133,20 @@ def _compare(record: Record, models: list[str]) -> Next | None:
         folder = ["--overwrite"] if _folder(record) else []
         more = [*([] if "--ci" in asked else ["--ci", "0.95"]), "--baseline", "200", *folder]
         return Next(shlex.join([*asked, *more]), "Add intervals, and what chance gives")
-    headed = next((str(m["name"]) for m in record.models if _HEADS.search(str(m.get("class", "")))), "")
-    if headed:
+    if headed := _headed(record):
         why = "See what each cut of the top blocks costs"
-        return Next(_command("truncate", [headed], record, "--curve", "-o", "truncated"), why)
+        return Next(_command("truncate", headed[:1], record, "--curve", "-o", "truncated"), why)
+    return Next(_command("specialty", models[:1], record, "-o", "specialty"), "See which layers are worth tuning")
+
+
+def _headed(record: Record) -> list[str]:
+    """The models that have a head, by their class."""
+    return [str(model["name"]) for model in record.models if _HEADS.search(str(model.get("class", "")))]
+
+
+def _after_influence(record: Record, models: list[str]) -> Next:
+    if models[0] in _headed(record):
+        return _advise(record, models)
     return Next(_command("specialty", models[:1], record, "-o", "specialty"), "See which layers are worth tuning")
 
 
@@ -217,7 +237,7 @@ def _after_extraction(record: Record, models: list[str]) -> Next:
 
 _STEPS: dict[str, Callable[[Any, list[str]], Next | None]] = {
     "compare": _compare,
-    "influence": _advise,
+    "influence": _after_influence,
     "evaluate": _advise,
     "truncate": _advise,
     "skip": _advise,

@@ -46,8 +46,21 @@ def summarize(records: Sequence[Record]) -> Summary:
     ]
     told.sort(key=lambda part: (part[0], -part[1].finding.weight, part[1].finding.sure is None))  # stable
     chosen = sorted(told[:MOST], key=lambda part: (part[1].record, part[0]))
-    steps = [step for record in records if (step := next_step(record)) is not None]
     asked: dict[str, int] = {}
     for k, record in enumerate(records):
         asked.setdefault(question(record), k)
-    return Summary(asked, [part for _, part in chosen], steps[-1] if steps else None)
+    return Summary(asked, [part for _, part in chosen], _next(records))
+
+
+def _next(records: Sequence[Record]) -> Next | None:
+    """What the last record leads on to that no other record of the page has done already."""
+    for k, record in reversed(list(enumerate(records))):
+        others = {_done(other) for j, other in enumerate(records) if j != k}
+        if (step := next_step(record)) is not None and step.target not in others:
+            return step
+    return None
+
+
+def _done(record: Record) -> tuple[str, str]:
+    """The command of a record and the model that it names."""
+    return record.kind, next((str(model.get("name", "")) for model in record.models), "")

@@ -42,6 +42,10 @@ def specialty(frame: pandas.DataFrame, record: Record) -> list[Finding]:
     layer, least = int(best["layer"]), number(best["nu"])
     permuted = f", and {number(best['null'])} with permuted labels" if "null" in frame else ""
     text = f"Layer {layer} separates the classes best: nu is {least}{permuted}."
+    if equals := _equals(layers, best):
+        text = (
+            f"Layers separate the classes, layer {layer} with the least nu, {least}{permuted}; {equals} may be as good."
+        )
     if not shown and not math.isnan(p):
         text = f"No layer is shown to separate the classes: the least nu is {least}, in layer {layer}{permuted}."
     evidence = "no labels were permuted" if math.isnan(p) else f"p = {p:.2g} after allowing for the choice among layers"
@@ -61,14 +65,21 @@ def _p(best: Any, tries: int, record: Record) -> float:
 def _winners(layers: pandas.DataFrame, best: Any) -> list[Finding]:
     if "wins" not in layers:
         return []
-    others = layers[(layers["wins"] >= _OFTEN) & (layers["layer"] != best["layer"])]
-    if not len(others):
+    evidence = f"it comes out best in {best['wins']:.0%} of halves of the texts"
+    if not (equals := _equals(layers, best)):
         text = f"That it is layer {int(best['layer'])} and no other does not depend on the texts."
-        return [Finding(text, f"it comes out best in {best['wins']:.0%} of halves of the texts", True, SUPPORT)]
-    names = listed([str(int(layer)) for layer in others["layer"]])
-    noun = "layer" if len(others) == 1 else "layers"
-    text = f"Which layer is best depends on the texts: {noun} {names} may be as good as layer {int(best['layer'])}."
-    return [Finding(text, f"it comes out best in {best['wins']:.0%} of halves of the texts", False, SUPPORT)]
+        return [Finding(text, evidence, True, SUPPORT)]
+    text = f"Which layer is best depends on the texts: {equals} may be as good as layer {int(best['layer'])}."
+    return [Finding(text, evidence, False, SUPPORT)]
+
+
+def _equals(layers: pandas.DataFrame, best: Any) -> str:
+    """The layers that come out best in some halves of the texts, beside the best one; nothing where there are none."""
+    if "wins" not in layers:
+        return ""
+    others = layers[(layers["wins"] >= _OFTEN) & (layers["layer"] != best["layer"])]
+    names = [str(int(layer)) for layer in others["layer"]]
+    return f"{'layer' if len(names) == 1 else 'layers'} {listed(names)}" if names else ""
 
 
 def _probes(layers: pandas.DataFrame, n: Any) -> list[Finding]:
