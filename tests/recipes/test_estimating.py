@@ -16,7 +16,7 @@ def rows(monkeypatch):
 def seconds(paper, only, profile="smoke", **changes):
     recipe = read_recipe(paper)
     asked = changed(recipe.profile(profile), **{"models": None, "tasks": None, "seeds": None, **changes})
-    return sum(map(seconds_of, cells_of(recipe, recipe.chosen(only), asked)))
+    return seconds_of(cells_of(recipe, recipe.chosen(only), asked))
 
 
 @pytest.mark.parametrize("paper", papers())
@@ -30,6 +30,13 @@ def test_every_experiment_has_an_estimate_and_more_work_takes_longer(paper):
 def test_seeds_and_models_count():
     one = seconds("phang2021", "fig4", seeds=1)
     assert seconds("phang2021", "fig4", seeds=3) == pytest.approx(3 * one)
+
+
+def test_a_training_that_experiments_share_counts_once():
+    own = {"models": "garden:bert-s0", "tasks": "pydocs", "profile": "offline", "seeds": 1}
+    apart = [seconds("phang2021", name, **own) for name in ("fig3", "fig4")]
+    training = sum(apart) - seconds("phang2021", "fig3,fig4", **own)
+    assert 0 < training < min(apart)
 
 
 def test_multiply_adds_and_speed():

@@ -77,6 +77,8 @@ def test_nothing_left_is_an_error():
     (fig1,) = read_recipe("phang2021").chosen("fig1")
     with pytest.raises(LayerscopeError, match=r"None of the models can be opened here: .*bert-s9"):
         available(changed(PROFILE, "garden:bert-s9", None, None), [fig1])
+    with pytest.raises(LayerscopeError, match=r"None of the models can be opened here: .*bert-s9"):  # its own reason
+        available(changed(PROFILE, "garden:bert-s9", ["no-such-task", "pydocs"], None), [fig1])
     with pytest.raises(LayerscopeError, match="None of the tasks can be opened here"):
         available(changed(PROFILE, None, "no-such-task", None), [fig1])
 

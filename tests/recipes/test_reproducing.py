@@ -88,7 +88,7 @@ def test_mistakes_are_answered_before_anything_runs(tmp_path):
 
 
 def test_the_list_has_every_experiment(monkeypatch):
-    monkeypatch.setattr(reproducing, "available", lambda profile, chosen, *_: (profile, {"x": "not here"}))
+    monkeypatch.setattr(reproducing, "openable", lambda profile, chosen, *_: (profile, {"x": "not here"}))
     frame = listing(profile="smoke")
     assert frame["paper"].nunique() == len(papers())
     assert len(frame) == sum(len(read_recipe(paper).experiments) for paper in papers())
@@ -101,6 +101,15 @@ def test_the_list_has_every_experiment(monkeypatch):
     assert needs["ren2023", "fig2"] == "models: s0, s1; task: pydocs"
     assert (first["jobs"], first["claims"], first["not here"]) == (1, 6, "x")
     assert json.dumps(frame.to_dict("records"))
+
+
+def test_what_is_not_here_is_listed_with_what_it_needs(given):
+    """Whoever has nothing yet asks what there is to fetch."""
+    row = listing("phang2021", only="fig1", **{**given, "models": "a=/none", "tasks": "no-such-task"}).iloc[0]
+    assert (row["needs"], row["not here"]) == ("model: a; task: no-such-task", "no-such-task, a")
+    assert (row["jobs"], row["time"]) == (0, "0 s")
+    every = listing("wu2020", only="fig1", **{**given, "models": "a=/none", "tasks": "pydocs"}).iloc[0]
+    assert (every["needs"], every["not here"], every["jobs"]) == ("models: a; corpus: pydocs", "a", 0)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ a fixed number of multiply-adds. What the store has already takes no time, which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -26,14 +26,22 @@ _TOKENS = 64  # of a text, where nothing else is said
 _FIT = {"inn": 3e11, "mlp": 1e11}  # multiply-adds of a fit to one layer
 _USUAL_STRATEGIES, _USUAL_RATES = 18, 4  # of Xie et al.'s preset
 _BACKWARD = 3  # forward passes that a step of training costs
+_SHARED = ("tune",)  # calls whose results several experiments take from the store
 _GROUPS = 1.5  # what intervals add to a comparison
 
 
-def seconds_of(cell: Cell) -> float:
-    """About how long a cell takes where nothing of it is in the store."""
-    values = cell.values()
-    values |= {call.name: _Result() for call in cell.experiment.calls}
-    return sum(_seconds(call, cell, values) for call in cell.experiment.calls)
+def seconds_of(cells: Iterable[Cell]) -> float:
+    """About how long some cells take where nothing of them is in the store; trainings that they share count once."""
+    total, seen = 0.0, set()
+    for cell in cells:
+        values = cell.values()
+        values |= {call.name: _Result() for call in cell.experiment.calls}
+        for call in cell.experiment.calls:
+            given = call.resolved(values)
+            shared = f"{call.call} {given}" if call.call in _SHARED else ""
+            total += _FIXED if shared in seen else _seconds(call, cell, given)
+            seen |= {shared} - {""}
+    return total
 
 
 class _Result:
@@ -48,8 +56,7 @@ class _Result:
         return self
 
 
-def _seconds(call: Call, cell: Cell, values: Mapping[str, Any]) -> float:
-    given = call.resolved(values)
+def _seconds(call: Call, cell: Cell, given: Mapping[str, Any]) -> float:
     sources = [source for value in given.values() for source in _sources(value)]
     own = [s for s in sources if isinstance(s, str) and _is_model(s, cell)] or [m.source for m in _own(cell)]
     forward = sum(map(macs_per_token, own)) / len(own)

@@ -78,9 +78,24 @@ def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[An
 def available(
     profile: Profile, chosen: Sequence[Experiment], dtype: str = FLOAT, device: str | None = None
 ) -> tuple[Profile, dict[str, str]]:
-    """The profile without the models and tasks of some experiments that cannot be opened here, and why for each."""
-    asked = {str(value).removeprefix(REFERENCE) for e in chosen for value in e.over.values()}
-    asked |= {name for e in chosen for name in e.asked}
+    """The profile without the models and tasks of some experiments that cannot be opened here, and why for each.
+
+    Where nothing is left of the models, or of the tasks, that is an error.
+    """
+    usable, missing = openable(profile, chosen, dtype, device)
+    asked = _asked(chosen)
+    for what, given, left in (("models", profile.models, usable.models), ("tasks", profile.tasks, usable.tasks)):
+        if what in asked and not left:
+            reason = next((missing[name] for name in given if name in missing), "there are none")
+            raise InputError(f"None of the {what} can be opened here: {reason}")
+    return usable, missing
+
+
+def openable(
+    profile: Profile, chosen: Sequence[Experiment], dtype: str = FLOAT, device: str | None = None
+) -> tuple[Profile, dict[str, str]]:
+    """The same, also where nothing is left."""
+    asked = _asked(chosen)
     if UNTRAINED in asked:
         asked.add("twins")
     missing: dict[str, str] = {}
@@ -91,10 +106,13 @@ def available(
     models = {name: model for name, model in profile.models.items() if name not in missing}
     tasks = tuple(task for task in profile.tasks if task not in missing)
     lists = {name: tuple(v for v in values if not missing.keys() & _parts(v)) for name, values in profile.lists.items()}
-    for what, left in (("models", models), ("tasks", tasks)):
-        if what in asked and not left:
-            raise InputError(f"None of the {what} can be opened here: {next(iter(missing.values()), 'there are none')}")
     return profile.model_copy(update={"models": models, "tasks": tasks, "lists": lists}), missing
+
+
+def _asked(chosen: Sequence[Experiment]) -> set[str]:
+    """Every list and setting that some experiments run over or refer to."""
+    over = {str(value).removeprefix(REFERENCE) for e in chosen for value in e.over.values()}
+    return over | {name for e in chosen for name in e.asked}
 
 
 def _tasks(profile: Profile, asked: set[str]) -> list[str]:

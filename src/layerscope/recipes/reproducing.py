@@ -16,7 +16,7 @@ from layerscope.progress import duration
 from layerscope.recipes.cell import FLOAT, Cell
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.estimating import seconds_of
-from layerscope.recipes.planning import Models, Names, available, cells_of, changed
+from layerscope.recipes.planning import Models, Names, available, cells_of, changed, openable
 from layerscope.recipes.recipe import Recipe, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.reporting.page import report
@@ -87,7 +87,7 @@ def reproduce(
     for name, reason in missing.items():
         log.warning("%s is left out: %s", name, reason)
     cells = list(cells_of(recipe, chosen, usable, *opening))
-    total = sum(map(seconds_of, cells))
+    total = seconds_of(cells)
     said = "%s: %d jobs, about %s one after another if none is done yet."
     log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), duration(total))
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
@@ -137,7 +137,10 @@ def listing(
     dtype: torch.dtype | str = FLOAT,
     device: str | torch.device | None = None,
 ) -> pandas.DataFrame:
-    """Every experiment of a paper, or of all: where it stands, what it needs, how many jobs, and about how long."""
+    """Every experiment of a paper, or of all: where it stands, what it needs, how many jobs, and about how long.
+
+    Jobs are those that can be done here, without what is `not here`.
+    """
     import pandas
 
     opening = _opening(dtype, device, "local")
@@ -147,18 +150,18 @@ def listing(
         chosen = recipe.chosen(only)
         asked = changed(recipe.profile(profile), models, tasks, seeds, chosen)
         for experiment in chosen:
-            usable, missing = available(asked, [experiment], *opening)
-            cells = list(cells_of(recipe, [experiment], usable, *opening))
+            usable, missing = openable(asked, [experiment], *opening)
+            cells = list(cells_of(recipe, [experiment], usable, *opening)) if usable.models else []
             rows.append(
                 {
                     "paper": name,
                     "experiment": ", ".join([experiment.name, *experiment.also]),
                     "title": experiment.title,
                     "where": experiment.where,
-                    "needs": needs(cells),
+                    "needs": needs(list(cells_of(recipe, [experiment], asked, *opening))),
                     "not here": ", ".join(missing),
                     "jobs": len(cells),
-                    "time": duration(sum(map(seconds_of, cells))),
+                    "time": duration(seconds_of(cells)),
                     "claims": len(claims_of(name, [experiment.name])),
                 }
             )
