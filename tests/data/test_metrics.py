@@ -66,3 +66,13 @@ def test_correlations_are_scipys():
 @pytest.mark.parametrize("metric", ["accuracy", "spearman"])
 def test_one_text_has_no_interval(metric):
     assert all(map(math.isnan, metrics.bootstrap(metric, np.ones(1, int), np.ones(1, int))))
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_answers_that_are_all_right_have_an_interval_too(right):
+    from scipy.stats import binomtest
+
+    labels = np.arange(24) % 2
+    exact = binomtest(24 * right, 24).proportion_ci(0.95, method="exact")
+    answers = labels if right else 1 - labels
+    assert metrics.bootstrap("accuracy", labels, answers) == pytest.approx((exact.low, exact.high))

@@ -102,7 +102,11 @@ def majority(metric: str, labels: np.ndarray) -> float:
 def bootstrap(
     metric: str, labels: np.ndarray, predictions: np.ndarray, *, rounds: int = 1000, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float]:
-    """An interval for a score: texts drawn with replacement, percentiles of the scores. One text has none: NaN."""
+    """An interval for a score: texts drawn with replacement, percentiles of the scores. One text has none: NaN.
+
+    Where all answers are right, or all wrong, every draw is the same, and that of the accuracy is the exact one of
+    Clopper and Pearson.
+    """
     if len(labels) < 2:
         return math.nan, math.nan
     generator = np.random.default_rng(seed)
@@ -114,5 +118,8 @@ def bootstrap(
         cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)
         draws = _OF_COUNTS[metric](cells.reshape(rounds, *counts.shape))
     edge = (1 - level) / 2
+    if metric == "accuracy" and draws.min() == draws.max():
+        least = edge ** (1 / len(labels))  # the share at which so many right answers in a row have the chance `edge`
+        return (least, 1.0) if draws[0] else (0.0, 1 - least)
     low, high = np.nanquantile(draws, [edge, 1 - edge])
     return float(low), float(high)
