@@ -62,7 +62,7 @@ def test_what_is_within_noise_is_said_and_better_than_uncut_is_not_believed(heal
     assert "between -2 and +2.2 perplexity (95% interval)" in said
     assert "do not tell which of the two is better" in healing.figures()[0].caveat
     healing.outcome["gains"]["uncut"] = {"value": 1.0, "low": 0.5, "high": 1.5}
-    assert any("no sign that the blocks were of no use" in line for line in healing.findings())
+    assert any("does not show that the blocks were of no use" in line for line in healing.findings())
     healing.outcome["gains"]["uncut"] = {"value": 1.0, "low": None, "high": None}
     assert any("cannot tell whether it is better than the uncut model" in line for line in healing.findings())
     healing.outcome["scores"], healing.outcome["gains"] = scores, gains

@@ -79,7 +79,7 @@ def advise(
     print_as: str | None = PRINT_AS,
     out: Path | None = OUT,
     all: bool = typer.Option(
-        False, "--all", help="Print every candidate, not only the best one that keeps so many blocks."
+        False, "--all", help="Print every candidate, not only the best one for each number of blocks."
     ),
     seed: int = typer.Option(0, help="Decides which rows pick, confirm and score."),
     split: str | None = Data.split,

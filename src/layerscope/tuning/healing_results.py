@@ -169,8 +169,8 @@ class Healing(Training):
             elif name == "uncut" and gain.value > 0:
                 said.append(
                     f"It is better than the uncut model on these {rows['are']} (by {gain.low:.4g} to {gain.high:.4g} "
-                    f"{self.metric}, 95% interval), which did not learn from texts like them: that is no sign that the "
-                    "blocks were of no use."
+                    f"{self.metric}, 95% interval), which did not learn from texts like them: that does not show "
+                    "that the blocks were of no use."
                 )
         return said
 
