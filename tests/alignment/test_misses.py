@@ -56,3 +56,26 @@ def test_relative_errors_without_each_group_are_those_of_the_other_rows():
     group = np.arange(40) % 4
     rest = [error_of(mapped[group != g], y[group != g])["relative"] for g in range(4)]
     np.testing.assert_allclose(relative_without(mapped, y, group), rest)
+
+
+def test_rows_that_differ_by_rounding_alone_have_no_relative_error():
+    """Of summary tokens at layer 0 there is nothing to miss: a share of rounding would say anything of a map."""
+    noise = np.random.default_rng(0).normal(size=(50, 4))
+    rounding = torch.from_numpy((np.float32(3.7) * (1 + 1e-7 * noise)).astype(np.float32))
+    assert math.isnan(error_of(rounding + 1e-3, rounding)["relative"])
+    far = torch.from_numpy(1e8 + noise)  # float64 holds this, and so it counts
+    assert error_of(far + 1, far)["relative"] == pytest.approx(1 / noise.var(axis=0).mean(), rel=1e-6)
+    one = torch.from_numpy(np.column_stack([np.full(50, 1e4), 1e-4 * noise]).astype(np.float32))
+    assert error_of(one + 1, one)["relative"] > 1e6  # a large column that is constant hides no other
+
+
+def test_an_interval_needs_rows_that_differ_without_each_text():
+    generator = np.random.default_rng(0)
+    y = torch.from_numpy(generator.normal(size=(2, 3)))
+    mapped = y + 0.1 * torch.from_numpy(generator.normal(size=(2, 3)))
+    error = error_of(mapped, y)
+    assert error["relative"] > 0
+    assert math.isnan(error["relative_low"])
+    assert math.isnan(error["relative_high"])
+    same = torch.from_numpy(np.repeat(generator.normal(size=(2, 3)), [9, 1], axis=0))  # without the last all are equal
+    assert math.isnan(error_of(same + 0.1, same)["relative_low"])

@@ -37,6 +37,7 @@ NOT_COMPARED = {
     "seed": {"seed": 1},
     "memory": {"memory": 1.0},
 }
+WITHOUT_INTERVAL = {name: change for name, change in NOT_COMPARED.items() if name != "ci"}
 
 
 def _with_option(option):
@@ -85,9 +86,9 @@ CALLS = {
             "allow_trivial": {"allow_trivial": True},
             "keep": {"keep": 0.5},
             "top_k": {"top_k": 2},
-            **NOT_COMPARED,
+            **WITHOUT_INTERVAL,
         },
-        (*COMPARED, *NOT_COMPARED, *measure("neuron").options(), *measure("svcca").options()),
+        (*COMPARED, *WITHOUT_INTERVAL, *measure("neuron").options(), *measure("svcca").options()),
     ),
     "specialty": Call(
         {"source": encoder(), "task": task(), "ci": 0.95},

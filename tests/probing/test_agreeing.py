@@ -74,3 +74,14 @@ def test_a_constant_curve_has_no_correlation():
     flat = ls.agreement(*curves(np.column_stack([np.arange(12.0), np.ones(12)])))
     assert math.isnan(flat["pearson"])
     assert all(math.isnan(bound) for bound in flat["intervals"]["pearson"])
+    assert flat["note"] == "One of the curves is flat, so that there is nothing to agree with."
+
+
+def test_layers_without_bound_are_left_out():
+    """A perplexity may be beyond any number, which no correlation can take."""
+    values = np.random.default_rng(0).normal(size=(12, 2))
+    wild = values.copy()
+    wild[3, 1] = np.inf
+    found = ls.agreement(*curves(wild))
+    assert found["n"] == 11
+    assert found["pearson"] == pytest.approx(np.corrcoef(np.delete(values, 3, axis=0).T)[0, 1])

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from pairs import LINEAR, data
@@ -104,3 +105,18 @@ def test_the_rank_is_that_of_columns_at_unit_variance():
         assert side.whitener().shape[1] == 7
         white = (scaled - scaled.mean(dim=0)) @ side.whitener()
         torch.testing.assert_close(white.T @ white, torch.eye(7, dtype=torch.float64), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(40, 64), (200, 8)])
+def test_debiased_cka_counts_no_column_of_rounding_on_any_route(rows, width):
+    """In float32 a column of a million holds nothing but rounding, which may be more than all others vary."""
+    draw = np.random.default_rng(0).normal
+    x = (0.01 * draw(size=(rows, width))).astype(np.float32)
+    y = x + (0.01 * draw(size=(rows, width))).astype(np.float32)
+    blurred = np.column_stack([x, np.float32(1e6) + (0.1 * draw(size=rows)).astype(np.float32)])
+    expected = ls.measure("cka_debiased")(x, y)
+    assert ls.measure("cka_debiased")(blurred, y) == pytest.approx(expected, rel=1e-9)
+    for options in ({}, {"ci": 0.9}):
+        found = ls.compare([blurred], [y], measure="cka_debiased", **options)
+        value = found.values[0, 0]
+        assert value == pytest.approx(expected, rel=1e-6) or "nothing but rounding" in found.reasons[0, 0]

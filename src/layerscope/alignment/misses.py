@@ -26,15 +26,19 @@ def error_of(mapped: Tensor, y: Tensor, ci: float = 0.95, texts: np.ndarray | No
     centred = target - target.mean(dim=0)
     misses = (mapped.double() - target).pow(2).sum(dim=1)
     mse, scale = float(misses.mean()) / width, float(centred.pow(2).sum()) / n
-    # Rows that differ by rounding alone have no spread to compare with.
-    defined = n > 1 and scale > 1e-24 * max(float(target.pow(2).sum(dim=1).mean()), 1e-300)
-    relative = float(misses.mean()) / scale if defined else math.nan
+    relative = float(misses.mean()) / scale if n > 1 and _spread_out(target, centred) else math.nan
     others = _without_each(misses, centred, np.arange(n) if texts is None else texts)
     values: dict[str, float] = {}
     for name, value, rest in (("mse", mse, others[0] / width), ("relative", relative, others[1])):
         low, high = _interval(value, rest, ci)
         values |= {name: value, f"{name}_low": low, f"{name}_high": high}
     return values
+
+
+def _spread_out(target: Tensor, centred: Tensor) -> bool:
+    """Whether rows differ by more than the rounding of float32, or of float64 where they have its digits."""
+    rounding = 1e-12 if bool((target == target.float()).all()) else 1e-24
+    return bool((centred.pow(2).mean(dim=0) > rounding * target.mean(dim=0).pow(2)).any())
 
 
 def relative_without(mapped: Tensor, y: Tensor, group: np.ndarray) -> np.ndarray:
@@ -59,6 +63,7 @@ def _without_groups(misses: Tensor, centred: Tensor, groups: np.ndarray) -> tupl
     n = without(torch.ones_like(misses))
     missed, squares = without(misses), without(centred.pow(2).sum(dim=1))
     spread = squares - without(centred).pow(2).sum(dim=1) / n
+    spread[spread <= 1e-12 * squares] = torch.nan  # one row is left, or rows that are all the same
     return (missed / n).cpu().numpy(), (missed / spread).cpu().numpy()
 
 

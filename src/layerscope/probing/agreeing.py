@@ -30,12 +30,12 @@ def agreement(curve: Curve, other: Curve, *, ci: float = 0.95) -> dict[str, Any]
 
     Args:
         curve: A curve over layers.
-        other: Another one; the layers that both have count.
+        other: Another one; the layers count at which both have a value that is finite.
         ci: The level of the intervals.
 
     Returns:
         `pearson`, `spearman`, `slope`, `r2`, `n` (layers), `intervals` with a pair of bounds for each, and `note`: why
-        the intervals are without bounds where the layers are too few to tell, else an empty text.
+        the intervals are without bounds where the layers are too few to tell or a curve is flat, else an empty text.
 
     Example:
         >>> import numpy as np, layerscope as ls
@@ -57,8 +57,10 @@ def agreement(curve: Curve, other: Curve, *, ci: float = 0.95) -> dict[str, Any]
         name: (min(bounds[name][0], value), max(bounds[name][1], value)) if not math.isnan(value) else (math.nan,) * 2
         for name, value in values.items()
     }
-    few = f"{len(pairs)} layers are too few to tell how two curves agree: neighbouring layers are alike."
-    return {**values, "n": len(pairs), "intervals": intervals, "note": "" if told else few}
+    note = f"{len(pairs)} layers are too few to tell how two curves agree: neighbouring layers are alike."
+    if math.isnan(values["pearson"]):
+        note = "One of the curves is flat, so that there is nothing to agree with."
+    return {**values, "n": len(pairs), "intervals": intervals, "note": "" if told else note}
 
 
 def correlation(curve: Curve, other: Curve, value: str = "pearson") -> float:
@@ -68,10 +70,10 @@ def correlation(curve: Curve, other: Curve, value: str = "pearson") -> float:
 
 
 def _common(curve: Curve, other: Curve) -> np.ndarray:
-    """(layers, 2) the values of both at the layers above 0 where both are defined."""
+    """(layers, 2) the values of both at the layers above 0 where both are finite."""
     layers = [layer for layer in curve.layers if layer in other.layers and layer >= 1]
     pairs = np.asarray([[c.values[c.layers.index(layer)] for c in (curve, other)] for layer in layers]).reshape(-1, 2)
-    return pairs[~np.isnan(pairs).any(axis=1)]
+    return pairs[np.isfinite(pairs).all(axis=1)]
 
 
 def _values(pairs: np.ndarray) -> dict[str, float]:

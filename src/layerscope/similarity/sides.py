@@ -19,6 +19,13 @@ LEAST = 4  # rows below which unbiased HSIC has no value
 NOISE = "the unbiased variance of a side is not above 0: it is constant, or noise, at this many rows"
 
 
+_ROUNDED = 1e-6  # of the others' scatter: what columns of rounding may add to unbiased HSIC unseen
+BLURRED = (
+    "columns so far from 0 that they hold nothing but rounding vary too much beside the others, and sums over rows "
+    "cannot be freed of them; ls.measure, which takes the rows, can"
+)
+
+
 class Side:
     """One layer: its centred scatter sum (x - mean)(x - mean)' and what follows from it, computed once.
 
@@ -28,6 +35,8 @@ class Side:
     def __init__(self, scatter: Tensor, n: float, mean: Tensor, hsic: Callable[[], float] | None = None) -> None:
         self.alive = scatter.diagonal() > CONSTANT * n * mean**2  # (d,)
         self.all_alive = bool(self.alive.all())
+        spread = scatter.diagonal()
+        self._blurred = not self.all_alive and bool(spread[~self.alive].sum() > _ROUNDED * spread[self.alive].sum())
         self.scatter = scatter if self.all_alive else scatter * torch.outer(self.alive, self.alive)  # (d, d)
         self.n = n
         self._hsic = hsic
@@ -64,6 +73,8 @@ class Side:
         if self.n < LEAST:
             raise Undefined(f"unbiased HSIC needs at least {LEAST} rows and there are {self.n:g}")
         self.require_variation()
+        if self._blurred:
+            raise Undefined(BLURRED)
         if self._own_hsic <= 0:
             raise Undefined(NOISE)
 
@@ -141,7 +152,7 @@ def _rank(values: Tensor, tolerance: float) -> int:
 def pair_of(x: Tensor, y: Tensor, cross: str, standardize: bool = False) -> tuple[Side, Side, Any]:
     """Two matrices of rows as sides, and their cross scatter (d, d') or their unbiased HSIC."""
     means = [m.mean(dim=0) for m in (x, y)]
-    a, b = x - means[0], y - means[1]
+    a, b = (_without_rounding(m - mean, mean) for m, mean in zip((x, y), means, strict=True))
     x_side, y_side = (
         Side(m.T @ m, len(m), mean, lambda m=m: unbiased_hsic(m, m))  # type: ignore[misc]
         for m, mean in zip((a, b), means, strict=True)
@@ -149,6 +160,12 @@ def pair_of(x: Tensor, y: Tensor, cross: str, standardize: bool = False) -> tupl
     if cross == "hsic":
         return x_side, y_side, unbiased_hsic(a, b) if len(a) >= LEAST else float("nan")
     return scaled_pair(x_side, y_side, a.T @ b, standardize)
+
+
+def _without_rounding(centred: Tensor, mean: Tensor) -> Tensor:
+    """Centred rows with dead columns at 0, as everything but a `Side` needs them."""
+    alive = centred.pow(2).sum(dim=0) > CONSTANT * len(centred) * mean**2
+    return centred if bool(alive.all()) else centred * alive
 
 
 def unbiased_hsic(x: Tensor, y: Tensor) -> float:
