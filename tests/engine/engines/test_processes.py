@@ -1,6 +1,9 @@
 """Several processes do what one does; a lost one loses nothing."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from jobs import answers, processes, squares
@@ -28,3 +31,24 @@ def test_a_killed_process_loses_nothing_and_one_that_always_dies_is_given_up(log
     outcomes = map_jobs([*jobs, *squares(log, 4, 5)], "processes:1")
     assert answers([*outcomes[:2], *outcomes[3:]]) == [1, 4, 16, 25]
     assert "its process was lost 3 times" in outcomes[2].reason
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from jobs import squares
+from layerscope.engine import map_jobs
+map_jobs(squares(Path(sys.argv[-1]), 1, 2), "processes:1")
+"""
+
+
+@pytest.mark.parametrize("given", ["on standard input", "without a guard"])
+def test_a_script_that_processes_cannot_import_is_told_so(log, monkeypatch, tmp_path, given):
+    """Not that each of its jobs was killed three times."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    name, text = ("-", SCRIPT) if given == "on standard input" else (str(tmp_path / "script.py"), "")
+    command = [sys.executable, name, str(log)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240, check=False)
+    assert "No process could be started" in done.stderr.splitlines()[-1]
+    assert not log.exists()

@@ -14,6 +14,10 @@ from layerscope.engine.job import Engine, Job, Outcome, surroundings, work
 from layerscope.errors import InputError, log
 
 _TRIES = 3  # of a job whose worker was lost, by a kill or for want of memory
+_NOT_BEGUN = (
+    "No process could be started: each begins by importing the script that asks for it. Save the script in a file (it "
+    'cannot come from standard input), and put the call under `if __name__ == "__main__":`; or use the engine local.'
+)
 
 
 class Processes(Engine):
@@ -29,7 +33,7 @@ class Processes(Engine):
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
         todo, tries = list(range(len(jobs)))[::-1], Counter[int]()
         while todo:
-            pool = self._pool(len(todo))
+            pool, began = self._pool(len(todo))
             running: dict[Future[Outcome], int] = {}
             try:
                 while todo or running:
@@ -40,6 +44,8 @@ class Processes(Engine):
                         yield running[future], future.result()
                         del running[future]
             except BrokenProcessPool:
+                if not began.is_set():
+                    raise InputError(_NOT_BEGUN) from None
                 lost = list(running.values())
                 tries.update(lost)
                 log.warning("A process was lost (killed, or out of memory); its work is started again.")
@@ -49,18 +55,21 @@ class Processes(Engine):
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _pool(self, jobs: int) -> ProcessPoolExecutor:
+    def _pool(self, jobs: int) -> tuple[ProcessPoolExecutor, Any]:
+        """The processes, and what tells whether any of them has begun."""
         count = min(int(self.where), jobs)
         context = get_context("spawn")  # a fork of a process that has used torch's threads or a GPU may hang
         devices = context.SimpleQueue()
         for number in range(count):
             devices.put(number)
-        cores = (os.cpu_count() or 1) / count
-        return ProcessPoolExecutor(count, context, initializer=_settle, initargs=(surroundings(cores), devices))
+        cores, began = (os.cpu_count() or 1) / count, context.Event()
+        given = (surroundings(cores), devices, began)
+        return ProcessPoolExecutor(count, context, initializer=_settle, initargs=given), began
 
 
-def _settle(environment: dict[str, str], numbers: Any) -> None:
+def _settle(environment: dict[str, str], numbers: Any, began: Any) -> None:
     """Make this worker like the process that started it, with a GPU of its own where there is one for it."""
+    began.set()
     os.environ.update(environment)
     import torch
 
