@@ -9,6 +9,7 @@ from pairs import data
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.similarity.measures.unbiased import _Memory, _together
+from layerscope.similarity.sides import u_centred
 
 
 def test_a_last_batch_of_one_row_changes_nothing():
@@ -86,14 +87,22 @@ def test_batches_say_why_there_is_no_value():
 
 
 @pytest.mark.parametrize("n", [4, 7, 30])
-def test_inner_products_of_gram_matrices_without_their_diagonals(n):
+def test_inner_products_of_centred_gram_matrices(n):
     layers = torch.randn(3, n, 5, generator=torch.Generator().manual_seed(n))
-    grams = (layers.double() @ layers.double().mT).numpy()
-    expected_diagonals = np.diagonal(grams, axis1=1, axis2=2).copy()
-    for gram in grams:
-        np.fill_diagonal(gram, 0.0)
+    grams = u_centred(layers.double() @ layers.double().mT).numpy() * (n * (n - 3)) ** 0.5
     memory = _Memory([5, 5, 5], n)
     memory._layers.copy_(layers)
-    products, diagonals = memory._inner_products()
-    np.testing.assert_allclose(products.numpy(), np.einsum("anm,bnm->ab", grams, grams), rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(diagonals.numpy(), expected_diagonals, rtol=1e-5)
+    products = memory._inner_products((layers @ layers.sum(dim=1)[..., None])[..., 0])
+    np.testing.assert_allclose(products.numpy(), np.einsum("anm,bnm->ab", grams, grams), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e4, 1e5])
+def test_one_row_far_from_the_others(size):
+    layers = stack(200)
+    for layer in layers:
+        layer[17] *= size
+    values = ls.compare(layers, measure="cka_minibatch", batch=100).values
+    for i in range(3):
+        for j in range(3):
+            expected = reference.cka_minibatch(layers[i].double().numpy(), layers[j].double().numpy(), 100)
+            assert values[i, j] == pytest.approx(expected, rel=2e-4)

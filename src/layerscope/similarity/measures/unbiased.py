@@ -87,7 +87,6 @@ def _together(
 
     None if rows are shuffled, or not finite: then each layer is looked at by itself, which says where.
 
-    Gram matrices are not centred by passes over them: their inner products are corrected by sums of rows (Song et al.).
     """
     if shuffle is not None or part(0, 0, 1).device.type != "cpu":
         return None
@@ -142,29 +141,29 @@ class _Memory:
                 sizes[k] = power_of_two(own)
                 centred.copy_(own / sizes[k])
             torch.mv(centred, centred.sum(dim=0), out=sums[k])
-        crossed, diagonals = self._inner_products()
-        wide = (sums - diagonals).double()
-        totals = wide.sum(dim=1)
-        crossed += torch.outer(totals, totals) / ((n - 1) * (n - 2)) - 2 / (n - 2) * (wide @ wide.T)
-        return crossed * torch.outer(sizes**2, sizes**2) / (n * (n - 3))
+        products = self._inner_products(sums)
+        return products * torch.outer(sizes**2, sizes**2) / (n * (n - 3))
 
-    def _inner_products(self) -> tuple[Tensor, Tensor]:
-        """(layers, layers) inner products of the Gram matrices without their diagonals, and (layers, n) those.
+    def _inner_products(self, sums: Tensor) -> Tensor:
+        """(layers, layers) inner products of the U-centred Gram matrices, given (layers, n) the sums of their rows.
 
         Only stripes on and below the diagonals are made: a square on it, and what is left of that, which counts twice.
         """
-        layers = self._layers
-        products = torch.zeros(len(layers), len(layers), dtype=torch.float64)
-        diagonals = layers.new_empty(layers.shape[:2])
+        layers, n = self._layers, self.rows
+        diagonals = []
         for start, stop, stripe in self._stripes:
             torch.bmm(layers[:, start:stop], layers[:, :stop].mT, out=stripe)
+            diagonals.append(stripe[:, :, start:].diagonal(dim1=1, dim2=2))
+        means = (sums - torch.cat(diagonals, dim=1)) / (n - 2)
+        beside = means - means.sum(dim=1, keepdim=True) / (n - 1)
+        products = torch.zeros(len(layers), len(layers), dtype=torch.float64)
+        for (start, stop, stripe), diagonal in zip(self._stripes, diagonals, strict=True):
+            stripe.sub_(means[:, start:stop, None]).sub_(beside[:, None, :stop])
             stripe[:, :, :start] *= math.sqrt(2)
-            diagonal = stripe[:, :, start:].diagonal(dim1=1, dim2=2)
-            diagonals[:, start:stop] = diagonal
             diagonal.zero_()
             flat = stripe.flatten(1)
             products += (flat @ flat.T).double()
-        return products, diagonals
+        return products
 
 
 @register(
