@@ -79,7 +79,7 @@ def steps(given: Mapping[str, Any], wider: Mapping[str, Any]) -> Iterator[Step]:
     few = {**dict(list(given.items())[:1]), "bert": MODELS["bert"]}
     others = {name: MODELS[name] for name in MODELS if name not in few}
     # Ten thousands of decompositions of small matrices are faster on a core than on a GPU.
-    yield Step("wu2020", "fig1,fig2", device="cpu")
+    yield Step("wu2020", "fig1,fig2,fig4", device="cpu")
     yield Step("phang2021", "fig1", first, ("sst2",))
     yield Step("ren2023", "table3,fig2,fig3,fig4", tasks=("sst2",))
     yield from _early(first, few, "sst2")
