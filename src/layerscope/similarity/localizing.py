@@ -33,7 +33,7 @@ def localization(sources: Any, *, standardize: bool = False, **options: Any) -> 
             layers are those of all of them.
         standardize: Bring both means to mean 0 and standard deviation 1 over all layers before the subtraction, as the
             authors' code does.
-        **options: What `ls.compare` takes, but for `b`, `measure` and `ci`.
+        **options: What `ls.compare` takes, except for `b`, `measure` and `ci`.
 
     Returns:
         A `Curve` over the layers of every source. Both means are over the layers with which both similarities have a

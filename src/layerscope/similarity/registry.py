@@ -292,7 +292,7 @@ def _as_tensor(name: str, value: Any) -> Tensor:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise InputError(f"The {name} argument is no matrix (n, d): {first_line(error)}.") from error
+        raise InputError(f"The {name} argument is not a matrix (n, d): {first_line(error)}.") from error
     if array.dtype.kind not in "fiubc":
         raise InputError(f"The {name} argument holds {array.dtype}; real numbers are needed.")
     return torch.as_tensor(array if array.flags.writeable else array.copy())
