@@ -132,7 +132,7 @@ def test_inputs_that_cannot_be_measured_are_sentences(name):
         measure(x[:0], y[:0])
     with pytest.raises(InputError, match="second argument holds <U1; real numbers are needed"):
         measure(x, np.full((len(x), 2), "a"))
-    with pytest.raises(InputError, match="first argument is no matrix"):
+    with pytest.raises(InputError, match="first argument is not a matrix"):
         measure([[1.0], [2.0, 3.0]], y)
     with pytest.raises(InputError, match="has no option 'kepe'"):
         measure(x, y, kepe=1)
