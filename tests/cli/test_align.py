@@ -8,6 +8,7 @@ import layerscope as ls
 from layerscope.models.identity import fingerprint
 
 
+@pytest.mark.filterwarnings("ignore:.*correlations at 1")  # the words of a few short texts come again and again
 def test_alignment(classifier, words, invoke, tmp_path):
     """Two models, so two weights in the record; every method a line."""
     other = zoo.save(tmp_path / "other", "bert", labels=2, seed=1)
