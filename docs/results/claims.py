@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ WIDER: dict[str, Any] = {
 }
 # Trainings that differ in nothing are done once for all papers.
 TRAINING = {"learning_rate": 3e-5, "batch": 32, "epochs": 3, "train_limit": 6000, "validation_limit": 1000}
+BOTH = {"methods": ["finetune", "adapter"]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "phang2021": {"training": TRAINING},
     "wu2020": {"training": TRAINING, "measures": ["neuron", "svcca", "cka"]},
@@ -69,6 +70,7 @@ class Step:
     models: Mapping[str, Any] | None = None  # the profile's own if not given
     tasks: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1)
+    settings: Mapping[str, Any] = field(default_factory=dict)  # where they differ from SETTINGS
     apart: bool = False  # only train their strategies, job by job, so that the experiment itself finds them done
     device: str | None = None  # the GPU where there is one
 
@@ -112,7 +114,7 @@ def _early(models: Mapping[str, Any], few: Mapping[str, Any], task: str) -> Iter
     """The trainings that other experiments rest on, and what is measured before any."""
     yield Step("phang2021", "fig1", models, (task,))
     yield Step("xie2022", "fig3,table2,fig6", models, (task,))
-    yield Step("xie2022", "table6", few, (task,), apart=True)
+    yield Step("xie2022", "table6", few, (task,), settings=BOTH, apart=True)
     yield Step("wu2020", "table1", few, (task,), apart=True)
 
 
@@ -134,7 +136,7 @@ def _studied(models: Mapping[str, Any], task: str) -> Iterator[Step]:
     yield Step("ren2023", "table5,fig5", tasks=(task,))
     yield Step("wu2020", "fig5,fig7", models, (task,))
     yield Step("wu2020", "table1", models, (task,))
-    yield Step("xie2022", "table6", models, (task,))
+    yield Step("xie2022", "table6", models, (task,), settings=BOTH)
 
 
 def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, str]) -> dict[str, Cell]:
@@ -144,6 +146,7 @@ def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, 
         recipe = read_recipe(step.paper)
         profile = _without(missing, changed(recipe.profile(PROFILE), step.models, step.tasks or None, step.seeds))
         settings = {**profile.settings, **SETTINGS[step.paper], **(REHEARSAL[step.paper] if rehearsed else {})}
+        settings |= step.settings
         for strategy in settings["strategies"] if step.apart else [None]:
             own = settings if strategy is None else {**settings, "strategies": [strategy]}
             changes = profile.model_copy(update={"settings": own})

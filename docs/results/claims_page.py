@@ -23,16 +23,19 @@ and is undecided where the interval spans it ([how](../howto/reproduce.md#verdic
 stand in the note; two seeds give no interval. These are small models and short trainings: what does not hold here may
 hold in the paper's own models, which `layerscope reproduce PAPER --profile paper` runs.
 
-- `bge` is bge-small-en-v1.5 and `mpnet` all-mpnet-base-v2; the others are the models of the [garden](garden.md), a few
-  million parameters each, `s0` to `s4` five seeds of its BERT. `all models` are those that the recipe names for wu2020
-  (three ELMos, two BERTs, RoBERTa, ELECTRA, GPT-2 and XLNet) and ren2023 (the five seeds).
-- Scores are points of the task's own metric: accuracy on SST-2 and RTE, F1 on MRPC, Matthews' correlation on CoLA, the
-  mean of Pearson's and Spearman's correlation on STS-B.
+- `bge` is bge-small-en-v1.5, `mpnet` all-mpnet-base-v2, `smollm2` SmolLM2-135M-Instruct (from a GGUF file of 4 bits per
+  weight) and `minilm` all-MiniLM-L6-v2; the others are the models of the [garden](garden.md), a few million parameters
+  each, `s0` to `s4` five seeds of its BERT. `all models` are those that the recipe names for wu2020 (three ELMos, two
+  BERTs, RoBERTa, ELECTRA, GPT-2 and XLNet) and ren2023 (the five seeds).
+- Scores are points of the task's own metric: accuracy on SST-2, RTE and HellaSwag, F1 on MRPC, Matthews' correlation on
+  CoLA, the mean of Pearson's and Spearman's correlation on STS-B.
 - A claim is not testable on a model that has not learned its task: if it does not beat always giving the most frequent
   class by more than chance, what cutting it costs says nothing. The same goes for probes.
 - Blocks have a p-value in the note. Their strength says how much more alike layers are within than across; p says
   whether that is more than a gradual change from layer to layer would give, and where it is large it may be just that.
-- Errors of aligners are relative to the spread of what is mapped, and linear maps are solved in closed form.
+- Errors of aligners are relative to the spread of what is mapped. Linear maps are solved in closed form, and the
+  invertible network starts as the solved map: where the two differ by next to nothing, training has not found anything
+  better.
 """
 
 

@@ -98,9 +98,11 @@ def test_strategies_are_compared_text_for_text_and_seed_by_seed(study):
 
 def test_strategies_that_are_not_there_or_are_the_same(study):
     gap = statistic("strategy_gap")
-    assert "none of those" in gap({"s": study}, "s", better="full", worse="(l*+1, L, L)").reason
+    reason = gap({"s": study}, "s", better="full", worse="(l*+1, L, L)").reason
+    assert reason.startswith("the strategy (l*+1, L, L) was not trained; with finetune there were: full")
+    assert "; nothing was tuned with adapter" in gap({"s": study}, "s", "full", "head-only", "adapter").reason
     assert "same strategy" in gap({"s": study}, "s", better="full", worse="(1, 4, 4)").reason
-    assert "(m-2, m, L) is none" in gap({"s": study}, "s", better="full", worse="(m-2, m, L)").reason
+    assert "(m-2, m, L) was not trained" in gap({"s": study}, "s", better="full", worse="(m-2, m, L)").reason
 
 
 def test_injection_loses_points():

@@ -32,7 +32,7 @@ def unlearned(training: Training) -> str:
 
 def unread(probes: Curve, scored: Representations, layers: list[int]) -> str:
     """Why the scores of probes show nothing, in words: in none of some places do they surely beat chance."""
-    floor = metrics.majority(probes.name, np.asarray(scored.labels))
+    floor = metrics.majority(probes.name, np.asarray(scored.labels), len(scored.label_names or ()))
     floor = 0.0 if math.isnan(floor) else floor
     if probes.low is None or (np.asarray(probes.low)[layers] > floor).any():
         return ""

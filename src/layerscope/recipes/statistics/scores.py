@@ -95,7 +95,9 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     names = [name if name in places else _in_numbers(name, depth) for name in (better, worse)]
     for asked, name in zip((better, worse), names, strict=True):
         if name not in places:
-            return Statistic.missing(f"the strategy {asked} is none of those that were trained with {method}")
+            trained = ", ".join(_named(row) for row in own.values())
+            others = f"with {method} there were: {trained}" if own else f"nothing was tuned with {method}"
+            return Statistic.missing(f"the strategy {asked} was not trained; {others}")
     sides = [study.trainings[places[name]].trainings for name in names]
     resolved = [str(side[0].job.strategy) for side in sides]
     if resolved[0] == resolved[1]:
@@ -112,6 +114,11 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     n = len(sides[0][0].job.lesson.validation)
     least = 100 * _LEAST_TEXTS / n
     return estimated(float(np.mean(by_seed)), 100 * (groups[0] - groups[1]), n=n, least=least, note=note)
+
+
+def _named(row: Any) -> str:
+    """A strategy as it was asked for, with its blocks and head."""
+    return row.strategy if row.strategy == row.resolved else f"{row.strategy} as {row.resolved}"
 
 
 def _in_numbers(name: str, depth: int) -> str:
