@@ -12,6 +12,9 @@ from unittest.mock import patch
 from layerscope.__main__ import main
 from layerscope.errors import log
 
+# How two processes work together. Without GPUs `accelerate launch --num_processes 2` starts one, and says nothing.
+TOGETHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+
 
 def run(*arguments, **environment):
     return subprocess.run(

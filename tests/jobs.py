@@ -42,6 +42,8 @@ class Squared(Artifact):
             raise RuntimeError("no square")
         if self.fault == "slow":
             time.sleep(1)
+        if self.fault == "stuck":
+            time.sleep(300)
         if self.fault == "always killed" or (self.fault == "killed" and self.tries == 1):
             os.kill(os.getpid(), signal.SIGKILL)
         (folder / "square.txt").write_text(str(self.number**2))

@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import zoo
+from command import TOGETHER
 from quick import rows
 
 from layerscope.team import Team
@@ -31,6 +31,13 @@ def test_every_part_is_somebodys_and_nobody_elses(count, size):
     shares = [list(Team(rank, size).share(count)) for rank in range(size)]
     assert sorted(place for share in shares for place in share) == list(range(count))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_two_processes_are_a_team(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from layerscope.team import Team\nprint(Team.current().gather(Team.current().rank))\n")
+    done = subprocess.run([*TOGETHER, str(script)], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.splitlines() == ["[0, 1]"] * 2
 
 
 def test_only_the_first_is_main():
@@ -104,9 +111,7 @@ def test_two_processes_give_the_numbers_of_one(tmp_path, monkeypatch):
     from numbers_of import numbers
 
     expected = numbers(folder, str(task))
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    command += [str(script), folder, str(task), str(tmp_path / "out")]
+    command = [*TOGETHER, str(script), folder, str(task), str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LAYERSCOPE_HOME": str(tmp_path / "shared")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
+from command import TOGETHER
 
 import layerscope as ls
 from layerscope.store import Store
@@ -45,9 +46,8 @@ def test_two_processes_share_the_rows_and_give_the_same_result(pool, checkpoint,
         "sys.modules['layerscope.extraction.extracting']._SHARD_BYTES = 1\n"
         "from layerscope.cli import main\nmain()\n"
     )
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    command += [str(script), "extract", checkpoint, "--task", str(data), "--pool", pool, "-o", str(tmp_path / "out")]
+    command = [*TOGETHER, str(script), "extract", checkpoint, "--task", str(data), "--pool", pool]
+    command += ["-o", str(tmp_path / "out")]
     environment = {**os.environ, "LAYERSCOPE_HOME": str(tmp_path / "shared"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

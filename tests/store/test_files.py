@@ -1,5 +1,8 @@
 """Files are whole or not there."""
 
+import subprocess
+import sys
+
 import pytest
 
 from layerscope.store import is_sealed, seal, whole_file, write_text
@@ -21,6 +24,19 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         temporary.write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
     assert (tmp_path / "a.csv").read_text() == "new"
+
+
+def test_a_writer_that_puts_another_file_in_its_place_keeps_it(tmp_path):
+    """As safetensors does; a second process that writes there must not take it for abandoned."""
+    with whole_file(tmp_path / "a.bin") as temporary:
+        temporary.unlink()
+        temporary.write_text("a")
+        code = (
+            "import sys; from pathlib import Path; from layerscope.store import *; write_text(Path(sys.argv[1]), 'b')"
+        )
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / "b")], check=True)
+    assert (tmp_path / "a.bin").read_text() == "a"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.bin", "b"]
 
 
 def test_a_part_counts_only_while_it_is_what_was_sealed(tmp_path, caplog):

@@ -34,7 +34,8 @@ def test_what_is_being_written_is_left_alone_and_goes_at_the_end(tmp_path):
     with staging_folder(tmp_path) as folder, staging_file(tmp_path) as file:
         (folder / "part").write_text("x")
         clear(tmp_path)
-        assert names(tmp_path) == sorted([folder.name, file.name])
+        assert names(tmp_path) == sorted([folder.name, file.parent.name])
+        assert file.exists()
         assert is_staging(folder)
         assert is_staging(folder / "part")
     assert names(tmp_path) == []
@@ -84,8 +85,8 @@ def test_the_place_is_noted_as_long_as_anybody_writes_there(tmp_path):
 
 def test_names_cannot_be_guessed_and_links_are_not_followed(tmp_path, monkeypatch):
     with staging_file(tmp_path) as one, staging_file(tmp_path) as other:
-        assert one.name != other.name
-        assert str(os.getpid()) not in one.name.removeprefix(STAGING)[:8]
+        assert one.parent.name != other.parent.name
+        assert str(os.getpid()) not in one.parent.name.removeprefix(STAGING)[:8]
     victim, link = tmp_path / "victim", tmp_path / f"{STAGING}guessed"
     victim.write_text("precious")
     link.symlink_to(victim)

@@ -19,7 +19,8 @@ _COLUMNS = "spread: mean standard deviation of a feature; top direction: share o
 def register(app: typer.Typer) -> None:
     app.command(
         epilog="Example:  `layerscope extract demo:minilm --task pydocs --pool words -o words`\n\n"
-        "Several processes share the rows:  `accelerate launch --num_processes 2 -m layerscope extract ...`"
+        "Several processes share the rows:  `accelerate launch --num_processes 2 -m layerscope extract ...` "
+        "(without GPUs `torchrun --nproc_per_node 2 -m ...`)"
     )(extract)
 
 

@@ -30,7 +30,7 @@ def is_staging(path: Path) -> bool:
 @contextmanager
 def staging_folder(parent: Path) -> Iterator[Path]:
     """A folder of this process alone, for work that is not finished; it goes when the block ends."""
-    path, descriptor = _owned(parent, is_folder=True)
+    path, descriptor = _owned(parent)
     try:
         yield path
     finally:
@@ -41,19 +41,20 @@ def staging_folder(parent: Path) -> Iterator[Path]:
 
 @contextmanager
 def staging_file(parent: Path) -> Iterator[Path]:
-    """An empty file of this process alone; it goes when the block ends, unless it was given another name."""
-    path, descriptor = _owned(parent, is_folder=False)
-    try:
+    """An empty file of this process alone; it goes when the block ends, unless it was given another name.
+
+    It lies in a folder of its own, which is what is locked: some writers, such as that of safetensors, put another file
+    in its place, and a lock would go with the first.
+    """
+    with staging_folder(parent) as folder:
+        path = folder / "file"
+        path.touch()
         yield path
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-        _forget_if_empty(parent)
 
 
 def lasting_folder(parent: Path) -> Path:
     """A staging folder that is this process's for as long as it runs; the caller sees to its removal at the end."""
-    return _owned(parent, is_folder=True)[0]  # the lock is held until the process ends
+    return _owned(parent)[0]  # the lock is held until the process ends
 
 
 def discard(path: Path, parent: Path | None = None) -> None:
@@ -98,19 +99,16 @@ def _forget_if_empty(folder: Path) -> None:
         remember(folder)
 
 
-def _owned(parent: Path, is_folder: bool) -> tuple[Path, int]:
-    """A new name in a folder that no other process knows or takes away, and what holds its lock."""
+def _owned(parent: Path) -> tuple[Path, int]:
+    """A new folder in another that no other process knows or takes away, and what holds its lock."""
     remember(parent)  # before there is anything, as a kill may come at once
     while True:
         path = parent / f"{STAGING}{secrets.token_hex(8)}"
-        if is_folder:
-            path.mkdir(mode=0o700)
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
-            except FileNotFoundError:  # another process took it for abandoned
-                continue
-        else:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o666)
+        path.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+        except FileNotFoundError:  # another process took it for abandoned
+            continue
         if _lock(descriptor) is not False and _is_same(path, descriptor):
             remember(parent)  # and again, as another process may have looked in between and seen nothing
             return path, descriptor

@@ -1,10 +1,13 @@
 """Several processes do what one does; a lost one loses nothing."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from jobs import answers, processes, squares
 
@@ -52,3 +55,45 @@ def test_a_script_that_processes_cannot_import_is_told_so(log, monkeypatch, tmp_
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240, check=False)
     assert "No process could be started" in done.stderr.splitlines()[-1]
     assert not log.exists()
+
+
+LONG = """
+import signal
+import sys
+from pathlib import Path
+from jobs import squares
+from layerscope.engine import map_jobs
+if __name__ == "__main__":
+    log = Path(sys.argv[-1])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
+    map_jobs([*squares(log, 1, 2, fault="stuck"), *squares(log, 3)], "processes:3")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
+def test_workers_end_with_the_process_that_started_them(log, monkeypatch, tmp_path, how):
+    """Whether it is killed or interrupted from the keyboard; else each would keep its memory for good."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+    (tmp_path / "script.py").write_text(LONG)
+    command = [sys.executable, str(tmp_path / "script.py"), str(log)]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    _wait_for(lambda: log.exists() and len(processes(log)) == 3)
+    time.sleep(1)  # one of them has no work any more
+    workers = [psutil.Process(int(number)) for number in processes(log)]
+    if how == "killed":
+        started.kill()
+    else:
+        os.killpg(started.pid, signal.SIGINT)  # as a terminal does
+    gone, left = psutil.wait_procs(workers, timeout=30)
+    for worker in left:
+        worker.kill()
+    assert len(gone) == 3
+    assert "Process SpawnProcess" not in started.communicate(timeout=60)[1]
+
+
+def _wait_for(ready):
+    end = time.monotonic() + 120
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.1)

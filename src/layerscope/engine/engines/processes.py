@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from threading import Thread
 from typing import Any
 
 from layerscope.engine.job import Engine, Job, Outcome, surroundings, work
@@ -70,6 +72,9 @@ class Processes(Engine):
 def _settle(environment: dict[str, str], numbers: Any, began: Any) -> None:
     """Make this worker like the process that started it, with a GPU of its own where there is one for it."""
     began.set()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as the command has it that is run in the background
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends without a traceback; what it left is taken up again
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(environment)
     import torch
 
@@ -78,3 +83,11 @@ def _settle(environment: dict[str, str], numbers: Any, began: Any) -> None:
     devices = visible.split(",") if visible else [str(k) for k in range(torch.cuda.device_count())]
     if len(devices) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = devices[numbers.get() % len(devices)]
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is gone, even by a kill: nobody will give it work again."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
