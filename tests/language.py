@@ -21,13 +21,17 @@ def frame(count=12, **options):
 
 
 def model(family="llama", kind="next", bos=None, **options):
-    """A random model; with `bos` its tokenizer has a first token, and puts it in front itself where it is `adds`."""
+    """A random model; with `bos` its tokenizer has a first token, and puts it in front itself where it is `adds`.
+
+    Where it is `closes`, the tokenizer puts a last token after every text, too.
+    """
     tokenizer = zoo.tokenizer(family)
     if bos is not None:
         tokenizer.bos_token = "[CLS]"
-    if bos == "adds":
-        special = [("[CLS]", tokenizer.bos_token_id)]
-        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing("[CLS] $A", None, special)
+    if bos in ("adds", "closes"):
+        special = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]")]
+        template = "[CLS] $A" if bos == "adds" else "[CLS] $A [SEP]"
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(template, None, special)
     return ls.load(zoo.network(family, kind, **options), tokenizer=tokenizer)
 
 

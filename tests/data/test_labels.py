@@ -33,6 +33,34 @@ def test_what_labels_mean(values, names, labels):
     assert task.split().labels.tolist() == labels
 
 
+def test_a_word_among_numbers_is_a_bad_row_and_makes_no_classes():
+    frame = pandas.DataFrame({"text": ["a b", "c d", "e f"], "label": ["0.5", "n/a", "2"]})
+    with pytest.raises(DataError, match="row 2, column 'label': 'n/a' is not a number"):
+        ls.task(frame).split()
+    assert ls.task(frame, skip_bad=True).split().labels.tolist() == [0.5, 2.0]
+    assert ls.task(frame, regression=False).label_names == ("0.5", "2", "n/a")
+
+
+@pytest.mark.parametrize("value", [[0, 1], {"a": 1}, b"1"])
+def test_what_is_not_one_label_is_a_bad_row(value):
+    frame = pandas.DataFrame({"text": ["a b", "c d", "e f"], "stars": ["0", value, "1"]})
+    with pytest.raises(DataError, match="is not one label, a name or a number"):
+        ls.task(frame, label="stars").split()
+    assert ls.task(frame, label="stars", skip_bad=True).label_names == ("0", "1")
+
+
+def test_a_column_of_lists_is_not_guessed_to_be_the_label():
+    frame = pandas.DataFrame({"words": [["a", "b"], ["c", "d"]], "labels": [[0, 1], [1, 1]]})
+    assert ls.task(frame).split().labels is None
+    assert ls.task(frame, tags="labels").label_names == ("0", "1")
+
+
+def test_tags_that_are_no_list_are_a_bad_row():
+    frame = pandas.DataFrame({"words": [["a", "b"], ["c", "d"]], "tags": [["X", "Y"], 7]})
+    with pytest.raises(DataError, match="row 2, column 'tags': 0 tags for 2 words"):
+        ls.task(frame, tags="tags").split()
+
+
 def test_whole_numbers_are_a_regression_if_asked():
     frame = pandas.DataFrame({"text": ["a b", "c d"], "label": [3, 7]})
     assert ls.task(frame, regression=True).split().labels.tolist() == [3.0, 7.0]
@@ -51,6 +79,12 @@ def test_classes_that_train_lacks_are_said(tmp_path, caplog):
     assert task.label_names == ("0", "1", "negative", "positive")
     assert "2 of the 4 classes of" in caplog.text
     assert "not in its train split, so nothing can learn them: negative, positive" in caplog.text
+
+
+def test_numbers_that_are_asked_to_be_classes_are_in_train(caplog):
+    frame = pandas.DataFrame({"text": ["a b", "c d"], "label": [0.5, 1.5]})
+    assert ls.task({"train": frame, "validation": frame}, regression=False).label_names == ("0.5", "1.5")
+    assert not caplog.text
 
 
 def test_hub_labels_hidden_as_minus_one_are_no_labels(tmp_path, monkeypatch):

@@ -24,6 +24,17 @@ def test_metrics():
     assert np.isnan(metrics.majority("pearson_spearman", labels / 3))
 
 
+def test_f1_is_the_mean_over_classes_also_where_no_row_has_the_last_ones():
+    labels, guesses = np.array([0, 0, 1, 1, 0]), np.array([0, 1, 1, 1, 0])
+    mean = f1_score(labels, guesses, average="macro")
+    assert metrics.score("f1", labels, guesses, classes=3) == pytest.approx(mean)
+    assert metrics.score("f1", labels, guesses, classes=2) == pytest.approx(f1_score(labels, guesses))
+    always = f1_score(labels, np.zeros(5, int), average="macro", zero_division=0)
+    assert metrics.majority("f1", labels, classes=3) == pytest.approx(always)
+    right = metrics.bootstrap("f1", np.zeros(20, int), np.arange(20) % 4 // 3, classes=3)
+    assert right[0] > 0  # of class 1 alone it would be 0 in every draw
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "f1", "pearson_spearman"])
 def test_bootstrap_intervals_cover(metric):
     hits = 0

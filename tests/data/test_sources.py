@@ -20,6 +20,17 @@ def test_a_folder_names_several_splits_and_validation_is_the_default(tmp_path):
         task.split("vaildation")
 
 
+def test_data_beside_the_splits_of_a_folder_is_not_left_out_in_silence(tmp_path, caplog):
+    write(tmp_path / "train.csv")
+    write(tmp_path / "dev_matched.csv")
+    (tmp_path / "README.txt").write_text("Not a split.")
+    assert set(ls.task(tmp_path).splits) == {"train", "validation_matched"}
+    assert not caplog.text
+    write(tmp_path / "eval.csv")
+    assert set(ls.task(tmp_path).splits) == {"train", "validation_matched"}
+    assert "eval.csv. The names of splits begin with train, validation (or dev) or test" in caplog.text
+
+
 def test_a_mapping_names_several_splits(tmp_path):
     task = ls.task({"one": write(tmp_path / "a.csv"), "two": write(tmp_path / "b.parquet")})
     assert task.splits == ("one", "two")

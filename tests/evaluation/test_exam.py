@@ -53,6 +53,31 @@ def test_evaluate_is_the_metric_of_the_predictions():
     assert ls.evaluate(opened, frame) == pytest.approx((plain(opened, frame).argmax(1) == frame["label"]).mean())
 
 
+def test_f1_is_the_mean_over_the_tasks_classes_whichever_the_scored_rows_have():
+    opened, frame = model(), table()
+    some = frame[plain(opened, frame).argmax(1) == 0][:3].assign(label=[0, 1, 0])
+    assert len(some) == 3
+    score = ls.evaluate(opened, {"train": frame, "validation": some}, metric="f1")
+    assert score == pytest.approx((0.8 + 0) / 2)  # of class 1 alone it would be 0
+    assert score.majority == score
+
+
+@pytest.mark.parametrize("metric", ["pearson", "perplexity", "acc"])
+def test_a_metric_that_does_not_fit_classes_is_refused(metric):
+    message = f"{metric} was asked for, and the labels of table are classes, which are scored by accuracy, f1, matthews"
+    with pytest.raises(InputError, match=message):
+        ls.evaluate(model(), table(), metric=metric)
+    with pytest.raises(InputError, match=message):
+        ls.evaluate(model(), ls.task(table(), metric=metric))
+
+
+def test_a_metric_that_does_not_fit_numbers_is_refused():
+    opened, frame = model(labels=1), table().assign(label=np.linspace(0, 1, 40))
+    with pytest.raises(InputError, match="accuracy was asked for, and the labels of table are numbers"):
+        ls.evaluate(opened, frame, metric="accuracy")
+    assert ls.evaluate(opened, frame, metric="pearson").metric == "pearson"
+
+
 def test_without_a_padding_token_texts_go_one_by_one():
     opened = model("gpt2")
     opened.network.config.pad_token_id = None

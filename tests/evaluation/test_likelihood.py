@@ -56,6 +56,12 @@ def test_likelihoods_are_those_of_a_plain_loop(family, bos):
     assert float(ls.evaluate(opened, task(), metric="acc_norm")) == score.metrics["acc_norm"]
 
 
+def test_a_last_token_that_the_tokenizer_adds_is_no_part_of_a_choice():
+    closing, plain = (language.model(bos=bos) for bos in ("closes", "adds"))
+    assert len(closing.tokenizer("a")["input_ids"]) == len(plain.tokenizer("a")["input_ids"]) + 1
+    np.testing.assert_array_equal(*(exam(opened, task()).logits() for opened in (closing, plain)))
+
+
 def test_a_long_prompt_loses_its_beginning():
     opened = language.model()
     sums, _, _ = plain(opened, longest=12)

@@ -27,6 +27,13 @@ def test_names_decide_and_default_names_mean_the_tasks_order():
     assert np.array_equal(outputs_of(ls.load(zoo.network("bert", "choice")), _choices()), np.arange(0))
 
 
+def test_names_that_are_not_counted_from_0_are_refused():
+    opened = named("no", "yes")
+    opened.network.config.id2label = {1: "no", 2: "yes"}
+    with pytest.raises(InputError, match=r"has outputs 0\.\.1, and its config names outputs 1, 2"):
+        outputs_of(opened, ls.task(language.frame().assign(label=["no", "yes"] * 6)))
+
+
 def _choices():
     import pandas
 

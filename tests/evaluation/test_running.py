@@ -54,6 +54,23 @@ def test_strides_and_first_tokens(stride, bos, tokens):
     assert score.metrics["nll"] == pytest.approx(plain(opened, data["text"], 16, stride, token).mean(), abs=1e-4)
 
 
+def test_a_metric_that_the_task_asks_for_is_taken_or_refused():
+    opened, data = language.model(), language.frame()
+    assert ls.evaluate(opened, ls.task(data[["text"]], metric="nll")).metric == "nll"
+    for task in (ls.task(data[["text"]], metric="f1"), ls.task(data, kind="text", metric="f1")):
+        with pytest.raises(InputError, match="whose answers are scored by perplexity, nll, bits_per_byte"):
+            ls.evaluate(opened, task)
+
+
+def test_second_texts_are_not_left_out_in_silence(caplog):
+    opened, data = language.model(), language.frame()
+    score = ls.evaluate(opened, ls.task(data, kind="text"))
+    assert not caplog.text
+    pairs = pandas.DataFrame({"sentence1": data["text"], "sentence2": data["text"][::-1]})
+    assert ls.evaluate(opened, pairs) == score
+    assert "have two texts, and running text has one text per row: only the first ones are read" in caplog.text
+
+
 def test_a_first_token_is_put_where_the_tokenizer_does_or_where_it_is_asked_for():
     adds, has, lacks = (language.model(bos=bos) for bos in ("adds", "has", None))
     asked, never = (ls.task(language.frame(), kind="text", bos=bos).asking for bos in (True, False))

@@ -54,6 +54,20 @@ def test_accuracy_over_words(family):
     assert score.majority == pytest.approx(np.bincount(tags).max() / len(tags))
 
 
+def test_a_metric_that_the_task_asks_for_is_taken_or_refused():
+    score = ls.evaluate(model(), ls.task(table(), tags="pos", metric="nll"))
+    assert (score.metric, float(score)) == ("nll", score.metrics["nll"])
+    with pytest.raises(InputError, match="whose answers are scored by accuracy, nll"):
+        ls.evaluate(model(), ls.task(table(), tags="pos", metric="f1"))
+
+
+def test_words_that_are_cut_off_count_neither_in_the_score_nor_in_the_majority():
+    frame = pandas.DataFrame({"words": [["the", "file"] + ["list"] * 20], "pos": [["DET", "NOUN"] + ["VERB"] * 20]})
+    score = ls.evaluate(model(), ls.task(frame, tags="pos"), max_length=4)
+    assert score.metrics["words"] == 2
+    assert score.majority == 0.5
+
+
 def test_a_cut_tagger_scores_as_the_curve_says():
     opened = model()
     curve = ls.truncation_curve(opened, task()).frame

@@ -100,6 +100,8 @@ def test_mistakes_are_sentences(planted):
         ls.probe(train, validation, kind="tree")
     with pytest.raises(InputError, match="no metric 'auc'"):
         ls.probe(train, validation, metric="auc")
+    with pytest.raises(InputError, match="perplexity was asked for, and the labels of"):
+        ls.probe(train, validation, metric="perplexity")
     with pytest.raises(InputError, match="1 class only"):
         ls.probe(train.with_labels(np.zeros(200, int)), validation)
     with pytest.raises(InputError, match=r"no class has 3 rows; give more of them, or leave probes out"):

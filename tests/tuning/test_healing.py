@@ -36,6 +36,15 @@ def test_a_cut_language_model_is_healed_merged_and_saved(tmp_path):
         ls.evaluate(ls.load(tmp_path / "healed"), ls.task(language.frame(40, most=20), kind="text"))
 
 
+def test_a_healing_is_scored_by_the_metric_that_was_asked_for():
+    asked = plan_healing(healed.decoder(), healed.PLAN, healed.running(), metric="nll", **healed.FEW).job
+    usual = plan_healing(healed.decoder(), healed.PLAN, healed.running(), **healed.FEW).job
+    assert (asked.aim.metric, usual.aim.metric) == ("nll", "perplexity")
+    assert asked.key != usual.key
+    with pytest.raises(InputError, match="whose answers are scored by perplexity, nll, bits_per_byte"):
+        plan_healing(healed.decoder(), healed.PLAN, healed.running(), metric="accuracy", **healed.FEW)
+
+
 def test_a_model_that_was_cut_before_is_healed_with_the_uncut_one_beside_it():
     model = healed.decoder()
     smaller = ls.cut(model, healed.PLAN)

@@ -22,6 +22,11 @@ def test_of_a_single_split_the_scored_rows_are_not_those_learned_from(caplog):
     assert again.validation.rows.tolist() == lesson.validation.rows.tolist()
 
 
+def test_a_metric_that_does_not_fit_the_labels_is_refused_before_anything_is_trained():
+    with pytest.raises(InputError, match="perplexity was asked for, and the labels of table are classes"):
+        plan_tuning(model(), ls.task(rows(50, 3)), metric="perplexity")
+
+
 def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch, caplog):
     def streamed(model, train, **_):
         seen.append(train.rows.tolist())

@@ -171,7 +171,7 @@ def injection_study(
 
 def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
     """The score of some logits, with its interval by the bootstrap over texts."""
-    low, high = metrics.bootstrap(exam.task.metric, exam.labels, exam.predictions(answers))
+    low, high = exam.interval(answers)
     return {"score": exam.value(answers), "low": low, "high": high}
 
 
@@ -276,7 +276,7 @@ def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int) -> d
     for _ in range(_DRAWS):
         numbers = labels.dtype.kind == "f"
         guesses = generator.permutation(labels) if numbers else generator.integers(0, classes, len(labels))
-        scores.append(metrics.score(metric, labels, guesses))
+        scores.append(metrics.score(metric, labels, guesses, classes))
     low, high = np.quantile(scores, [0.025, 0.975])
     return {"score": float(np.mean(scores)), "low": float(low), "high": float(high)}
 

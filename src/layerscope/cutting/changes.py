@@ -53,19 +53,21 @@ def of_losses(whole: np.ndarray, smaller: np.ndarray, *, weights: np.ndarray | N
     return Changes(gains, len(gains), min(float(gains.min()), 0.0))
 
 
-def of_answers(metric: str, labels: np.ndarray, whole: np.ndarray, smaller: np.ndarray) -> Changes:
-    """The change of a task's metric between two models' answers (classes or numbers) to the same rows."""
+def of_answers(
+    metric: str, labels: np.ndarray, whole: np.ndarray, smaller: np.ndarray, classes: int | None = None
+) -> Changes:
+    """The change of a task's metric between two models' answers (classes, of so many, or numbers) to the same rows."""
     n = len(labels)
     if metric == "accuracy":
         return Changes((smaller == labels).astype(float) - (whole == labels), n, -1.0)
 
     def value(rows: np.ndarray) -> float:
-        first, second = (metrics.score(metric, labels[rows], answers[rows]) for answers in (smaller, whole))
+        first, second = (metrics.score(metric, labels[rows], answers[rows], classes) for answers in (smaller, whole))
         return first - second
 
     values = jackknifed(value, np.column_stack([labels, whole, smaller]))
     numbers = metrics.of_numbers(metric)
-    worst = float(values.min()) if numbers else _lost_row(metric, labels, whole, smaller)
+    worst = float(values.min()) if numbers else _lost_row(metric, labels, whole, smaller, classes)
     return Changes(values, n, min(worst, 0.0))
 
 
@@ -83,17 +85,20 @@ def jackknifed(value: Callable[[np.ndarray], float], rows: np.ndarray) -> np.nda
     return _GROUPS * whole - (_GROUPS - 1) * without
 
 
-def _lost_row(metric: str, labels: np.ndarray, whole: np.ndarray, smaller: np.ndarray) -> float:
+def _lost_row(metric: str, labels: np.ndarray, whole: np.ndarray, smaller: np.ndarray, classes: int | None) -> float:
     """What one more row would count that the whole model gets right and the smaller one does not, at worst."""
-    n, classes = len(labels), np.unique(labels)
-    if len(classes) < 2:
+    n, seen = len(labels), np.unique(labels)
+    if len(seen) < 2:
         return -1.0
-    before = metrics.score(metric, labels, smaller) - metrics.score(metric, labels, whole)
+
+    def change(labels: np.ndarray, smaller: np.ndarray, whole: np.ndarray) -> float:
+        return metrics.score(metric, labels, smaller, classes) - metrics.score(metric, labels, whole, classes)
+
+    before = change(labels, smaller, whole)
     counts = []
-    for label in classes:
+    for label in seen:
         others = labels[labels != label]
         guess = np.bincount(others).argmax()
         more = [np.append(part, last) for part, last in ((labels, label), (smaller, guess), (whole, label))]
-        after = metrics.score(metric, more[0], more[1]) - metrics.score(metric, more[0], more[2])
-        counts.append((n + 1) * after - n * before)
+        counts.append((n + 1) * change(*more) - n * before)
     return float(min(counts))

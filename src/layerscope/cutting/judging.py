@@ -39,7 +39,7 @@ class Judge:
         labels = self.sitting.labels[self.rows]  # type: ignore[attr-defined]
         whole, smaller = (self.sitting.predictions(self.answers[k])[self.rows] for k in (0, place))  # type: ignore[attr-defined]
         metric = "accuracy" if self.sitting.metric in _LIKELIHOOD else self.sitting.metric
-        return of_answers(metric, labels, whole, smaller)
+        return of_answers(metric, labels, whole, smaller, self.sitting.task.classes)
 
     def _losses(self, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The mean loss of each text and its weight; of tags and masked tokens the share of wrong ones."""

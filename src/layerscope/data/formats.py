@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -33,9 +34,10 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
     try:
         table = reader(path, check_max_field(max_field))
     except UnicodeDecodeError as error:
+        encoding = "utf-16" if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin1"
         raise DataError(
             f"{path} is not UTF-8 text: byte {error.start} cannot be read; convert it first, for example with: "
-            f"iconv -f latin1 -t utf-8 {path.name} > utf-8-{path.name}."
+            f"iconv -f {encoding} -t utf-8 {path.name} > utf-8-{path.name}."
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {first_line(error)}.") from error

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 _SHOWN = 200  # characters of what a message repeats
+_NOT_ONE = (list, tuple, dict, bytes)  # what a column may hold that is several labels, or bytes
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Labels:
         """The value's class or number; a sentence if it is neither."""
         if is_missing(value):
             return "the label is missing"
+        if isinstance(value, _NOT_ONE):
+            return f"{shown(value)} is not one label, a name or a number"
         index = as_number(value)
         if self.number:
             return f"{shown(value)} is not a number" if index is None or not np.isfinite(index) else float(index)
@@ -52,7 +55,7 @@ def shortened(text: str) -> str:
 
 def as_number(value: Any) -> float | None:
     """The value as a number, or None; also for the strings that CSV gives."""
-    if isinstance(value, (list, dict)):
+    if isinstance(value, _NOT_ONE):
         return None
     try:
         return float(value)
@@ -77,18 +80,18 @@ def label_name(value: Any) -> str:
 
 
 def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
-    """What a label column means, from all its values: numbers with a fraction are a regression, the rest classes.
+    """What a label column means, from all its values: mostly numbers, some with a fraction, are a regression.
 
-    Class names are in sorted order (numerically if they are whole numbers), so that every split agrees.
+    The rest are classes. Their names are in sorted order (numerically if they are whole numbers), so that every split
+    agrees.
     """
-    present = [v for v in values if not is_missing(v)]
-    numbers = [as_number(v) for v in present]
-    numeric = bool(present) and None not in numbers
-    whole = numeric and all(n is not None and n.is_integer() for n in numbers)
-    if number or (number is None and numeric and not whole):
+    present = [v for v in values if not is_missing(v) and not isinstance(v, _NOT_ONE)]
+    numbers = [n for n in map(as_number, present) if n is not None]
+    whole = all(n.is_integer() for n in numbers)
+    if number or (number is None and not whole and 2 * len(numbers) > len(present)):
         return Labels(number=True)
     names = {label_name(v) for v in present}
-    as_numbers = whole and not any(isinstance(v, bool) for v in present)
+    as_numbers = whole and len(numbers) == len(present) and not any(isinstance(v, bool) for v in present)
     order = tuple(sorted(names, key=float) if as_numbers else sorted(names))
     return Labels(order, ordered=order == tuple(map(str, range(len(order)))))
 

@@ -6,17 +6,20 @@ import math
 
 import numpy as np
 
+from layerscope.errors import InputError
 
-def score(metric: str, labels: np.ndarray, predictions: np.ndarray) -> float:
+
+def score(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int | None = None) -> float:
     """accuracy, f1 (of class 1; the mean over classes where there are more than two), matthews, or a correlation.
 
-    A correlation with constant predictions has no value: NaN. Matthews of a constant is 0, as is usual.
+    `classes` is how many the task has, which a few rows need not show; if not given, as many as labels and predictions
+    have. A correlation with constant predictions has no value: NaN. Matthews of a constant is 0, as is usual.
     """
     if not len(labels):
         return math.nan
     if metric in _OF_NUMBERS:
         return _OF_NUMBERS[metric](labels, predictions)
-    return float(_OF_COUNTS[metric](_confusion(labels, predictions)))
+    return float(_OF_COUNTS[metric](_confusion(labels, predictions, classes)))
 
 
 def _pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -35,10 +38,10 @@ def _both(labels: np.ndarray, predictions: np.ndarray) -> float:
     return (_pearson(labels, predictions) + _spearman(labels, predictions)) / 2
 
 
-def _confusion(labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+def _confusion(labels: np.ndarray, predictions: np.ndarray, classes: int | None) -> np.ndarray:
     """(classes, classes): how often each label got each prediction."""
-    classes = int(max(labels.max(), predictions.max(), 1)) + 1
-    return np.bincount(labels * classes + predictions, minlength=classes**2).reshape(classes, classes)
+    count = max(int(max(labels.max(), predictions.max(), 1)) + 1, classes or 0)
+    return np.bincount(labels * count + predictions, minlength=count**2).reshape(count, count)
 
 
 def _accuracy(counts: np.ndarray) -> np.ndarray:
@@ -88,19 +91,40 @@ def of_numbers(metric: str) -> bool:
 
 
 def fitting(regression: bool) -> tuple[str, ...]:
-    """The metrics for numbers, or those for classes."""
+    """The metrics that are always given for numbers, or for classes."""
     return ("pearson_spearman",) if regression else tuple(_OF_COUNTS)
 
 
-def majority(metric: str, labels: np.ndarray) -> float:
+def allowed(regression: bool) -> tuple[str, ...]:
+    """The metrics that numbers, or classes, can be scored by."""
+    return tuple(_OF_NUMBERS if regression else _OF_COUNTS)
+
+
+def check_fits(metric: str, regression: bool, name: str) -> None:
+    """Raise unless the labels of what has this name, numbers or classes, can be scored by the metric."""
+    if metric not in allowed(regression):
+        raise InputError(
+            f"{metric} was asked for, and the labels of {name} are {'numbers' if regression else 'classes'}, which are "
+            f"scored by {', '.join(allowed(regression))}; name one of these (metric=, --metric)."
+        )
+
+
+def majority(metric: str, labels: np.ndarray, classes: int | None = None) -> float:
     """The score of always giving the most frequent class; NaN where labels are numbers."""
     if metric not in _OF_COUNTS or not len(labels):
         return math.nan
-    return score(metric, labels, np.full(len(labels), np.bincount(labels).argmax()))
+    return score(metric, labels, np.full(len(labels), np.bincount(labels).argmax()), classes)
 
 
 def bootstrap(
-    metric: str, labels: np.ndarray, predictions: np.ndarray, *, rounds: int = 1000, level: float = 0.95, seed: int = 0
+    metric: str,
+    labels: np.ndarray,
+    predictions: np.ndarray,
+    classes: int | None = None,
+    *,
+    rounds: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """An interval for a score: texts drawn with replacement, percentiles of the scores. One text has none: NaN.
 
@@ -114,7 +138,7 @@ def bootstrap(
         places = (generator.integers(len(labels), size=len(labels)) for _ in range(min(rounds, 200)))
         draws = np.asarray([_OF_NUMBERS[metric](labels[at], predictions[at]) for at in places])
     else:  # drawing texts is drawing cells of the confusion matrix
-        counts = _confusion(labels, predictions)
+        counts = _confusion(labels, predictions, classes)
         cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)
         draws = _OF_COUNTS[metric](cells.reshape(rounds, *counts.shape))
     edge = (1 - level) / 2

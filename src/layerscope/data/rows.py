@@ -44,7 +44,9 @@ def guess_columns(table: Table, given: Columns) -> Columns:
 
 
 def _guess_label(table: Table) -> tuple[str, ...]:
-    candidates = [name for name in table.columns if name.lower() in _LABEL_NAMES]
+    candidates = [
+        name for name, values in table.columns.items() if name.lower() in _LABEL_NAMES and not _holds_lists(values)
+    ]
     if "label" in candidates or len(candidates) < 2:
         return ("label",) if "label" in candidates else tuple(candidates)
     raise DataError(
@@ -81,8 +83,11 @@ def _guess_text(table: Table, names: Sequence[str], given: Columns) -> dict[str,
 
 
 def _texts_or_words(table: Table, name: str) -> dict[str, Any]:
-    first = next((v for v in table.columns[name] if v is not None), "")
-    return {"words": (name,)} if isinstance(first, list) else {"text": name}
+    return {"words": (name,)} if _holds_lists(table.columns[name]) else {"text": name}
+
+
+def _holds_lists(values: Sequence[Any]) -> bool:
+    return isinstance(next((v for v in values if v is not None), None), list)
 
 
 def _is_text(values: Sequence[Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from layerscope.data.formats import MAX_FIELD, endings, read, readable
 from layerscope.data.registry import Hub, TaskSpec
 from layerscope.data.tables import Table, frame_table
-from layerscope.errors import DataError, InputError
+from layerscope.errors import DataError, InputError, log, some
 
 _USUAL = ("train", "validation", "test")
 _SPLIT_NAMES = {"dev": "validation", "val": "validation", "valid": "validation", "training": "train"}
@@ -184,22 +184,35 @@ def _named_files(root: Path, spec: TaskSpec) -> dict[str, Path]:
 def split_files(folder: Path) -> dict[str, Path]:
     """The files of a folder whose names are splits: `train.csv`, `validation.parquet`, `dev.jsonl.gz` ..."""
     paths: dict[str, Path] = {}
-    files = [p for p in sorted(folder.iterdir()) if p.is_file() and readable(p)] if folder.is_dir() else []
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    files = [p for p in inside if p.is_file() and readable(p) and not p.name.startswith(".")]
     named = [p for p in files if _split_name(p).split("_")[0] in _USUAL]
+    _warn_of_others(folder, named, files)
     for path in named or files:  # beside train and validation, a README.txt is not a split
-        if not path.name.startswith("."):
-            split = _split_name(path)
-            if split in paths:
-                raise DataError(
-                    f"{folder} has two files for split {split!r}: {paths[split].name} and {path.name}; keep one."
-                )
-            paths[split] = path
+        split = _split_name(path)
+        if split in paths:
+            raise DataError(
+                f"{folder} has two files for split {split!r}: {paths[split].name} and {path.name}; keep one."
+            )
+        paths[split] = path
     return paths
+
+
+def _warn_of_others(folder: Path, named: list[Path], files: list[Path]) -> None:
+    """Say which files are not read beside those of splits, where they look like data of the same kind."""
+    endings = {path.suffix for path in named}
+    if others := [p.name for p in files if named and p not in named and p.suffix in endings]:
+        log.warning(
+            "Not read in %s: %s. The names of splits begin with train, validation (or dev) or test; rename a file that "
+            "is one.",
+            *(folder, some(others)),
+        )
 
 
 def _split_name(path: Path) -> str:
     stem = path.name.split(".")[0]
-    return _SPLIT_NAMES.get(stem, stem)
+    first, line, rest = stem.partition("_")
+    return _SPLIT_NAMES.get(first, first) + line + rest
 
 
 def folder_source(folder: Path, max_field: int = MAX_FIELD) -> LocalSource:

@@ -12,7 +12,7 @@ import numpy as np
 from layerscope.data.asking import Asking
 from layerscope.data.examples import Examples, check_words_by
 from layerscope.data.labels import Labels, hidden, infer_labels, pick
-from layerscope.data.metrics import LOSSES, METRICS
+from layerscope.data.metrics import METRICS
 from layerscope.data.registry import Columns
 from layerscope.data.rows import build, guess_columns, index_labels
 from layerscope.data.sources import Source
@@ -48,6 +48,7 @@ class Task:
         *,
         labels: Labels | None = None,
         metric: str | None = None,
+        usual_metric: str | None = None,
         number: bool | None = None,
         skip_bad: bool = False,
         version: int = 1,
@@ -71,6 +72,7 @@ class Task:
         self._guessed = self._known
         self._number = number
         self._metric = metric
+        self._usual_metric = usual_metric  # of a registry task, where no other is asked for
         self._skip_bad = skip_bad
         self._words_by = check_words_by(words_by)
         self._head_order = None if head_order is None else tuple(str(name).strip() for name in head_order)
@@ -84,15 +86,15 @@ class Task:
     @property
     def metric(self) -> str:
         """The task's metric; of running text perplexity, of tags accuracy."""
-        if self._metric:
-            return self._metric
+        if known := self._metric or self._usual_metric:
+            return known
         if self.kind == "text":
             return "perplexity"
         return "pearson_spearman" if self.regression else "accuracy"
 
     @property
-    def given_metric(self) -> str | None:
-        """The metric that it was given, and not just what is usual for its kind."""
+    def asked_metric(self) -> str | None:
+        """The metric that was asked for, and not just what is usual for the task or its kind."""
         return self._metric
 
     @property
@@ -100,6 +102,11 @@ class Task:
         """The classes in order, or None for a regression or a task without labels."""
         labels = self._label_meaning()
         return labels.names if labels and not labels.number else None
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes there are, whether or not a split has all of them; None where labels are not classes."""
+        return None if self.label_names is None else len(self.label_names)
 
     @property
     def head_order(self) -> tuple[str, ...] | None:
@@ -249,8 +256,7 @@ class Task:
         if self._kind == "text":
             return self
         running = copy.copy(self)
-        running._kind, running._examples = "text", {}
-        running._metric = self._metric if self._metric in LOSSES else None
+        running._kind, running._examples, running._usual_metric = "text", {}, None
         return running
 
     def only(self, split: str) -> Task:
@@ -298,7 +304,7 @@ class Task:
             if column in table.classes:
                 return Labels(table.classes[column])
             if column is not None and columns.tags:
-                values[split] = [tag for row in table.columns[column] for tag in row or ()]
+                values[split] = [tag for row in table.columns[column] if isinstance(row, list) for tag in row]
             elif column is not None and not hidden(table.columns[column]):
                 values[split] = [pick(v, columns.label_pattern) for v in table.columns[column]]
         if not any(name in table.columns for table in tables.values() for name in names):
@@ -310,7 +316,7 @@ class Task:
 
     def _warn_of_unseen(self, labels: Labels, train: Sequence[Any]) -> None:
         """Say which classes other splits have and train has not: classes that are named otherwise there, mostly."""
-        learned = set(infer_labels(train).names)
+        learned = set(infer_labels(train, number=False).names)
         if unseen := [name for name in labels.names if name not in learned]:
             log.warning(
                 "%d of the %d classes of %s are not in its train split, so nothing can learn them: %s.",

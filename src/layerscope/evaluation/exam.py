@@ -68,6 +68,7 @@ class Exam(Sitting):
                 f"{self.examples.task} ({self.examples.split}) has no labels, so nothing can be scored; name the "
                 "column that holds them (label=, --label)."
             )
+        metrics.check_fits(self.task.metric, self.task.regression, self.task.name)
         self.outputs = outputs_of(self.model, self.task)
         self._padding = head_padding(self.model)
         self.padding_left = self._padding == "left"  # type: ignore[misc]
@@ -75,7 +76,7 @@ class Exam(Sitting):
 
     @property
     def allowed(self) -> tuple[str, ...]:
-        return metrics.fitting(self.task.regression)
+        return metrics.allowed(self.task.regression)
 
     @property
     def metric(self) -> str:
@@ -119,19 +120,19 @@ class Exam(Sitting):
 
     def value(self, answers: np.ndarray, rows: Any = None) -> float:
         at = slice(None) if rows is None else rows
-        return metrics.score(self.task.metric, self.labels[at], self.predictions(answers)[at])
+        return metrics.score(self.task.metric, self.labels[at], self.predictions(answers)[at], self.task.classes)
 
     def measured(self, answers: np.ndarray, rows: np.ndarray) -> dict[str, float]:
         labels, guesses = self.labels[rows], self.predictions(answers)[rows]
         names = dict.fromkeys([*metrics.fitting(self.task.regression), self.task.metric])
-        return {name: metrics.score(name, labels, guesses) for name in names}
+        return {name: metrics.score(name, labels, guesses, self.task.classes) for name in names}
 
     def interval(self, answers: np.ndarray, rows: Any = None) -> tuple[float, float]:
         at = self._at(rows)
-        return metrics.bootstrap(self.task.metric, self.labels[at], self.predictions(answers)[at])
+        return metrics.bootstrap(self.task.metric, self.labels[at], self.predictions(answers)[at], self.task.classes)
 
     def _majority(self, rows: np.ndarray) -> float:
-        return metrics.majority(self.task.metric, self.labels[rows])
+        return metrics.majority(self.task.metric, self.labels[rows], self.task.classes)
 
 
 def exam(
@@ -159,7 +160,7 @@ def exam(
         return Exam(student, opened.with_metric(metric), examples, max_length, batch_tokens, note)
     if metric is not None:
         choose("metric", metric, metrics.METRICS)
-    return kind(student, opened, examples, max_length, batch_tokens, note, metric or _own_metric(kind, opened))
+    return kind(student, opened, examples, max_length, batch_tokens, note, metric)
 
 
 def _kind(student: Model, opened: Task) -> tuple[type[Sitting], Task]:
@@ -176,11 +177,6 @@ def _kind(student: Model, opened: Task) -> tuple[type[Sitting], Task]:
     }
     sitting: type[Sitting] = getattr(import_module(f"layerscope.evaluation.{asked}"), kinds[asked])
     return sitting, opened.as_text() if kind == "text" else opened
-
-
-def _own_metric(kind: type[Sitting], task: Task) -> str | None:
-    """The metric that the task was given, where answers of this kind can be scored by it."""
-    return task.given_metric if task.given_metric in kind.scores else None
 
 
 def evaluate(

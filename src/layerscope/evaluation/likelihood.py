@@ -2,7 +2,7 @@
 
 The prompt is the text (and, where the task has one, its question after a space); what is scored are a space and the
 choice. `acc` takes the choice of the highest summed log-likelihood, `acc_norm` divides it by the characters of the
-choice first. A prompt that is too long loses its beginning.
+choice first. A prompt that is too long loses its beginning. What a tokenizer puts after a text (EOS) is left out.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ class Likelihood(TokenSitting):
             prompt = examples.texts[k] if examples.prompts is None else f"{examples.texts[k]} {examples.prompts[k]}"
             starts += [prompt.rstrip()] * len(choices)  # white space at its end goes to the choice
             whole += [f"{prompt} {choice}" for choice in choices]
+        closing = _closing_tokens(tokenizer)
         with quiet():  # about texts that are too long for the model: they lose their beginning below
-            before = [len(ids) for ids in tokenizer(starts)["input_ids"]]
-            after = tokenizer(whole)["input_ids"]
+            before = [len(ids) - closing for ids in tokenizer(starts)["input_ids"]]
+            after = [ids[: len(ids) - closing] for ids in tokenizer(whole)["input_ids"]]
         for first, ids in zip(before, after, strict=True):
             items.append(_item(np.asarray(ids, dtype=np.int64), first, reading.max_length))
         return items
@@ -89,6 +90,12 @@ class Likelihood(TokenSitting):
 
     def _majority(self, rows: np.ndarray) -> float:
         return metrics.majority("accuracy", self.labels[rows])
+
+
+def _closing_tokens(tokenizer: Any) -> int:
+    """How many tokens a tokenizer puts after every text, such as EOS; neither prompt nor choice ends with them."""
+    special = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+    return len(special) - 1 - max((k for k, added in enumerate(special) if not added), default=len(special) - 1)
 
 
 def _plain_choices(examples: Examples) -> list[list[str]]:

@@ -62,8 +62,13 @@ def outputs_of(model: Model, task: Task) -> np.ndarray:
 
 
 def head_names(model: Model) -> list[str]:
-    """What a head calls its outputs."""
+    """What a head calls its outputs; an error where its names are not those of outputs 0, 1, .."""
     config = model.network.config
+    if set(config.id2label) != set(range(config.num_labels)):
+        raise InputError(
+            f"The head of {model.name} has outputs 0..{config.num_labels - 1}, and its config names outputs "
+            f"{some(config.id2label)}; set config.id2label to one name for each output, counted from 0."
+        )
     return [str(config.id2label[i]).strip() for i in range(config.num_labels)]
 
 

@@ -46,6 +46,7 @@ class RunningText(TokenSitting):
         self._bos = first_token(self.model, self.task.asking)
         if not hasattr(self, "_pieces"):
             self._source = self.examples
+            _note_unread(self.examples)
             self._pieces = pieces(self.model, self.examples, self.task.asking, self._longest(), self._bos)
             if not self._pieces:
                 raise InputError(
@@ -96,6 +97,16 @@ class RunningText(TokenSitting):
         nll = float(sums[LOSS] / sums[COUNT]) if sums[COUNT] else math.nan
         bits = float(sums[LOSS] / math.log(2) / size) if size else math.nan
         return {"perplexity": perplexity(nll), "nll": nll, "bits_per_byte": bits, "tokens": float(sums[COUNT])}
+
+
+def _note_unread(examples: Examples) -> None:
+    """Say that of rows with several texts only the first ones are read, as running text has one in each row."""
+    if examples.pairs is not None or examples.choices is not None:
+        log.warning(
+            "The rows of %s (%s) have %s, and running text has one text per row: only the first ones are read. Name "
+            "the column to read (text=, --text) where another is meant.",
+            *(examples.task, examples.split, "two texts" if examples.choices is None else "several choices"),
+        )
 
 
 def perplexity(nll: float) -> float:

@@ -56,7 +56,7 @@ class Sitting(ABC):
     max_length: int | None = None
     batch_tokens: int | None = None
     note: str = ""  # which rows these are, where they are not all of the split's
-    metric_name: str | None = None  # another metric than the usual one
+    metric_name: str | None = None  # another metric than the usual one: as the task asks, if not given
     padding_left: ClassVar[bool] = False
     usual: ClassVar[int] = LONGEST  # tokens of a text, where nothing else is asked for
     largest: ClassVar[int | None] = None  # texts of a window
@@ -64,6 +64,7 @@ class Sitting(ABC):
     rows_are: ClassVar[str] = "texts"
 
     def __post_init__(self) -> None:
+        self.metric_name = self.metric_name or self.task.asked_metric
         if self.metric_name is not None and self.metric_name not in self.allowed:
             raise InputError(
                 f"{self.metric_name} is not a metric of {self.model.name} on {self.task.name}, whose answers are "

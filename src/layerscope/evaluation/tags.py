@@ -30,6 +30,7 @@ class Tags(TokenSitting):
                 "that hold a list of tags (tags=, --tags) and a list of words."
             )
         self.outputs = outputs_of(self.model, self.task)
+        self._kept_tags: list[np.ndarray] | None = None
         super().__post_init__()
 
     def _reading(self, longest: int) -> Reading:
@@ -54,9 +55,17 @@ class Tags(TokenSitting):
         return {"accuracy": right, "nll": nll, "words": float(sums[COUNT])}
 
     def _majority(self, rows: np.ndarray) -> float:
-        """The share of the most frequent tag."""
-        assert self.examples.tags is not None
+        """The share of the most frequent tag among the words that are scored."""
         if self.metric != "accuracy":
             return math.nan
-        tags = np.concatenate([self.examples.tags[row] for row in rows])
+        tags = np.concatenate([self._scored_tags[row] for row in rows])
         return float(np.bincount(tags).max() / len(tags)) if len(tags) else math.nan
+
+    @property
+    def _scored_tags(self) -> list[np.ndarray]:
+        """The tags of each row's words without those that are cut off; made once, as every score asks for them."""
+        if self._kept_tags is None:
+            assert self.examples.tags is not None
+            items = self._encoded(self.subject, self.examples, self.reading)
+            self._kept_tags = [tags[item.unit] for item, tags in zip(items, self.examples.tags, strict=True)]
+        return self._kept_tags

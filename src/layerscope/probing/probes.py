@@ -99,6 +99,8 @@ def probe(
     default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
     chosen = metric or default
     choose("metric", chosen, metrics.METRICS)
+    metrics.check_fits(chosen, numbers, name or "the representations")
+    classes = None if numbers else max(map(_classes, (train, validation)))
     learner: Learner
     if kind == "linear":
         learner = partial(_linear, numbers=numbers, seed=seed)
@@ -115,19 +117,21 @@ def probe(
     about["undefined"] = f"{ALIKE}, or {chosen} has no value for such labels and answers"
 
     def anew(learned: Representations, scored: Representations) -> np.ndarray:
-        return _scores(chosen, np.asarray(scored.labels), learner(learned, scored))
+        return _scores(chosen, np.asarray(scored.labels), learner(learned, scored), classes)
 
     if subsamples:
         drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
         return curve_of(chosen, anew, train, validation, least=False, **about, **drawn)
     guesses = learner(train, validation)
     labels = np.asarray(validation.labels)
-    curve = curve_of(chosen, lambda *_: _scores(chosen, labels, guesses), train, validation, least=False, **about)
+    values = _scores(chosen, labels, guesses, classes)
+    curve = curve_of(chosen, lambda *_: values, train, validation, least=False, **about)
     if ci is not None:
-        _add_intervals(curve, guesses, labels, validation.rows.row, ci, seed)
+        _add_intervals(curve, guesses, labels, classes, validation.rows.row, ci, seed)
     group = groups_of(validation.rows.row)
     without = [
-        _scores(chosen, labels[at], _of_rows(guesses, at)) for at in (group != g for g in range(group.max() + 1))
+        _scores(chosen, labels[at], _of_rows(guesses, at), classes)
+        for at in (group != g for g in range(group.max() + 1))
     ]
     curve.left_out = np.stack(without)
     return curve
@@ -157,9 +161,15 @@ def _warn_of_unseen(train: Representations, validation: Representations) -> None
         )
 
 
-def _scores(metric: str, labels: np.ndarray, guesses: Sequence[np.ndarray | None]) -> np.ndarray:
+def _classes(reps: Representations) -> int:
+    """How many classes there are, as far as representations tell."""
+    return max(len(reps.label_names or ()), int(np.asarray(reps.labels).max()) + 1)
+
+
+def _scores(metric: str, labels: np.ndarray, guesses: Sequence[np.ndarray | None], classes: int | None) -> np.ndarray:
     """The metric of every layer's answers; NaN where there are none."""
-    return np.asarray([math.nan if each is None else metrics.score(metric, labels, each) for each in guesses])
+    scored = (None if each is None else metrics.score(metric, labels, each, classes) for each in guesses)
+    return np.asarray([math.nan if score is None else score for score in scored])
 
 
 def _of_rows(guesses: Sequence[np.ndarray | None], rows: np.ndarray) -> list[np.ndarray | None]:
@@ -168,7 +178,13 @@ def _of_rows(guesses: Sequence[np.ndarray | None], rows: np.ndarray) -> list[np.
 
 
 def _add_intervals(
-    curve: Curve, guesses: Sequence[np.ndarray | None], labels: np.ndarray, texts: np.ndarray, ci: float, seed: int
+    curve: Curve,
+    guesses: Sequence[np.ndarray | None],
+    labels: np.ndarray,
+    classes: int | None,
+    texts: np.ndarray,
+    ci: float,
+    seed: int,
 ) -> None:
     """What the same answers score on scored texts drawn with replacement: bounds, and how often each layer is best.
 
@@ -181,7 +197,7 @@ def _add_intervals(
     draws = np.empty((_RESAMPLES, len(guesses)))
     for k, each in enumerate(seeds):
         rows = resampled(texts, seed=each)
-        draws[k] = _scores(curve.name, labels[rows], _of_rows(guesses, rows))
+        draws[k] = _scores(curve.name, labels[rows], _of_rows(guesses, rows), classes)
     defined = ~np.isnan(draws).all(axis=0)
     bounds = np.full((2, len(guesses)), math.nan)
     bounds[:, defined] = np.nanquantile(draws[:, defined], [(1 - ci) / 2, (1 + ci) / 2], axis=0)
@@ -266,7 +282,7 @@ def _heads(
         return logits[..., 0] if order is None else np.asarray(order)[logits.argmax(axis=-1)]
 
     def score(logits: np.ndarray) -> float:
-        return metrics.score(metric, labels[choosing], answers(logits))
+        return metrics.score(metric, labels[choosing], answers(logits), None if numbers else len(names))
 
     target = (labels if order is None else np.argsort(order)[labels])[~choosing]
     options: dict[str, Any] = {"learning_rate": rate, "epochs": epochs, "batch": batch, "seed": seed}

@@ -220,7 +220,7 @@ class TrainingJob(Artifact):
         value, task, rows = outcome.best["score"], self.lesson.task, self.lesson.validation
         if np.isnan(value):
             return []
-        majority = metrics.majority(task.metric, self.lesson.labels)
+        majority = metrics.majority(task.metric, self.lesson.labels, task.classes)
         settings = {"metric": task.metric, "max_length": self.hyperparameters.max_length}
         score = Score(
             value,
@@ -239,7 +239,7 @@ class TrainingJob(Artifact):
         """Of the score, by the bootstrap over the rows that were scored."""
         task, labels = self.lesson.task, self.lesson.labels
         predictions = outcome.logits[..., 0] if task.regression else outcome.logits.argmax(axis=-1)
-        return metrics.bootstrap(task.metric, labels, predictions) if len(labels) > 1 else UNKNOWN
+        return metrics.bootstrap(task.metric, labels, predictions, task.classes) if len(labels) > 1 else UNKNOWN
 
     @property
     def _is_exact(self) -> bool:
@@ -294,8 +294,8 @@ class TrainingJob(Artifact):
 
     def _measured(self) -> tuple[str, float]:
         """The metric, and the score of always giving the most frequent class."""
-        metric = self.lesson.task.metric
-        return metric, metrics.majority(metric, self.lesson.labels)
+        task = self.lesson.task
+        return task.metric, metrics.majority(task.metric, self.lesson.labels, task.classes)
 
     def _cut_off(self, rows: Sequence[Any]) -> dict[str, int]:
         """How many of the texts are cut off."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from layerscope.data import Examples, Task
+from layerscope.data import Examples, Task, metrics
 from layerscope.errors import InputError, log
 from layerscope.models import Model
 from layerscope.models.lineage import known_rows
@@ -33,6 +33,7 @@ def parts(
         raise InputError(
             f"Every row of {task.name} is of one class, {task.label_names[0]!r}: there is nothing to learn."
         )
+    metrics.check_fits(task.metric, task.regression, task.name)
     known = None if model is None else known_rows([model], validation, in_other_data=len(task.splits) == 1)
     if model is None or known is None or not known.any():
         return train, validation

@@ -77,7 +77,7 @@ class PrefixStates(Artifact):
     """One layer of a model, token by token, over some examples: run once, kept in shards of whole texts."""
 
     kind = "prefix"
-    version = 2
+    version = 3
 
     def __init__(
         self,

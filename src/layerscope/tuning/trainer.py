@@ -200,7 +200,7 @@ class _Metrics:
         if np.isnan(logits).any():
             return {"score": math.nan}  # the most likely class of a NaN is not an answer
         guesses = logits[..., 0] if self._task.regression else logits.argmax(axis=-1)
-        return {"score": metrics.score(self._task.metric, labels, guesses)}
+        return {"score": metrics.score(self._task.metric, labels, guesses, self._task.classes)}
 
 
 def _last_checkpoint(folder: Path) -> str | None:
