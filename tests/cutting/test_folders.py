@@ -49,6 +49,20 @@ def test_it_is_the_model_that_is_cut_in_memory(tmp_path, family, keep):
     assert ls.load(on_disk).tokenizer("a text")["input_ids"] == ls.load(whole).tokenizer("a text")["input_ids"]
 
 
+def test_blocks_whose_kind_the_config_leaves_out_stay_what_they_were(tmp_path):
+    window = {"sliding_window": 30, "use_sliding_window": True, "max_window_layers": 2}
+    whole = save(tmp_path / "whole", "qwen3", "next", **window)
+    file = tmp_path / "whole" / "config.json"
+    config = json.loads(file.read_text())
+    assert config.pop("layer_types") == ["full_attention"] * 2 + ["sliding_attention"] * 2
+    file.write_text(json.dumps(config))
+    plan = ls.LayerPlan([1, 3, 4])
+    out = ls.cut_folder(whole, plan, tmp_path / "out")
+    batch = inputs(rows=1, length=60)  # the window hides nothing of a short text
+    smaller = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
+    assert torch.equal(smaller(**batch).logits, ls.cut(whole, plan)(**batch).logits)
+
+
 def test_files_stay_small_and_their_index_is_right(tmp_path, monkeypatch):
     whole = save(tmp_path / "whole", "llama", "next")
     monkeypatch.setattr(folders, "MOST", 20_000)

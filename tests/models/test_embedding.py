@@ -4,12 +4,14 @@ import json
 
 import embedding_folder
 import numpy as np
+import pandas
 import pytest
 import torch
 import zoo
 
 import layerscope as ls
 from layerscope.errors import ModelError
+from layerscope.evaluation.exam import exam
 from layerscope.models.embedding import MODES, Embedding, network_folder, read_embedding
 
 TEXTS = ["The file", "a list of value s and more of it", "return this string", "not"]
@@ -55,6 +57,21 @@ def test_what_a_folder_says(tmp_path):
     assert len(found.steps) == 2
     assert not found.unknown
     assert ls.load(zoo.network("bert")).embedding is None
+
+
+def test_the_longest_text_is_the_tokenizers_where_the_folder_says_no_other(tmp_path):
+    """sentence-transformers 6 writes its limit into the tokenizer's settings alone."""
+    path = embedding_folder.make(tmp_path / "m")
+    embedding_folder.write(path / "sentence_bert_config.json", {"transformer_task": "feature-extraction"})
+    settings = json.loads((path / "tokenizer_config.json").read_text())
+    for limit, found in ((1e30, None), (None, None), (6, 6)):
+        embedding_folder.write(path / "tokenizer_config.json", {**settings, "model_max_length": limit})
+        assert read_embedding(path, "m").max_length == found
+    table = pandas.DataFrame({"a": TEXTS, "b": TEXTS[::-1], "label": [0.5, 1.5, 2.5, 3.5]})
+    model = ls.load(path)
+    cosines = exam(model, ls.task(table, text="a", text_pair="b", label="label")).logits()[:, 0]
+    vectors = embedded(model, TEXTS, longest=6)
+    np.testing.assert_allclose(cosines, (vectors * vectors[::-1]).sum(1), atol=1e-5)
 
 
 @pytest.mark.parametrize("inside", ["", "0_Transformer"])

@@ -188,6 +188,11 @@ def test_bigbirds_block_sparse_attention_is_refused_by_name_and_its_full_one_is_
     assert load(full).depth == 3
 
 
+def test_xlnets_attention_that_takes_one_text_only_is_refused_by_name():
+    with pytest.raises(ModelError, match="xlnet with attn_type='uni' is not supported"):
+        load(zoo.network("xlnet", attn_type="uni"))
+
+
 def test_attention_that_changes_with_the_length_is_caught_and_left_as_it_was(monkeypatch):
     from layerscope.models import anatomy
 

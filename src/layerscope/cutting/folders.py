@@ -169,11 +169,15 @@ def _write_weights(kept: Mapping[str, TensorPlace], folder: Path) -> dict[str, s
 
 
 def _smaller_config(path: Path, model: Model, plan: LayerPlan) -> dict[str, Any]:
-    """The config as it stands in its file, with fewer blocks."""
+    """The config as it stands in its file, with fewer blocks.
+
+    A file may leave out what each block is, as Gemma 2's does: transformers then works it out from a block's number,
+    which a cut changes. So the lists are those that transformers has for the whole model.
+    """
     config = read_object(path, error=ModelError)
     for field in model.anatomy.layer_lists:
-        values = config.get(field)
-        if isinstance(values, list) and len(values) == model.depth:
+        values = getattr(model.network.config, field, None)
+        if values is not None:
             config[field] = [values[block - 1] for block in plan.keep]
     for field in {model.anatomy.depth_field, "num_hidden_layers"} & config.keys() or {model.anatomy.depth_field}:
         config[field] = len(plan.keep)

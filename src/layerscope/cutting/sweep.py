@@ -23,7 +23,7 @@ class Sweep(Artifact):
     """The answers of a model under every plan, equal to cutting it and running each."""
 
     kind = "trials"
-    version = 4
+    version = 5
 
     def __init__(self, exam: Sitting, plans: Sequence[LayerPlan], title: str) -> None:
         self.exam, self.plans, self.title = exam, list(plans), title

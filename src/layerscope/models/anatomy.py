@@ -221,6 +221,13 @@ REFUSED_SETTINGS = (
         'open it with transformers and attention_type="original_full", which is the same for texts of up to '
         "(5 + 2 num_random_blocks) block_size tokens, and give that network",
     ),
+    (
+        "xlnet",
+        "attn_type",
+        "uni",
+        "transformers fails on several texts at once with it",
+        'published checkpoints have attn_type="bi"',
+    ),
 )
 
 

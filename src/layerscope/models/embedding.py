@@ -18,6 +18,7 @@ from layerscope.store import parse_json
 MODULES = "modules.json"
 _SETTINGS = ("config_sentence_transformers.json", "sentence_bert_config.json")
 _OTHER_SETTINGS = ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")  # old names of the second
+_NO_LIMIT = 10**9  # tokens; transformers writes 1e30 where a tokenizer has no limit
 _LARGEST = 1 << 30  # bytes of a module's files, which are kept in memory
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 _OLD_MODES = {
@@ -147,7 +148,7 @@ def read_embedding(folder: Path, name: str) -> Embedding:
         modes=modes or ("mean",),
         include_prompt=include_prompt,
         steps=tuple(steps),
-        max_length=texts.get("max_seq_length"),
+        max_length=texts.get("max_seq_length") or _tokenizer_limit(inside),
         lower_case=bool(texts.get("do_lower_case", False)),
         prompt=str(prompts.get(default, "")) if default else "",
         files=files,
@@ -177,6 +178,13 @@ def _text_settings(folder: Path) -> dict[str, Any]:
     names = (_SETTINGS[1], *(f"sentence_{name}_config.json" for name in _OTHER_SETTINGS))
     path = next((folder / name for name in names if (folder / name).is_file()), None)
     return {} if path is None else _json(path.read_bytes(), str(folder))
+
+
+def _tokenizer_limit(folder: Path) -> int | None:
+    """The longest text in tokens that a tokenizer's settings allow: where sentence-transformers 6 keeps its limit."""
+    path = folder / "tokenizer_config.json"
+    most = _json(path.read_bytes(), str(folder)).get("model_max_length") if path.is_file() else None
+    return int(most) if isinstance(most, (int, float)) and 0 < most < _NO_LIMIT else None
 
 
 def _files(folder: Path, place: str, name: str) -> dict[str, bytes]:

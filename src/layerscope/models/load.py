@@ -77,6 +77,18 @@ class Model:
         return most - anatomies.position_offset(self.network.base_model)
 
     @property
+    def long_above(self) -> int | None:
+        """The length in tokens above which a text changes how its whole batch is read, or None where none does.
+
+        LongRoPE (Phi-3's long contexts) has frequencies for short texts and for long ones, and transformers takes those
+        of a batch's longest text for all of it.
+        """
+        rope = getattr(self.network.config, "rope_parameters", None) or {}
+        kinds = [rope, *(part for part in rope.values() if isinstance(part, dict))]  # one for all blocks, or by kind
+        limits = [part["original_max_position_embeddings"] for part in kinds if part.get("rope_type") == "longrope"]
+        return min(limits, default=None)
+
+    @property
     def vocabulary(self) -> int:
         """How many tokens have an embedding."""
         return int(self.network.get_input_embeddings().weight.shape[0])

@@ -84,6 +84,10 @@ class OwnModel(Model):
         return None
 
     @property
+    def long_above(self) -> None:
+        return None
+
+    @property
     def vocabulary(self) -> float:  # type: ignore[override]
         return float("inf")  # its reader knows
 
