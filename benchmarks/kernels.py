@@ -21,6 +21,7 @@ from scale import Setting, task_of
 from torch import Tensor
 
 from layerscope.extraction.batches import Batches
+from layerscope.extraction.costs import growing_windows
 from layerscope.extraction.encode import encode
 from layerscope.extraction.loop import in_parts
 from layerscope.extraction.means import plain_segment_means, segment_means
@@ -29,8 +30,7 @@ from layerscope.models.kernels import kernels_for_any_shape
 
 TEXTS, TOKENS, WIDTH, BLOCKS = 600, 27, 1024, 24
 ROWS = 8192  # of a product
-TOKENS_OF_BATCHES = 16384
-FIRST_WINDOWS = (1536, 8192)
+TOKENS_OF_BATCHES = (4096, 16384, 32768)
 
 
 def milliseconds(setting: Setting, action: Callable[[], Any], rounds: int = 20) -> float:
@@ -119,20 +119,19 @@ def _products_of(states: Tensor, width: int) -> Callable[[], Any]:
 
 
 def padding(setting: Setting) -> Iterator[tuple[str, float]]:
-    """All tokens of batches over those of the texts, sorted over all texts and within windows of some."""
+    """All tokens of batches over those of the texts, sorted over all texts and within layerscope's windows."""
     examples = task_of(setting.texts).split()
     lengths = encode(setting.model("minilm"), examples, Reading()).lengths
-    whole = Batches(TOKENS_OF_BATCHES)
+    for tokens in TOKENS_OF_BATCHES:
+        whole = Batches(tokens)
 
-    def share(windows: list[np.ndarray]) -> float:
-        batches = [own[batch] for own in windows for batch in whole._planned(np.argsort(-own, kind="stable"), own)]
-        return sum(len(batch) * int(batch.max()) for batch in batches) / int(lengths.sum())
+        def share(windows: list[np.ndarray], whole: Batches = whole) -> float:
+            batches = [own[batch] for own in windows for batch in whole._planned(np.argsort(-own, kind="stable"), own)]
+            return sum(len(batch) * int(batch.max()) for batch in batches) / int(lengths.sum())
 
-    yield "padded tokens over tokens, sorted over all texts", share([lengths])
-    for most in (16384, 65536):
-        parts = in_parts(examples, itertools.chain(FIRST_WINDOWS, itertools.repeat(most)))
-        ends = np.cumsum([len(part) for part in parts])
-        yield f"the same, windows of up to {most:,} texts", share(np.split(lengths, ends[:-1]))
+        ends = np.cumsum([len(part) for part in in_parts(examples, growing_windows(tokens))])
+        yield f"batches of {tokens:,} tokens, sorted over all texts", share([lengths])
+        yield "the same within windows", share(np.split(lengths, ends[:-1]))
 
 
 def main() -> None:

@@ -22,12 +22,12 @@ def test_parameters_are_those_of_blocks():
     ("parameters", "dtype", "device", "tokens"),
     [
         (85_000_000, torch.float32, "cuda", 16384),  # BERT-base
-        (85_000_000, torch.bfloat16, "cuda", 16384),
+        (85_000_000, torch.bfloat16, "cuda", 32768),
         (303_000_000, torch.float32, "cuda", 4096),  # BERT-large
         (150_000_000, torch.float32, "cuda", 8192),
-        (303_000_000, torch.bfloat16, "cuda", 16384),
+        (303_000_000, torch.bfloat16, "cuda", 32768),
         (6_500_000_000, torch.bfloat16, "cuda", 4096),  # Llama, 32 blocks of 4,096
-        (0, torch.float32, "cuda", 16384),
+        (0, torch.float32, "cuda", 32768),
         (10**12, torch.float32, "cuda", 4096),
         (303_000_000, torch.float32, "mps", 16384),
         (303_000_000, torch.float32, "cpu", 1024),
@@ -39,11 +39,18 @@ def test_batches_are_as_large_as_they_need_to_be(parameters, dtype, device, toke
     assert default_tokens(one) == tokens
 
 
-def test_windows_grow_faster_where_a_token_costs_more(monkeypatch):
-    one = SimpleNamespace(device=torch.device("cuda"), network=SimpleNamespace(dtype=torch.float32))
-    for parameters, sizes in ((10**6, [1536, 8192, 65536, 65536, 65536]), (10**9, [1024, 16384, 65536, 65536, 65536])):
-        monkeypatch.setattr(costs, "block_parameters", lambda _, count=parameters: count)
-        windows = growing_windows([one, one])
-        assert [next(windows) for _ in range(5)] == sizes
-        few = growing_windows([one], 600)
-        assert [next(few) for _ in range(3)] == [min(600, sizes[0]), 600, 600]
+@pytest.mark.parametrize(
+    ("tokens", "sizes"),
+    [
+        (32768, [2048, 4096, 8192, 16384, 32768, 65536, 65536]),
+        (16384, [1536, 7680, 38400, 65536, 65536]),
+        (8192, [1536, 7680, 38400, 65536, 65536]),
+        (4096, [1024, 16384, 65536, 65536]),
+        (1024, [1024, 16384, 65536, 65536]),  # one model on a CPU beside others on a GPU
+    ],
+)
+def test_windows_grow_faster_where_a_token_costs_more(tokens, sizes):
+    windows = growing_windows(tokens)
+    assert [next(windows) for _ in sizes] == sizes
+    few = growing_windows(tokens, 600)
+    assert [next(few) for _ in range(3)] == [600, 600, 600]

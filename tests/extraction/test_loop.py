@@ -4,6 +4,7 @@ import functools
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 import torch
 import zoo
@@ -11,6 +12,7 @@ from quick import model as model_of
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.evaluation.exam import exam
 from layerscope.extraction import loop
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, common_rows, in_parts, parts_of, stream_in_parts
@@ -87,6 +89,33 @@ def test_where_a_model_sees_padding_a_batch_has_one_length(task):
         assert kinds[places].all()
 
 
+def with_long_rope():
+    """Texts of more than 16 tokens are read with other frequencies than short ones."""
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
+    network = zoo.network("phi3", "next", original_max_position_embeddings=16, rope_parameters=rope)
+    return ls.load(network, tokenizer=zoo.tokenizer("phi3"))
+
+
+def test_a_long_text_does_not_change_the_short_ones_that_are_read_with_it(task):
+    model = with_long_rope()
+    texts = task.split().texts
+    lengths = [len(model.tokenizer(text)["input_ids"]) for text in texts]
+    assert model.long_above == 16
+    assert min(lengths) < 16 < max(lengths)
+    rows = ls.extract(model, task, pool="last", final_norm=True, store=False)[model.depth]
+    with torch.inference_mode():
+        batches = [model.tokenizer(text, return_tensors="pt") for text in texts]
+        alone = [model.network.model(**batch).last_hidden_state[0, -1] for batch in batches]
+    torch.testing.assert_close(rows, torch.stack(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_choices_go_with_others_that_are_as_long():
+    model = with_long_rope()
+    table = {"text": ["the file", "a list " * 12, "return"], "endings": [["value", "string"]] * 3, "label": [0, 1, 0]}
+    answers = [exam(model, ls.task(pandas.DataFrame(table), choices="endings"), batch_tokens=n) for n in (1, 1000)]
+    np.testing.assert_allclose(*(sitting.logits() for sitting in answers), rtol=1e-4)
+
+
 def test_tokens_of_two_tokenizers_are_no_common_rows(task):
     cased = zoo.tokenizer()
     cased.truncation_side = "left"
@@ -103,7 +132,7 @@ def test_windows_grow_where_batches_are_large_and_end_where_texts_are_long(task,
     assert [next(sizes) for _ in range(3)] == [loop.WINDOW] * 3
     monkeypatch.setattr(type(model), "device", torch.device("meta"))  # any that is no CPU
     sizes = texts._sizes()
-    assert [next(sizes) for _ in range(5)] == [1536, 8192, 65536, 65536, 65536]
+    assert [next(sizes) for _ in range(5)] == [1536, 7680, 38400, 65536, 65536]
     texts.largest = 2000
     sizes = texts._sizes()
     assert [next(sizes) for _ in range(3)] == [1536, 2000, 2000]

@@ -60,16 +60,20 @@ def test_the_best_layer_is_the_least_above_layer_0():
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_streaming_is_one_shot(family, tmp_path):
+def test_streaming_is_one_shot(family, tmp_path, caplog):
     words = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in"]
     generator = np.random.default_rng(0)
     texts = [" ".join(generator.choice(words, size=generator.integers(2, 12))) for _ in range(90)]
     frame = pandas.DataFrame({"text": texts, "label": np.repeat([0, 1, 2], [60, 20, 10])})
     model = ls.load(zoo.network(family, "encoder"), tokenizer=zoo.tokenizer(family))
-    streamed = ls.specialty(model, frame)
-    stored = ls.specialty(ls.extract(model, frame, pool="mean"))
+    streamed = ls.specialty(model, frame, max_length=8)
+    stored = ls.specialty(ls.extract(model, frame, pool="mean", max_length=8))
     np.testing.assert_allclose(streamed.values, stored.values, rtol=1e-3)
     assert streamed.best == stored.best
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert said[0] == said[1]
+    assert "are cut off at 8 tokens" in said[0]
 
 
 def test_edges():

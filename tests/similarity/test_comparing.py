@@ -3,13 +3,13 @@
 import math
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import reference
 import torch
 import zoo
+from command import TOGETHER
 from quick import model
 
 import layerscope as ls
@@ -231,9 +231,8 @@ def test_two_processes_add_up_to_one(task, tmp_path):
     folder = zoo.save(tmp_path / "model", "bert")
     with pytest.warns(LayerscopeWarning, match="svcca: in 4 of 25 pairs of layers the bias is larger"):
         expected = ls.compare(folder, task=task, pool="words", measure=["cka", "svcca", "angular"], ci=0.9)
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    command += ["-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt"), "--pool", "words"]
+    command = [*TOGETHER, "-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt")]
+    command += ["--pool", "words"]
     command += ["--measure", "cka,svcca,angular", "--ci", "0.9", "-o", str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)

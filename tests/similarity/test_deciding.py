@@ -119,6 +119,39 @@ def test_every_route_gives_what_float64_gives(dtype, texts_used, texts, monkeypa
             np.testing.assert_allclose(found.values[1:, 1:], expected[name], rtol=1e-5, err_msg=f"{name} {route}")
 
 
+@pytest.fixture
+def some_long_words(tmp_path):
+    """Sixty texts; the first word of a few is longer than eight tokens, so that no word of theirs is read."""
+    path = tmp_path / "words.txt"
+    lines = (f"{'donaudampfschiff' * 3 if i % 9 == 0 else 'the'} file {i} is a list" for i in range(60))
+    path.write_text("\n".join(lines) + "\n")
+    return ls.task(path)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_every_route_gives_the_same_intervals_where_texts_have_no_row(name, some_long_words, monkeypatch):
+    one = model("bert", num_hidden_layers=2)
+    reading = {"task": some_long_words, "pool": "words", "max_length": 8, "ci": 0.9}
+    expected = ls.compare(one, **reading)
+    keep, where, room = ROUTES[name]
+    monkeypatch.setattr(deciding, "choose_route", lambda *_: Route(keep, where, 0, room, 1, False, 0.0, 0.0))
+    found = ls.compare(one, **reading)
+    np.testing.assert_allclose(found.low, expected.low, atol=1e-6)
+    np.testing.assert_allclose(found.high, expected.high, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_every_route_says_what_is_not_read(name, some_long_words, monkeypatch, caplog):
+    keep, where, room = ROUTES[name]
+    monkeypatch.setattr(deciding, "choose_route", lambda *_: Route(keep, where, 0, room, 1, False, 0.0, 0.0))
+    ls.compare(model("bert", num_hidden_layers=2), task=some_long_words, pool="words", max_length=8)
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "52 of 60 texts of words are cut off at 8 tokens.",
+        "87 words are left out: they are cut off or have no token.",
+    ]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU is needed")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_route_on_a_gpu_gives_what_float64_gives(dtype, texts, monkeypatch):

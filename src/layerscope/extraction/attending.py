@@ -20,7 +20,7 @@ from layerscope.extraction.batches import Batches
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Item, Items
-from layerscope.extraction.loop import Loop, Portions, Window
+from layerscope.extraction.loop import Loop, Portions, Tally, Window
 from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.weights import attention_heads, eager, forward
@@ -72,8 +72,12 @@ class AttentionStreamer:
         budget = min(_BUDGET.get(m.device.type, 1 << 24) for m in self.models)
         self._loop = Loop(self.models, self.attending.reading, Batches(budget))
 
-    def feed(self, examples: Examples, update: Callable[[Stack], None]) -> None:
-        """Every text goes through every model once; stacks of equal length go to `update`."""
+    def feed(self, examples: Examples, update: Callable[[Stack], None]) -> Tally:
+        """Every text goes through every model once; stacks of equal length go to `update`.
+
+        Returns how many texts were cut off, and how many words were left out.
+        """
+        tally = Tally()
         title = "attention of " + " + ".join(model.name for model in self.models)
         with ExitStack() as plain:
             for model, runner in zip(self.models, self._runners, strict=True):
@@ -86,9 +90,11 @@ class AttentionStreamer:
                     sums.append(torch.stack([part.sum().to(weights[0].device) for part in weights]))
                     rows = window.examples.rows[window.text[places]]
                     update(Stack(weights, rows, window.start + places))
+                tally.add(window.tally)
                 self._check_finite(waiting)
                 waiting = Coming(torch.stack(sums).isfinite().all(dim=0)) if sums else None
             self._check_finite(waiting)
+        return tally
 
     def _check_finite(self, finite: Coming | None) -> None:
         """Whether what the weights of each model add up to is finite, of a window: a NaN is never lost in a sum."""

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from layerscope.data import Examples, Task, task
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.keeping import Keeper
-from layerscope.extraction.loop import WINDOW, Tally, note_cut
+from layerscope.extraction.loop import WINDOW, Tally, note_cut, note_left_out
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations, read_folder
 from layerscope.extraction.shards import write_card, write_shard
@@ -122,7 +122,7 @@ class Extraction(Artifact):
     """One model over some examples: what determines its representations, and how they are made, shard by shard."""
 
     kind = "representations"
-    version = 2
+    version = 3
 
     def __init__(
         self,
@@ -260,8 +260,7 @@ class Extraction(Artifact):
         """Say what the length limit cut off, whether the work was done now or earlier."""
         limit = min(self.reading.max_length, self.model.positions or self.reading.max_length)
         note_cut(reps.info["truncated"], reps.info["texts"], self.examples.task, limit)
-        if words := reps.info["words_left_out"]:
-            log.warning("%d words are left out: they are cut off or have no token.", words)
+        note_left_out(reps.info["words_left_out"])
 
 
 def _write(folder: Path, number: int, name: str, keeper: Keeper, tally: Tally) -> None:

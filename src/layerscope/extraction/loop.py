@@ -26,6 +26,7 @@ from layerscope.extraction.reading import Reading
 from layerscope.models import Model
 from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
+from layerscope.team import Team
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
 _CHARACTERS = 1 << 23  # of a window
@@ -135,7 +136,7 @@ class Loop:
 
     def _sizes(self) -> Iterator[int]:
         """How many texts the windows have: always as many on a CPU, more and more where batches are large."""
-        return repeat(WINDOW) if self.on_cpu else growing_windows(self.models, self.largest)
+        return repeat(WINDOW) if self.on_cpu else growing_windows(min(map(default_tokens, self.models)), self.largest)
 
     @property
     def on_cpu(self) -> bool:
@@ -164,7 +165,7 @@ class Loop:
         With `prepare`, `run` is given what `prepare(window, places)` made ahead, in another thread.
         """
         costs, kinds = portions(window)
-        kinds = self._of_one_length(window, kinds)
+        kinds = self._read_alike(window, len(costs), kinds)
         if prepare is None:
             results = self.batches.over(costs, lambda places: run(window, places), kinds)
         else:
@@ -173,14 +174,23 @@ class Loop:
             yield places, result
             advance(len(places) * len(window.examples) / len(costs))
 
-    def _of_one_length(self, window: Window, kinds: np.ndarray | None) -> np.ndarray | None:
-        """Kinds that tell lengths apart too, where a model's states change with padding."""
-        strict = [items for model, items in zip(self.models, window.items, strict=True) if model.anatomy.unpadded]
-        if not strict:
+    def _read_alike(self, window: Window, count: int, kinds: np.ndarray | None) -> np.ndarray | None:
+        """Kinds of `count` portions that also tell apart what must not share a batch.
+
+        That is texts of different lengths where a model's states change with padding, and short texts and long ones
+        where a long text changes how all others of its batch are read.
+        """
+        apart = []
+        for model, items in zip(self.models, window.items, strict=True):
+            if model.anatomy.unpadded:
+                apart.append(items.lengths)
+            elif model.long_above is not None:
+                is_long = items.lengths > model.long_above
+                apart.append(is_long if len(is_long) == count else np.bincount(window.text, is_long) > 0)
+        if not apart:
             return kinds
-        lengths = np.asarray([items.lengths for items in strict])
-        own = np.ones(lengths.shape[1], np.int64) if kinds is None else kinds
-        numbers = np.unique(np.vstack([own, lengths]), axis=1, return_inverse=True)[1].reshape(-1) + 1
+        own = np.ones(count, np.int64) if kinds is None else kinds
+        numbers = np.unique(np.vstack([own, *apart]), axis=1, return_inverse=True)[1].reshape(-1) + 1
         return np.where(own > 0, numbers, 0)
 
     def items(self, examples: Examples) -> list[Items]:
@@ -274,6 +284,23 @@ def cut_texts(examples: Examples, per_model: Sequence[Items]) -> int:
     """How many texts are cut off for some model, in any of their choices."""
     cut = np.any([items.truncated for items in per_model], axis=0)
     return len(np.unique(texts_of(examples)[cut]))
+
+
+def note_unread(tally: Tally, examples: Examples, models: Sequence[Model], max_length: int) -> None:
+    """Say what of the examples some model has not read, where there is anything; `tally` is this process's part."""
+    team, total = Team.current(), Tally()
+    for part in team.gather(tally):
+        total.add(part)
+    if team.is_main:
+        limit = min(max_length, *(model.positions or max_length for model in models))
+        note_cut(total.truncated, len(examples), examples.task, limit)
+        note_left_out(total.words_left_out)
+
+
+def note_left_out(words: int) -> None:
+    """Say how many words are left out, where any is."""
+    if words:
+        log.warning("%d words are left out: they are cut off or have no token.", words)
 
 
 def note_cut(count: int, texts: int, task: str, limit: int) -> None:

@@ -15,6 +15,7 @@ from layerscope.data import Examples
 from layerscope.errors import InputError, check_level, check_seed, choose
 from layerscope.extraction.extracting import examples_of, extract
 from layerscope.extraction.finite import check_finite
+from layerscope.extraction.loop import note_unread
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
@@ -160,7 +161,8 @@ def streamed(
     streamer = Streamer([model], None, Reading(pool, max_length=max_length))
     team = Team.current()
     own = examples.take(slice(team.rank, None, team.size))
-    streamer.feed(own, [feed], f"{model.name} over {examples.task} ({examples.split})")
+    tally = streamer.feed(own, [feed], f"{model.name} over {examples.task} ({examples.split})")
+    note_unread(tally, examples, [model], max_length)
     feed.reduce(team)
     draws = feed.values(labellings, weighting)
     settings = {"pool": pool, "max_length": max_length, "weighting": weighting, "null": null}

@@ -15,6 +15,7 @@ from torch import Tensor
 from layerscope.errors import InputError
 from layerscope.extraction.extracting import examples_of, extract_all
 from layerscope.extraction.finite import check_part
+from layerscope.extraction.loop import note_unread
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.rows import Rows
@@ -291,7 +292,9 @@ class Streamed(Arrival):
         team = Team.current()
         examples = self.examples.take(slice(team.rank, None, team.size))
         streamer = Streamer(self.models, None, Reading(**self.reading))
-        streamer.feed(examples, consumers, " + ".join(self.labels))
+        tally = streamer.feed(examples, consumers, " + ".join(self.labels))
+        if not self.passes:
+            note_unread(tally, self.examples, self.models, streamer.reading.max_length)
         self.passes += 1
 
     def kept(self, where: Place = "store") -> Stored:
@@ -304,7 +307,9 @@ class Streamed(Arrival):
     def _in_store(self) -> Stored:
         reps = Representations.common(*extract_all(self.models, self.examples, **self.reading))
         self.passes += 1
-        return Stored(self.groups.with_sources(reps), self.labels, self.device)
+        stored = Stored(self.groups.with_sources(reps), self.labels, self.device)
+        stored.all_texts = self.all_texts  # with those that have no row, so that groups of texts are the same
+        return stored
 
     def _in_memory(self, where: Place) -> Stored:
         reading = Reading(**self.reading)

@@ -14,7 +14,7 @@ from torch import Tensor
 from layerscope.data.resampling import jackknifed
 from layerscope.errors import LayerscopeWarning, check_level, check_seed
 from layerscope.extraction.extracting import examples_of
-from layerscope.extraction.loop import note_cut
+from layerscope.extraction.loop import note_unread
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.models import Model, load
@@ -86,9 +86,7 @@ def block_influence(
     streamer = Streamer([opened], None, reading, batch_tokens)
     tally = streamer.feed(examples.take(slice(team.rank, None, team.size)), [turns], opened.name)
     turns.reduce(team)
-    cut = int(team.add(torch.tensor(tally.truncated, device=opened.device)))
-    if team.is_main:
-        note_cut(cut, len(examples), examples.task, max_length)
+    note_unread(tally, examples, [opened], max_length)
     values, reasons = turns.means()
     name = str(model) if isinstance(model, str | Path) else opened.name
     settings = {"pool": "tokens", "special": special, "max_length": max_length}

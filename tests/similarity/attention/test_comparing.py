@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import zoo
 from attention_layers import BY_HEAD, NAMES
+from command import TOGETHER
 from quick import model
 
 import layerscope as ls
@@ -23,6 +23,13 @@ def corpus(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(f"{s} {'and ' * (i % 4)}".strip() for i, s in enumerate(SENTENCES * 3)) + "\n")
     return ls.task(path)
+
+
+def test_what_is_not_read_is_said(corpus, caplog):
+    ls.compare(model("bert"), measure="attention_js", task=corpus, max_length=8)
+    said = [record.getMessage() for record in caplog.records]
+    assert any("texts of corpus are cut off at 8 tokens." in sentence for sentence in said)
+    assert any("words are left out" in sentence for sentence in said)
 
 
 @pytest.mark.parametrize(("first", "second", "causal"), [("bert", "xlnet", False), ("gpt2", "roberta", True)])
@@ -162,9 +169,7 @@ def test_two_processes_add_up_to_one(corpus, tmp_path):
     folder = zoo.save(tmp_path / "model", "bert")
     names = ["attention_js", "attention_norm", "attention_svcca"]
     expected = ls.compare(folder, task=corpus, measure=names)
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    command += ["-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt")]
+    command = [*TOGETHER, "-m", "layerscope", "compare", folder, "--task", str(tmp_path / "corpus.txt")]
     command += ["--measure", ",".join(names), "-o", str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)

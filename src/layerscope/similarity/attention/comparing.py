@@ -14,6 +14,7 @@ from torch import Tensor
 from layerscope.errors import InputError, log
 from layerscope.extraction.attending import Attending, AttentionStreamer, Stack
 from layerscope.extraction.extracting import examples_of
+from layerscope.extraction.loop import note_unread
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.weights import attention_heads
 from layerscope.models import Model
@@ -81,7 +82,8 @@ class AttentionArrival(Views):
             for panel in panels:
                 panel.update(stack)
 
-        self.streamer.feed(self.examples.take(slice(team.rank, None, team.size)), update)
+        tally = self.streamer.feed(self.examples.take(slice(team.rank, None, team.size)), update)
+        note_unread(tally, self.examples, self.models, self.provenance["settings"]["max_length"])
         for panel in panels:
             panel.reduce(team)
 
