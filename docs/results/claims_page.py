@@ -31,8 +31,9 @@ hold in the paper's own models, which `layerscope reproduce PAPER --profile pape
   CoLA, the mean of Pearson's and Spearman's correlation on STS-B.
 - A claim is not testable on a model that has not learned its task: if it does not beat always giving the most frequent
   class by more than chance, what cutting it costs says nothing. The same goes for probes.
-- Blocks have a p-value in the note. Their strength says how much more alike layers are within than across; p says
-  whether that is more than a gradual change from layer to layer would give, and where it is large it may be just that.
+- The strength of blocks says how much more alike layers are within than across, which a gradual change from layer to
+  layer gives too. Whether there is an edge is a claim of its own, decided by the p-value against gradual change; a
+  large one refutes nothing.
 - Errors of aligners are relative to the spread of what is mapped. Linear maps are solved in closed form, and the
   invertible network starts as the solved map: where the two differ by next to nothing, training has not found anything
   better.

@@ -87,3 +87,37 @@ def test_answers_that_are_all_right_have_an_interval_too(right):
     exact = binomtest(24 * right, 24).proportion_ci(0.95, method="exact")
     answers = labels if right else 1 - labels
     assert metrics.bootstrap("accuracy", labels, answers) == pytest.approx((exact.low, exact.high))
+
+
+@pytest.mark.parametrize("metric", ["f1", "matthews"])
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_a_perfect_score_has_an_interval_below_it(metric, classes):
+    labels = np.arange(60) % min(classes, 3)  # of four classes the last has no row
+    low, high = metrics.bootstrap(metric, labels, labels, classes)
+    share = 0.025 ** (1 / 60)  # right answers, as Clopper and Pearson have it
+
+    def drawn(seed):
+        generator, count = np.random.default_rng(seed), min(classes, 3)
+        wrong = (np.tile(labels, 500) + generator.integers(1, count, 30000)) % count
+        return np.tile(labels, 500), np.where(generator.random(30000) < share, np.tile(labels, 500), wrong)
+
+    assert high == 1
+    assert low == pytest.approx(metrics.score(metric, *drawn(0), classes), abs=0.01)
+    assert low < 0.95
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+def test_the_interval_of_a_perfect_score_of_one_class_is_one(metric):
+    low, high = metrics.bootstrap(metric, np.ones(30, int), np.ones(30, int), 2)
+    assert 0 <= low <= high == metrics.score(metric, np.ones(30, int), np.ones(30, int), 2)
+
+
+def test_every_score_lies_within_its_bounds():
+    assert {name: metrics.bounds(name) for name in ("accuracy", "matthews", "spearman", "perplexity")} == {
+        "accuracy": (0, 1),
+        "matthews": (-1, 1),
+        "spearman": (-1, 1),
+        "perplexity": (0, math.inf),
+    }
+    right = np.array([0, 1, 0, 1])
+    assert metrics.score("matthews", right, 1 - right) == metrics.bounds("matthews")[0]

@@ -105,5 +105,8 @@ def test_intervals_are_over_halves_of_the_rows(planted):
     assert (curve.low < curve.values).all()
     assert curve.wins.sum() == pytest.approx(1.0)
     assert curve_of("mean", first, planted, least=None).best is None
+    middle = float(curve.values[0])
+    clipped = curve_of("mean", first, planted, least=True, ci=0.9, subsamples=5, within=(middle, np.inf))
+    assert clipped.low[0] == middle < clipped.high[0] == curve.high[0]
     with pytest.raises(InputError, match="subsamples is 1; an interval needs at least 2"):
         curve_of("mean", first, planted, least=True, ci=0.9, subsamples=1)

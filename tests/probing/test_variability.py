@@ -14,6 +14,7 @@ from layerscope.extraction.rows import Rows
 from layerscope.probing import variability
 from layerscope.probing.permuting import permuted_labels
 from layerscope.probing.variability import streamed
+from layerscope.store import keys_of
 
 
 @pytest.mark.parametrize("weighting", ["class", "rows"])
@@ -236,3 +237,23 @@ def test_what_is_not_finite_is_named(bad):
     for measure in (ls.specialty, ls.label_cca, ls.mutual_information, ls.numerical_rank, ls.nuclear_norm):
         with pytest.raises(InputError, match=r"Layer 1 has an? (NaN|infinity) in row 17"):
             measure(ls.Representations.from_arrays([x, broken], labels))
+
+
+def test_intervals_of_nu_do_not_go_below_0():
+    labels = np.arange(12) % 2
+    rows = np.random.default_rng(0).normal(size=(12, 3)) + 20 * labels[:, None]
+    curve = ls.specialty(ls.Representations.from_arrays([rows, rows], labels), ci=0.9999999)
+    assert (curve.low == 0).all()
+    assert (curve.high > curve.values).all()
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path):
+    model, frame = zoo.save(tmp_path, "bert"), pandas.DataFrame({"text": list("abcdefgh"), "label": [0, 1] * 4})
+    plain = keys_of(lambda: ls.extract(model, frame, limit=6, max_length=8, layers=[1, 2]))
+    options = {"limit": np.int64(6), "max_length": np.int64(8), "layers": np.arange(1, 3)}
+    assert keys_of(lambda: ls.extract(model, frame, **options)) == plain
+    assert ls.extract(model, frame, **options).layers == [1, 2]
+    curve = ls.specialty(model, frame, limit=np.int64(6), max_length=np.int64(8), null=np.int64(20))
+    curve.save(tmp_path / "nu.parquet")
+    with pytest.raises(InputError, match=r"limit is 2\.5"):
+        ls.extract(model, frame, limit=2.5)

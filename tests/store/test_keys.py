@@ -1,5 +1,6 @@
 """Keys: another spec is another key."""
 
+import numpy as np
 import pytest
 
 from layerscope.store import digest, keys
@@ -21,8 +22,13 @@ def test_the_order_of_a_spec_does_not_matter_and_its_types_do():
     for value in (float("nan"), float("inf")):
         with pytest.raises(ValueError, match="not JSON compliant"):
             canonical({"a": value})
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="object is not plain data"):
         canonical({"a": object()})
+
+
+def test_numbers_of_numpy_are_the_numbers_that_they_are():
+    assert key_of("k", {"a": np.int64(5), "b": [np.float64(0.5)]}) == key_of("k", {"a": 5, "b": [0.5]})
+    assert key_of("k", {"a": np.float32(0.5)}) == key_of("k", {"a": 0.5})
 
 
 def test_a_key_is_short_and_takes_any_text():

@@ -1,7 +1,9 @@
+import numpy as np
 import pytest
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.tuning.strategy import name_of
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,13 @@ def test_parsed_and_resolved(text, numbers):
     expected = () if numbers[0] is None else tuple(range(numbers[0], numbers[1] + 1))
     assert found.blocks == expected
     assert ls.Strategy.parse(str(found)).resolve(12) == found or numbers[0] is None
+
+
+@pytest.mark.parametrize("given", [("l*-2", "l*", 12), ["l*-2", "l*", np.int64(12)]])
+def test_bottom_top_and_head_may_be_given_one_by_one(given):
+    assert ls.Strategy.parse(given) == ls.Strategy.parse("(l*-2, l*, 12)")
+    assert name_of(given) == "(l*-2, l*, 12)"
+    assert name_of("full") == "full"
 
 
 def test_a_strategy_is_a_value():

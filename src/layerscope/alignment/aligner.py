@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -20,7 +19,7 @@ from layerscope.drawing.words import listed
 from layerscope.errors import InputError
 from layerscope.extraction.finite import check_finite, first_not_finite
 from layerscope.extraction.representations import Representations
-from layerscope.store import write_bytes
+from layerscope.store import json_text, write_bytes
 
 Array = Any  # numpy or torch, (n, width), or representations of one layer
 FORMAT, VERSION = "layerscope-aligner", 2  # of the file; raise the version when a map is stored otherwise
@@ -139,7 +138,7 @@ class Aligner(ABC):
         content = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors_.items()}
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target, save(content, {"layerscope": json.dumps(about)}))
+        write_bytes(target, save(content, {"layerscope": json_text(about)}))
         return target
 
     @property

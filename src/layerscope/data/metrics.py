@@ -109,6 +109,13 @@ def check_fits(metric: str, regression: bool, name: str) -> None:
         )
 
 
+def bounds(metric: str) -> tuple[float, float]:
+    """The least and the greatest score that there can be."""
+    if metric in LOSSES:
+        return 0.0, math.inf
+    return -1.0 if metric == "matthews" or metric in _OF_NUMBERS else 0.0, 1.0
+
+
 def majority(metric: str, labels: np.ndarray, classes: int | None = None) -> float:
     """The score of always giving the most frequent class; NaN where labels are numbers."""
     if metric not in _OF_COUNTS or not len(labels):
@@ -128,8 +135,9 @@ def bootstrap(
 ) -> tuple[float, float]:
     """An interval for a score: texts drawn with replacement, percentiles of the scores. One text has none: NaN.
 
-    Where all answers are right, or all wrong, every draw is the same, and that of the accuracy is the exact one of
-    Clopper and Pearson.
+    Where all answers are right every draw is the same. The lower end is then the score of the greatest share of wrong
+    answers that would still give none among so many (Clopper and Pearson), the same in every class. All wrong answers
+    have the like interval for their accuracy.
     """
     if len(labels) < 2:
         return math.nan, math.nan
@@ -142,8 +150,19 @@ def bootstrap(
         cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)
         draws = _OF_COUNTS[metric](cells.reshape(rounds, *counts.shape))
     edge = (1 - level) / 2
-    if metric == "accuracy" and draws.min() == draws.max():
-        least = edge ** (1 / len(labels))  # the share at which so many right answers in a row have the chance `edge`
-        return (least, 1.0) if draws[0] else (0.0, 1 - least)
+    least = edge ** (1 / len(labels))  # the share at which so many right answers in a row have the chance `edge`
+    if metric in _OF_COUNTS and np.array_equal(labels, predictions):
+        return float(_OF_COUNTS[metric](_with_wrong_answers(counts, 1 - least))), float(draws.max())
+    if metric == "accuracy" and not draws.any():
+        return 0.0, 1 - least
     low, high = np.nanquantile(draws, [edge, 1 - edge])
     return float(low), float(high)
+
+
+def _with_wrong_answers(counts: np.ndarray, share: float) -> np.ndarray:
+    """Right answers with a share of every class made wrong, evenly over the other classes that there are labels of."""
+    rows = counts.sum(axis=-1)
+    others = np.tile(rows > 0, (len(rows), 1)) if (rows > 0).sum() > 1 else np.ones_like(counts, dtype=bool)
+    np.fill_diagonal(others, False)
+    wrong = others * (share * rows / np.maximum(others.sum(axis=-1), 1))[:, None]
+    return wrong + np.diag((1 - share) * rows)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def examples_of(source: Any, split: str | None, limit: int | None, *, learning: 
 
 def check_limit(limit: int | None, name: str = "limit") -> None:
     """Raise unless `limit` is a number of examples, or none."""
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
         raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 

@@ -66,6 +66,7 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
         "Low: few directions.",
     )
     how: dict[str, Any] = {"ci": ci, "seed": seed, "undefined": "all rows of a class are 0 there"}
+    how["within"] = (1.0, math.inf)
     return curve_of("numerical_rank", _by_layer(value), reps, least=True, words=words, **how)
 
 
@@ -98,7 +99,8 @@ def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 
         r"$\lVert X \rVert_*$, the sum of the singular values of the rows,",
         "High: the states take up more space.",
     )
-    return curve_of("nuclear_norm", _by_layer(value), reps, least=None, ci=ci, seed=seed, words=words)
+    how: dict[str, Any] = {"ci": ci, "seed": seed, "within": (0.0, math.inf)}
+    return curve_of("nuclear_norm", _by_layer(value), reps, least=None, words=words, **how)
 
 
 def mutual_information(
@@ -163,6 +165,7 @@ def mutual_information(
         "Higher is better separated.",
     )
     how: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "balance": balance}
+    how["within"] = (0.0, 1.0 if normalized else math.inf)
     return curve_of(name, _by_layer(value), drawn, least=False, words=words, **how)
 
 
@@ -229,6 +232,7 @@ def label_cca(
         "CCA with labels", "Mean canonical correlation with the labels, on held-out texts", "Higher is better."
     )
     how: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "balance": balance}
+    how["within"] = (-1.0, 1.0)
     return curve_of("label_cca", _by_layer(value), drawn, least=False, words=words, **how)
 
 

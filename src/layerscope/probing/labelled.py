@@ -99,12 +99,13 @@ def curve_of(
     seed: int = 0,
     words: Mapping[str, str] | None = None,
     undefined: str = ALIKE,
+    within: tuple[float, float] = (-math.inf, math.inf),
     **settings: Any,
 ) -> Curve:
     """The curve of `values(*parts)`, its best layer the `least` or the greatest above layer 0 (None: it has no best).
 
     `ci=0.95` adds intervals and wins over `subsamples` halves of each part's texts. `words` are its figure's.
-    `undefined` is why a layer would have no value.
+    `undefined` is why a layer would have no value; `within` are the least and the greatest value that there can be.
     """
     check_level(ci)
     if ci is not None and subsamples < 2:
@@ -117,7 +118,7 @@ def curve_of(
     curve = Curve(name, [model] * len(numbers), list(first.layers), numbers, origin, best, words=words or {})
     curve.explain_gaps(undefined)
     if ci is not None:
-        _add_intervals(curve, values, parts, least, ci, subsamples, seed)
+        _add_intervals(curve, values, parts, least, within, ci, subsamples, seed)
     return curve
 
 
@@ -142,6 +143,7 @@ def _add_intervals(
     values: Values,
     parts: Sequence[Representations],
     least: bool | None,
+    within: tuple[float, float],
     ci: float,
     subsamples: int,
     seed: int,
@@ -160,7 +162,7 @@ def _add_intervals(
     spread = np.full(len(curve.values), math.nan)
     spread[defined] = np.nanstd(draws[:, defined], axis=0, ddof=1)
     width = float(norm.ppf((1 + ci) / 2)) * spread
-    curve.low, curve.high = curve.values - width, curve.values + width
+    curve.low, curve.high = np.clip([curve.values - width, curve.values + width], *within)
     if least is not None:
         winners = [extreme(curve.layers, row, least) for row in draws]
         curve.wins = np.asarray([sum(w == layer for w in winners) / len(winners) for layer in curve.layers])

@@ -120,7 +120,7 @@ def probe(
         return _scores(chosen, np.asarray(scored.labels), learner(learned, scored), classes)
 
     if subsamples:
-        drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed}
+        drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "within": metrics.bounds(chosen)}
         return curve_of(chosen, anew, train, validation, least=False, **about, **drawn)
     guesses = learner(train, validation)
     labels = np.asarray(validation.labels)

@@ -114,6 +114,7 @@ def _of_representations(reps: Representations, weighting: str, ci: float | None,
     check_finite(reps)
     values = partial(_of_rows, weighting=weighting)
     settings: dict[str, Any] = {"weighting": weighting, "null": null, "undefined": _EQUAL_MEANS}
+    settings["within"] = (0.0, math.inf)
     warn_of_single_rows(class_numbers(reps.labels))
     curve = curve_of("nu", values, reps, least=True, ci=ci, seed=seed, words=WORDS, **settings)
     if null:

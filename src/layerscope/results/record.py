@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from layerscope.drawing.figure import Figure
 from layerscope.results.result import Result, view
+from layerscope.store import json_text
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +66,7 @@ class Record:
         """The record of some results: figures, findings, models, data and settings are theirs."""
         parts = list(results.values())
         known = [part.provenance for part in parts]
-        models = {json.dumps(m, sort_keys=True): m for p in known for m in p.get("models", ())}
+        models = {json_text(m, sort_keys=True): m for p in known for m in p.get("models", ())}
         settings = {name: value for p in reversed(known) for name, value in p.get("settings", {}).items()}
         said = [sentence for part in parts for sentence in part.findings()]
         findings = [*about.pop("findings", ()), *said]

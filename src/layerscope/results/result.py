@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,7 +12,7 @@ from layerscope.drawing.painting import draw, markup
 from layerscope.errors import DataError, InputError
 from layerscope.results.cards import ResultCard
 from layerscope.results.spreadsheet import csv_text
-from layerscope.store import parse_json, shaped, whole_file, write_text
+from layerscope.store import json_text, parse_json, shaped, whole_file, write_text
 from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class Result(ABC):
         import pyarrow.parquet
 
         card = {"format": FORMAT, "result": self.name, "provenance": dict(self.provenance), **self.card()}
-        table = self.arrow().replace_schema_metadata({"layerscope": json.dumps(card)})
+        table = self.arrow().replace_schema_metadata({"layerscope": json_text(card)})
         pyarrow.parquet.write_table(table, path)
 
     def arrow(self) -> Any:

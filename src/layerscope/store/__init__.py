@@ -3,7 +3,7 @@
 from layerscope.store.artifacts import Entry, Store, full_disk
 from layerscope.store.files import is_sealed, seal, sync, whole_file, write_bytes, write_json, write_text
 from layerscope.store.folders import atomic_folder, check_free
-from layerscope.store.keys import digest
+from layerscope.store.keys import digest, json_text
 from layerscope.store.places import home
 from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
 from layerscope.store.reading import (
@@ -39,6 +39,7 @@ __all__ = [
     "is_sealed",
     "is_staging",
     "is_whole",
+    "json_text",
     "keys_of",
     "open_tensors",
     "parse_json",

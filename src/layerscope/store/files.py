@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.errors import log
-from layerscope.store.keys import checksum
+from layerscope.store.keys import checksum, json_text
 from layerscope.store.staging import clear, staging_file
 
 _SEAL = ".checksum"
@@ -76,4 +75,4 @@ def _seal_of(path: Path) -> Path:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value, indent=1, ensure_ascii=False) + "\n")

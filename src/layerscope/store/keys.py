@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,20 @@ _BLOCK = 1 << 22
 
 def canonical(spec: Mapping[str, Any]) -> str:
     """The one JSON text of a spec: sorted keys, no spaces, nothing that is not plain data."""
-    return json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json_text(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def json_text(value: Any, **layout: Any) -> str:
+    """The value as JSON; a number of numpy's is the number that it is."""
+    return json.dumps(value, default=_plain_number, **layout)
+
+
+def _plain_number(value: Any) -> int | float:
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is not plain data")
 
 
 def digest(*parts: str | bytes) -> str:

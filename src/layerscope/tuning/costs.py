@@ -19,7 +19,7 @@ from layerscope.tuning.job import prepared
 from layerscope.tuning.method import Method, counts, method_of, possible
 from layerscope.tuning.papers import every
 from layerscope.tuning.parts import needed_best, parts
-from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.strategy import Asked, Strategy, name_of
 
 if TYPE_CHECKING:
     import pandas
@@ -96,7 +96,7 @@ def cost_table(
 def training_cost(
     model: Any,
     task: Any,
-    strategy: str | Strategy = "full",
+    strategy: Asked = "full",
     method: str | Method = "finetune",
     *,
     best: int | None = None,
@@ -130,7 +130,7 @@ def training_cost(
     )
     best = needed_best(opened, [asked], best, lambda: parts(data)[0])
     resolved = asked.resolve(opened.depth, best)
-    return cost_table(opened, data, {str(strategy): resolved}, chosen, best=best)
+    return cost_table(opened, data, {name_of(strategy): resolved}, chosen, best=best)
 
 
 def strategies(

@@ -29,7 +29,7 @@ from layerscope.tuning.job import Lesson
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
 from layerscope.tuning.registry import METHODS
-from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.strategy import Asked, Strategy
 from layerscope.tuning.trainer import check_trackers
 
 STEPS = 300
@@ -59,7 +59,7 @@ def heal(
     task: Any,
     *,
     method: str | Method = "lora",
-    strategy: str | Strategy | None = None,
+    strategy: Asked | None = None,
     teacher: Any = None,
     distill: bool = False,
     mix: float | None = None,
@@ -128,7 +128,7 @@ def plan_healing(
     task: Any,
     *,
     method: str | Method = "lora",
-    strategy: str | Strategy | None = None,
+    strategy: Asked | None = None,
     teacher: Any = None,
     distill: bool = False,
     mix: float | None = None,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Union
 
 from layerscope.errors import InputError, log, near
 from layerscope.tuning.papers import middle_layer
 
 NAMES = ("full", "head-only", "top-K", "freeze-bottom-K", "freeze-top-K")
 Bound = int | str | None
+Asked = Union[str, Sequence[Bound], "Strategy"]
 
 _BOUND = re.compile(r"(l\*|L|m|\d+)\s*(?:([+-])\s*(\d+))?")
 _OF_LAYERS = ("l*", "m")  # bounds that a shallow model may not have room below
@@ -41,12 +42,12 @@ class Strategy:
     embeddings: bool | None = None
 
     @staticmethod
-    def parse(text: str | Strategy) -> Strategy:
+    def parse(text: Asked) -> Strategy:
         """A strategy from its text.
 
         Args:
             text: `(bottom, top, head)` with numbers, L, l* and m (the middle layer), such as `(l*-2, l*, L)`; or full,
-                head-only, top-3, freeze-bottom-6, freeze-top-4.
+                head-only, top-3, freeze-bottom-6, freeze-top-4. Or the three one by one: `("l*-2", "l*", 12)`.
 
         Returns:
             The strategy, with its texts as they are.
@@ -58,7 +59,7 @@ class Strategy:
         """
         if isinstance(text, Strategy):
             return text
-        name = str(text).strip()
+        name = f"({', '.join(map(str, text))})" if isinstance(text, list | tuple) else str(text).strip()
         for pattern, make in _FORMS:
             if match := re.fullmatch(pattern, name):
                 return make(match)
@@ -206,6 +207,11 @@ def check_best(best: int | None, depth: int) -> None:
     """Raise unless `best` may be l* of a model of `depth` blocks, or is not given."""
     if best is not None and not 1 <= best <= depth:
         raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
+
+
+def name_of(strategy: Asked) -> str:
+    """A strategy's name: its text as it was given, or what its parts say."""
+    return strategy if isinstance(strategy, str) else str(Strategy.parse(strategy))
 
 
 def _checked(value: int, depth: int, name: str, least: int, way_out: str = "") -> int:

@@ -21,7 +21,7 @@ from layerscope.tuning.job import Lesson
 from layerscope.tuning.method import method_of, possible
 from layerscope.tuning.papers import of_preset
 from layerscope.tuning.parts import needed_best, parts
-from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.strategy import Asked, Strategy, name_of
 from layerscope.tuning.training import Trainings
 from layerscope.tuning.tuning import TuningPlan, check_seeds, produce_plans
 
@@ -148,7 +148,7 @@ def _row(strategy: str, trainings: Trainings, inference_seconds: float) -> dict[
 def plan_study(
     model: Any,
     task: Any,
-    strategies: Sequence[str | Strategy] | None = None,
+    strategies: Sequence[Asked] | None = None,
     methods: Sequence[str] = ("finetune",),
     *,
     best: int | None = None,
@@ -159,7 +159,7 @@ def plan_study(
     """The plans of what `strategy_study` takes, everything checked and nothing trained."""
     opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
     chosen = [method_of(name) for name in methods]
-    wanted = list(dict.fromkeys(map(str, of_preset(preset, opened.depth) if strategies is None else strategies)))
+    wanted = list(dict.fromkeys(map(name_of, of_preset(preset, opened.depth) if strategies is None else strategies)))
     parsed = {text: Strategy.parse(text) for text in wanted}
     if not chosen or not wanted:
         raise InputError(f"{'strategies' if chosen else 'methods'} is empty; at least one is needed.")
@@ -188,7 +188,7 @@ def plan_study(
 def strategy_study(
     model: Any,
     task: Any,
-    strategies: Sequence[str | Strategy] | None = None,
+    strategies: Sequence[Asked] | None = None,
     methods: Sequence[str] = ("finetune",),
     seeds: Sequence[int] = (0, 1, 2, 3, 4),
     *,

@@ -21,7 +21,7 @@ from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
 from layerscope.tuning.job import Lesson, TrainingJob
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.parts import needed_best, parts
-from layerscope.tuning.strategy import Strategy
+from layerscope.tuning.strategy import Asked, Strategy, name_of
 from layerscope.tuning.training import Training, Trainings
 
 
@@ -138,7 +138,7 @@ def plan_tuning(
     model: Any,
     task: Any,
     *,
-    strategy: str | Strategy = "full",
+    strategy: Asked = "full",
     method: str | Method = "finetune",
     preset: str | None = None,
     best: int | None = None,
@@ -171,7 +171,7 @@ def plan_tuning(
     best = needed_best(opened, [parsed], best, lambda: lesson.train, settings.max_length)
     resolved = parsed.resolve(opened.depth, best)
     chosen.check(opened, resolved)
-    return TuningPlan(lesson, resolved, str(strategy), chosen, settings)
+    return TuningPlan(lesson, resolved, name_of(strategy), chosen, settings)
 
 
 @overload
@@ -182,7 +182,7 @@ def tune(
     model: Any,
     task: Any,
     *,
-    strategy: str | Strategy = "full",
+    strategy: Asked = "full",
     method: str | Method = "finetune",
     preset: str | None = None,
     seed: int = 0,

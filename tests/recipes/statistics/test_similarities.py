@@ -9,6 +9,7 @@ from scipy.stats import spearmanr
 
 import layerscope as ls
 from layerscope.data.resampling import jackknifed
+from layerscope.recipes.claims import claims, verdict
 from layerscope.recipes.statistics import statistic
 from layerscope.recipes.statistics.similarities import depths, family_names
 from layerscope.similarity.similarity import Axis, Similarity
@@ -165,6 +166,17 @@ def test_blocks_bring_their_own_interval():
     )
     said = statistic("block_strength")({"b": cut}, "b")
     assert (said.value, said.low, said.high, said.n, said.note) == (0.4, 0.3, 0.5, 7, "no p-value")
+
+
+@pytest.mark.parametrize(("p", "decided"), [(0.01, "holds"), (0.3, "undecided"), (math.nan, "not testable")])
+def test_a_p_value_can_show_an_edge_and_refute_none(p, decided):
+    (claim,) = [claim for claim in claims() if claim.statistic == "block_edge"]
+    cut = SimpleNamespace(
+        p_value=p, significant=p < 0.05, similarity=SimpleNamespace(n=7), reasons={"p_value": "2 blocks need 5 steps"}
+    )
+    said = statistic("block_edge")({"ft_blocks": cut}, **claim.options)
+    assert verdict(claim, said) == decided
+    assert said.reason == ("2 blocks need 5 steps" if math.isnan(p) else "")
 
 
 def test_families_are_read_off_the_class():

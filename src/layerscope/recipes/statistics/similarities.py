@@ -29,6 +29,18 @@ def block_strength(values: Values, of: str) -> Statistic:
     return Statistic(cut.strength, cut.low, cut.high, n=cut.similarity.n, note=p)
 
 
+@register("p-value")
+def block_edge(values: Values, of: str) -> Statistic:
+    """The p-value of the steps between blocks against gradual change. A large one leaves a claim undecided: it cannot
+    tell a small edge from none."""
+    cut = result(values, of)
+    if math.isnan(cut.p_value):
+        return Statistic.missing(cut.reasons["p_value"])
+    if not cut.significant:
+        return Statistic(cut.p_value, n=cut.similarity.n, note="a large p refutes nothing")
+    return Statistic(cut.p_value, cut.p_value, cut.p_value, n=cut.similarity.n)
+
+
 @register("similarity")
 def stronger_blocks(values: Values, of: str, than: str) -> Statistic:
     """How much stronger the blocks of one matrix are than those of another of the same texts, each with its cuts."""
