@@ -20,9 +20,10 @@ from layerscope.evaluation.score import Score
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Item, Items
-from layerscope.extraction.loop import Encoder, Loop, Portions, Window, note_cut
+from layerscope.extraction.loop import Encoder, Loop, Portions, Window
 from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
+from layerscope.extraction.tally import note_cut
 from layerscope.models import Model
 from layerscope.models.anatomy import evaluating
 from layerscope.results import provenance_of

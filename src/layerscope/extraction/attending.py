@@ -20,9 +20,10 @@ from layerscope.extraction.batches import Batches
 from layerscope.extraction.encode import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Item, Items
-from layerscope.extraction.loop import Loop, Portions, Tally, Window
+from layerscope.extraction.loop import Loop, Portions, Window
 from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
+from layerscope.extraction.tally import Tally
 from layerscope.extraction.weights import attention_heads, eager, forward
 from layerscope.models import Model
 

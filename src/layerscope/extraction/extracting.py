@@ -17,11 +17,12 @@ from layerscope.data import Examples, Task, task
 from layerscope.errors import InputError
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.keeping import Keeper
-from layerscope.extraction.loop import WINDOW, Tally, note_cut, note_left_out
+from layerscope.extraction.loop import WINDOW
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations, read_folder
 from layerscope.extraction.shards import write_card, write_shard
 from layerscope.extraction.streaming import Streamer, units_of
+from layerscope.extraction.tally import Tally, note_cut, note_left_out
 from layerscope.models import Model, load
 from layerscope.progress import progress
 from layerscope.store import Artifact, is_sealed, produce_all, seal, write_json

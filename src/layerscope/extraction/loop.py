@@ -17,16 +17,16 @@ from uuid import uuid4
 import numpy as np
 
 from layerscope.data import Examples
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError
 from layerscope.extraction.batches import Batches, ahead
 from layerscope.extraction.costs import default_tokens, growing_windows
 from layerscope.extraction.encode import choices_of, encode, texts_of
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.reading import Reading
+from layerscope.extraction.tally import Tally, cut_texts
 from layerscope.models import Model
 from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress
-from layerscope.team import Team
 
 WINDOW = 4096  # texts that are tokenised and sorted together on a CPU
 _CHARACTERS = 1 << 23  # of a window
@@ -38,20 +38,6 @@ T = TypeVar("T")
 Advance = Callable[[float], None]
 Encoder = Callable[[Model, Examples, Reading], Items | Sequence[Item]]
 Portions = tuple[np.ndarray, np.ndarray | None]  # the cost of each portion, and its kind: only one kind in a batch
-
-
-@dataclass
-class Tally:
-    """What happened to the texts on the way."""
-
-    rows: int = 0
-    truncated: int = 0  # texts longer than max_length, in any model
-    words_left_out: int = 0  # words that some model does not see whole
-
-    def add(self, other: Tally) -> None:
-        self.rows += other.rows
-        self.truncated += other.truncated
-        self.words_left_out += other.words_left_out
 
 
 @dataclass
@@ -278,32 +264,3 @@ def common_rows(per_model: Sequence[Items]) -> list[Items]:
     for more in numbers[1:]:
         common = np.intersect1d(common, more)
     return [items.keep(np.isin(own, common)) for items, own in zip(per_model, numbers, strict=True)]
-
-
-def cut_texts(examples: Examples, per_model: Sequence[Items]) -> int:
-    """How many texts are cut off for some model, in any of their choices."""
-    cut = np.any([items.truncated for items in per_model], axis=0)
-    return len(np.unique(texts_of(examples)[cut]))
-
-
-def note_unread(tally: Tally, examples: Examples, models: Sequence[Model], max_length: int) -> None:
-    """Say what of the examples some model has not read, where there is anything; `tally` is this process's part."""
-    team, total = Team.current(), Tally()
-    for part in team.gather(tally):
-        total.add(part)
-    if team.is_main:
-        limit = min(max_length, *(model.positions or max_length for model in models))
-        note_cut(total.truncated, len(examples), examples.task, limit)
-        note_left_out(total.words_left_out)
-
-
-def note_left_out(words: int) -> None:
-    """Say how many words are left out, where any is."""
-    if words:
-        log.warning("%d words are left out: they are cut off or have no token.", words)
-
-
-def note_cut(count: int, texts: int, task: str, limit: int) -> None:
-    """Say how many of the texts that are used are cut off, where any is."""
-    if count:
-        log.warning("%d of %d texts of %s are cut off at %d tokens.", count, texts, task, limit)

@@ -18,11 +18,12 @@ from layerscope.errors import DataError, InputError
 from layerscope.extraction.finite import first_not_finite
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
-from layerscope.extraction.loop import Advance, Loop, Tally, Window
+from layerscope.extraction.loop import Advance, Loop, Window
 from layerscope.extraction.own import runner_of
 from layerscope.extraction.packing import Coming, Packed
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.rows import Rows
+from layerscope.extraction.tally import Tally
 from layerscope.models import Model
 from layerscope.models.identity import tokenizer_identity
 from layerscope.progress import progress

@@ -15,10 +15,10 @@ from layerscope.data import Examples
 from layerscope.errors import InputError, check_level, check_seed, choose
 from layerscope.extraction.extracting import examples_of, extract
 from layerscope.extraction.finite import check_finite
-from layerscope.extraction.loop import note_unread
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
+from layerscope.extraction.tally import note_unread
 from layerscope.models import Model, load
 from layerscope.probing.labelled import curve_of, extreme
 from layerscope.probing.nu import (

@@ -15,11 +15,11 @@ from torch import Tensor
 from layerscope.errors import InputError
 from layerscope.extraction.extracting import examples_of, extract_all
 from layerscope.extraction.finite import check_part
-from layerscope.extraction.loop import note_unread
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.rows import Rows
 from layerscope.extraction.streaming import Batch, Streamer, units_of
+from layerscope.extraction.tally import note_unread
 from layerscope.models import Model, load
 from layerscope.results import provenance_of
 from layerscope.similarity.keeping import RowKeeper, own_type

@@ -14,9 +14,9 @@ from torch import Tensor
 from layerscope.data.resampling import jackknifed
 from layerscope.errors import LayerscopeWarning, check_level, check_seed
 from layerscope.extraction.extracting import examples_of
-from layerscope.extraction.loop import note_unread
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.streaming import Batch, Streamer
+from layerscope.extraction.tally import note_unread
 from layerscope.models import Model, load
 from layerscope.results import Curve, provenance_of
 from layerscope.similarity.row_sums import unit_rows

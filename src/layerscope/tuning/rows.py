@@ -13,9 +13,10 @@ from torch.utils.data import Dataset
 from layerscope.data import Examples
 from layerscope.errors import ModelError
 from layerscope.extraction.items import Item, Items
-from layerscope.extraction.loop import Loop, cut_texts
+from layerscope.extraction.loop import Loop
 from layerscope.extraction.packing import padded
 from layerscope.extraction.reading import Reading
+from layerscope.extraction.tally import cut_texts
 from layerscope.models import Model
 from layerscope.models.asking import head_padding
 from layerscope.tuning.freezing import CHOICES, INDEX, ROWS, STATES

@@ -14,8 +14,8 @@ from torch import Tensor
 from layerscope.errors import InputError, log
 from layerscope.extraction.attending import Attending, AttentionStreamer, Stack
 from layerscope.extraction.extracting import examples_of
-from layerscope.extraction.loop import note_unread
 from layerscope.extraction.representations import Representations
+from layerscope.extraction.tally import note_unread
 from layerscope.extraction.weights import attention_heads
 from layerscope.models import Model
 from layerscope.results import provenance_of
