@@ -36,6 +36,15 @@ def test_a_killed_process_loses_nothing_and_one_that_always_dies_is_given_up(log
     assert "its process was lost 3 times" in outcomes[2].reason
 
 
+@pytest.mark.slow
+def test_one_that_always_dies_takes_no_others_with_it(log):
+    """Processes end together when one of them is killed; the last try is a job's own."""
+    jobs = [*squares(log, 1, fault="always killed"), *squares(log, 2, 3, fault="slow")]
+    outcomes = map_jobs(jobs, "processes:3")
+    assert "its process was lost 3 times" in outcomes[0].reason
+    assert answers(outcomes[1:]) == [4, 9]
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -39,7 +39,7 @@ class Processes(Engine):
             running: dict[Future[Outcome], int] = {}
             try:
                 while todo or running:
-                    while todo and len(running) < int(self.where):  # no more, so that only these share a lost worker
+                    while todo and self._has_room(todo[-1], running.values(), tries):
                         running[pool.submit(work, jobs[todo[-1]])] = todo[-1]
                         todo.pop()
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -56,6 +56,11 @@ class Processes(Engine):
                 todo += [place for place in lost if tries[place] < _TRIES]
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
+
+    def _has_room(self, place: int, running: Collection[int], tries: Mapping[int, int]) -> bool:
+        """Whether a job can run beside others. On its last try it runs alone: one that dies takes others with it."""
+        last = any(tries[other] == _TRIES - 1 for other in (place, *running))
+        return len(running) < (1 if last else int(self.where))  # no more, so that only these share a lost worker
 
     def _pool(self, jobs: int) -> tuple[ProcessPoolExecutor, Any]:
         """The processes, and what tells whether any of them has begun."""
