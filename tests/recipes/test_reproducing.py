@@ -41,6 +41,16 @@ def test_records_report_and_verdicts(given, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+def test_what_another_sweep_has_done_has_the_names_of_this_one(given, tmp_path):
+    for name in ("old", "new"):
+        models = {name: given["models"]["a"]}
+        ls.reproduce("ren2023", only="norms", **{**given, "models": models}, out=tmp_path / name)
+    (record,) = (tmp_path / "new").glob("001-*/norms")
+    assert ": new, " in ls.read_record(record).title
+    assert ": old, " not in (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
 def test_what_is_done_is_not_done_again(given, tmp_path, monkeypatch):
     first = ls.reproduce("ren2023", only="norms", **given, out=tmp_path / "first")
 

@@ -117,6 +117,13 @@ class Cell(Artifact):
         places = [folder / RECORDS / call.name for call in self.experiment.calls]
         return [place for place in places if place.is_dir()]
 
+    def title(self, name: str) -> str:
+        """What the record of a call is called: with the names of this sweep, which its key does not have."""
+        where = self.experiment.where
+        call = next(call for call in self.experiment.calls if call.name == name)
+        what = call.title or name.replace("_", " ")
+        return f"{where[0].upper()}{where[1:]}. {self.experiment.title}: {self.label}; {what}"
+
     def values(self) -> dict[str, Any]:
         """What the calls can refer to before any is made."""
         lists = {name: self._source(list(values)) for name, values in self.profile.lists.items()}
@@ -164,11 +171,8 @@ class Cell(Artifact):
         results = {key: result for key, result in results.items() if isinstance(result, Result)}
         if not results:
             return None
-        where = self.experiment.where
-        what = call.title or call.name.replace("_", " ")
-        title = f"{where[0].upper()}{where[1:]}. {self.experiment.title}: {self.label}; {what}"
         claims = [sentence(claim, value) for claim, value in decided if claim.about == call.name and not claim.over]
-        return Record.of(call.call, title, results, findings=claims)
+        return Record.of(call.call, self.title(call.name), results, findings=claims)
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.reporting.page import report
 from layerscope.results import Record, provenance_of, read_record, write_record
 from layerscope.results.record_files import CARD
-from layerscope.store import atomic_folder
+from layerscope.store import atomic_folder, read_value, write_json
 
 if TYPE_CHECKING:
     import pandas
@@ -191,6 +191,8 @@ def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[Cell, Path
         for source in cell.records(kept):
             with atomic_folder(folder / name / source.name, CARD) as staging:
                 shutil.copytree(source, staging, dirs_exist_ok=True)
+                card = read_value(staging / CARD, way_out="run the command again")
+                write_json(staging / CARD, {**card, "title": cell.title(source.name)})  # another sweep may have made it
             records.append(folder / name / source.name)
     report(records, folder / "report.html", title=title)
 
