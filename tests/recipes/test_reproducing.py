@@ -109,7 +109,7 @@ def test_the_list_has_every_experiment(monkeypatch):
     assert needs["wu2020", "fig1"] == "models: bert-s0, bert-s1; corpus: pydocs"  # each of its jobs takes them all
     assert needs["wu2020", "fig2"] == "models: bert-s0; corpus: pydocs"
     assert needs["ren2023", "fig2"] == "models: s0, s1; task: pydocs"
-    assert (first["jobs"], first["claims"], first["not here"]) == (1, 6, "x")
+    assert (first["jobs"], first["claims"], first["not here"]) == (1, 7, "x")
     assert json.dumps(frame.to_dict("records"))
 
 
