@@ -113,6 +113,16 @@ def test_a_cell_says_what_it_is_of(folders):
     assert cell(folders, chosen={"task": "sst2"}).subject == "all models"
 
 
+def test_a_pair_of_one_model_decides_no_claim_about_two(folders):
+    pair = EXPERIMENT.model_copy(
+        update={"calls": (EXPERIMENT.calls[1].model_copy(update={"arguments": {"a": "$pair.0", "b": "$pair.1"}}),)}
+    )
+    for chosen, model in (("one", "one"), ("one", "same")):
+        own = cell(folders, experiment=pair, chosen={"pair": [chosen, model], "task": str(folders[2])})
+        own.profile.models["same"] = own.profile.models["one"]
+        assert own._decided(CLAIM, {}).reason == f"it is about two models, and {folders[0]} was given as both"
+
+
 def test_sentences():
     assert sentence(CLAIM, Statistic.missing("no layers")).endswith("Not testable: no layers.")
     said = sentence(CLAIM, Statistic(0.5, 0.4, 0.6, note="n"))

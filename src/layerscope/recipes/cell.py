@@ -160,7 +160,13 @@ class Cell(Artifact):
         return {name: replaced(value) if name in asked else value for name, value in values.items()}
 
     def _decided(self, claim: Claim, values: Mapping[str, Any]) -> Statistic:
-        """The statistic of a claim, or why there is none: a tuned model that has not learned shows nothing."""
+        """The statistic of a claim, or why there is none: a tuned model that has not learned shows nothing.
+
+        Nor does a model beside itself show how two differ.
+        """
+        pairs = [self._source(value) for value in self.chosen.values() if isinstance(value, (list, tuple))]
+        if twice := [pair[0] for pair in pairs if len(pair) > len(set(pair))]:
+            return Statistic.missing(f"it is about two models, and {twice[0]} was given as both")
         reasons = [unlearned(value) for value in values.values() if isinstance(value, Training)]
         if any(reasons):
             return Statistic.missing(next(filter(None, reasons)))
