@@ -7,7 +7,7 @@ import zoo
 
 import layerscope as ls
 from layerscope.engine import mapping
-from layerscope.recipes import reproducing
+from layerscope.recipes import planning, reproducing
 from layerscope.recipes.recipe import papers, read_recipe
 from layerscope.recipes.reproducing import listing
 
@@ -120,6 +120,20 @@ def test_what_is_not_here_is_listed_with_what_it_needs(given):
     assert (row["jobs"], row["time"]) == (0, "0 s")
     every = listing("wu2020", only="fig1", **{**given, "models": "a=/none", "tasks": "pydocs"}).iloc[0]
     assert (every["needs"], every["not here"], every["jobs"]) == ("models: a; corpus: pydocs", "a", 0)
+
+
+def test_the_list_tries_to_open_each_task_once(given, monkeypatch):
+    """Without a network every try of the hub takes half a minute."""
+    asked = []
+
+    def refuse(task):
+        asked.append(task)
+        raise ls.LayerscopeError(f"{task} could not be fetched.")
+
+    monkeypatch.setattr(planning, "open_task", refuse)
+    frame = listing(**{**given, "tasks": "qqp"})
+    assert asked.count("qqp") == 1
+    assert (frame["not here"].str.contains("qqp")).sum() > 4
 
 
 @pytest.mark.slow

@@ -92,17 +92,28 @@ def available(
 
 
 def openable(
-    profile: Profile, chosen: Sequence[Experiment], dtype: str = FLOAT, device: str | None = None
+    profile: Profile,
+    chosen: Sequence[Experiment],
+    dtype: str = FLOAT,
+    device: str | None = None,
+    tried: dict[tuple[str, str], str] | None = None,
 ) -> tuple[Profile, dict[str, str]]:
-    """The same, also where nothing is left."""
+    """The same, also where nothing is left.
+
+    `tried` keeps why a source cannot be opened (empty where it can) from one call to the next: without a network every
+    try of the hub takes half a minute.
+    """
+    known = {} if tried is None else tried
     asked = _asked(chosen)
     if UNTRAINED in asked:
         asked.add("twins")
     missing: dict[str, str] = {}
     for task in _tasks(profile, asked):
-        missing |= _tried(task, task, lambda source: open_task(source).split())
+        missing |= _tried(task, ("task", task), lambda source: open_task(source).split(), known)
     for name in _models(profile, asked):
-        missing |= _tried(name, profile.models[name].source, partial(load, dtype=dtype, device=device))
+        missing |= _tried(
+            name, ("model", profile.models[name].source), partial(load, dtype=dtype, device=device), known
+        )
     models = {name: model for name, model in profile.models.items() if name not in missing}
     tasks = tuple(task for task in profile.tasks if task not in missing)
     lists = {name: tuple(v for v in values if not missing.keys() & _parts(v)) for name, values in profile.lists.items()}
@@ -131,12 +142,16 @@ def _parts(value: Any) -> set[Any]:
     return set(value) if isinstance(value, (list, tuple)) else {value}
 
 
-def _tried(name: str, source: str, opening: Callable[[str], Any]) -> dict[str, str]:
-    try:
-        opening(source)
-    except LayerscopeError as error:
-        return {name: str(error)}
-    return {}
+def _tried(
+    name: str, source: tuple[str, str], opening: Callable[[str], Any], known: dict[tuple[str, str], str]
+) -> dict[str, str]:
+    if source not in known:
+        known[source] = ""
+        try:
+            opening(source[1])
+        except LayerscopeError as error:
+            known[source] = str(error)
+    return {name: known[source]} if known[source] else {}
 
 
 def cells_of(

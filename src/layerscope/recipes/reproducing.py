@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from layerscope.engine import Job, check_engine, map_jobs
 from layerscope.errors import InputError, log
@@ -144,13 +144,14 @@ def listing(
     import pandas
 
     opening = _opening(dtype, device, "local")
-    rows = []
+    rows: list[dict[str, Any]] = []
+    tried: dict[tuple[str, str], str] = {}
     for name in papers() if paper is None else (paper,):
         recipe = read_recipe(name)
         chosen = recipe.chosen(only)
         asked = changed(recipe.profile(profile), models, tasks, seeds, chosen)
         for experiment in chosen:
-            usable, missing = openable(asked, [experiment], *opening)
+            usable, missing = openable(asked, [experiment], *opening, tried)
             cells = list(cells_of(recipe, [experiment], usable, *opening)) if usable.models else []
             rows.append(
                 {
