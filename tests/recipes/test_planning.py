@@ -1,5 +1,6 @@
 """What will run: other models in all lists, what is missing left out by name, every combination a cell."""
 
+import numpy as np
 import pytest
 
 from layerscope.errors import LayerscopeError
@@ -46,9 +47,16 @@ def test_tasks_and_seeds():
     assert new.tasks == new.lists["resampled"] == ("sst2", "mrpc")
     assert new.seeds == (0, 1)
     assert changed(PROFILE, None, None, [3, 4]).seeds == (3, 4)
-    for wrong in ({"models": []}, {"seeds": 0}):
-        with pytest.raises(LayerscopeError, match="at least one is needed"):
+    assert changed(PROFILE, None, None, np.int64(2)).seeds == (0, 1)
+    assert changed(PROFILE, None, "sst2,sst2", np.array([3, 3])).seeds == (3,)  # the same twice is no more than once
+    assert changed(PROFILE, None, "sst2,sst2", None).tasks == ("sst2",)
+    none, no_seeds = "at least one is needed", "whole number"
+    wrong_seeds = [({"seeds": seeds}, no_seeds) for seeds in ("0,1", 2.0, [0.5], [-1])]
+    for wrong, said in (({"models": []}, none), ({"seeds": 0}, none), ({"seeds": []}, none), *wrong_seeds):
+        with pytest.raises(LayerscopeError, match=said):
             changed(PROFILE, **{"models": None, "tasks": None, "seeds": None, **wrong})
+    with pytest.raises(LayerscopeError, match="wrong at source"):
+        changed(PROFILE, {"a": {"sauce": "b"}}, None, None)
 
 
 def test_tasks_are_corpora_where_experiments_have_no_others():

@@ -91,10 +91,18 @@ def test_a_failed_job_is_named_and_the_others_go_on(given, tmp_path, monkeypatch
 
 
 def test_mistakes_are_answered_before_anything_runs(tmp_path):
-    for wrong in ({"engine": "slurm"}, {"only": "fig99"}, {"profile": "huge"}):
+    for wrong in ({"engine": "slurm"}, {"only": "fig99"}, {"only": []}, {"profile": "huge"}):
         with pytest.raises(ls.LayerscopeError):
             ls.reproduce("phang2021", **wrong, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(given, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproducing, "map_jobs", lambda *_, **__: pytest.fail("jobs were run"))
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(ls.LayerscopeError, match="cannot be written"):
+            ls.reproduce("ren2023", only="norms", **given, out=out)
 
 
 def test_the_list_has_every_experiment(monkeypatch):

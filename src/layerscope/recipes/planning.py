@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from typing import Any
 
+from pydantic import ValidationError
+
 from layerscope.data.opening import task as open_task
-from layerscope.errors import InputError, LayerscopeError
+from layerscope.errors import InputError, LayerscopeError, check_seed
 from layerscope.models.load import load
 from layerscope.recipes.cell import FLOAT, UNTRAINED, Cell
 from layerscope.recipes.claims import claims_of
@@ -40,16 +43,24 @@ def changed(
         }
         changes["lists"] = {name: _replaced(name, values, list(named)) for name, values in profile.lists.items()}
     if tasks is not None:
-        changes["tasks"] = tuple(listed(tasks))
+        changes["tasks"] = tuple(dict.fromkeys(listed(tasks)))
         lists, replaced = changes.get("lists", profile.lists), {"resampled"}
         if chosen and not any(f"{REFERENCE}tasks" in e.over.values() for e in chosen):
             replaced.add("corpora")
         changes["lists"] = {name: changes["tasks"] if name in replaced else v for name, v in lists.items()}
     if seeds is not None:
-        changes["seeds"] = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-        if not changes["seeds"]:
-            raise InputError(f"seeds is {seeds}; at least one is needed.")
+        changes["seeds"] = tuple(dict.fromkeys(_seeds(seeds)))
     return profile.model_copy(update=changes)
+
+
+def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
+    """The first seeds, so many, or these."""
+    if isinstance(seeds, (str, float)):
+        raise InputError(f"seeds is {seeds!r}; it must be a whole number, or a list of whole numbers.")
+    chosen = range(int(seeds)) if isinstance(seeds, (int, Integral)) else [check_seed(seed) for seed in seeds]
+    if not chosen:
+        raise InputError(f"seeds is {seeds}; at least one is needed.")
+    return chosen
 
 
 def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]:
@@ -64,7 +75,15 @@ def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]
             raise InputError(f"Two models are called {twice[0]}; give each a name of its own: name=source.")
     if not named:
         raise InputError("models is empty; at least one is needed.")
-    return {name: Source.model_validate(model) for name, model in named.items()}
+    try:
+        return {name: Source.model_validate(model) for name, model in named.items()}
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"models has an entry that is wrong at {place}: {first['msg']}. An entry is a source, or "
+            '{"source": .., "training": {..}}.'
+        ) from error
 
 
 def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[Any, ...]:

@@ -114,6 +114,8 @@ class Recipe(_Data):
         """The experiments of these names (all without any), or a sentence about a name that is not there."""
         owners = {name: own for own, e in self.experiments.items() for name in (own, *e.also)}
         wanted = list(self.experiments) if only is None else listed(only)
+        if not wanted:
+            raise InputError("only is empty; name at least one experiment, or leave it out for all.")
         for name in wanted:
             if name not in owners:
                 raise unknown(f"experiment of {self.paper}", name, owners)

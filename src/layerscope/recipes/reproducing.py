@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -90,6 +91,7 @@ def reproduce(
     total = seconds_of(cells)
     said = "%s: %d jobs, about %s one after another if none is done yet."
     log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), duration(total))
+    folder = _made(Path(out if out is not None else f"{paper}-{profile}"))
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):
@@ -99,10 +101,20 @@ def reproduce(
             done.append((cell, cell.statistics(outcome.folder), outcome.folder))
     table = verdicts(claims_of(paper, [e.name for e in chosen]), [(cell, said) for cell, said, _ in done])
     settings = {"paper": paper, "profile": profile, "only": [e.name for e in chosen], "dtype": opening[0]}
-    folder = Path(out if out is not None else f"{paper}-{profile}")
     result = Reproduction(table, provenance_of([], None, settings), missing, folder)
     _write(recipe, result, [(cell, where) for cell, _, where in done], folder)
     return result
+
+
+def _made(folder: Path) -> Path:
+    """The folder, which can be written: checked before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}; give another path.") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder} cannot be written: its permissions do not allow it; give another path.")
+    return folder
 
 
 def _opening(dtype: torch.dtype | str, device: str | torch.device | None, engine: str) -> tuple[str, str | None]:
@@ -181,7 +193,6 @@ def needs(cells: Sequence[Cell]) -> str:
 
 def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[Cell, Path]], folder: Path) -> None:
     """The records in the paper's order, the claims, and the report; what an earlier run left there goes."""
-    folder.mkdir(parents=True, exist_ok=True)
     title = f"{recipe.citation}: {recipe.title}"
     names = [f"{k:03d}-{_slug(cell.experiment.name)}-{_slug(cell.label)}" for k, (cell, _) in enumerate(done, 1)]
     for name in _earlier(folder / CLAIMS):
