@@ -37,7 +37,7 @@ def reproduce(
         None, "--models", help="Other models, separated by commas: sources, or name=source for a short name."
     ),
     tasks: str | None = typer.Option(
-        None, "--tasks", help="Other tasks (where there are none, corpora), separated by commas."
+        None, "--tasks", help="Other tasks, separated by commas; other corpora where no experiment of --only has tasks."
     ),
     seeds: int | None = typer.Option(
         None, "--seeds", help="Use N seeds: 0, 1, .. (in experiments that run over seeds)."

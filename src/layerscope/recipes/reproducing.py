@@ -58,7 +58,7 @@ def reproduce(
             all if not given.
         models: Other models than the profile's: sources, or sources by short names (`name=source`, or a mapping, where
             `{"source": .., "training": {..}}` says how that model trains).
-        tasks: Other tasks than the profile's; in experiments without any, such as `fig1` of wu2020, other corpora.
+        tasks: Other tasks than the profile's; where no chosen experiment has any, as `fig1` of wu2020, other corpora.
         seeds: How many seeds, or which, in the experiments that the paper runs over seeds.
         profile: `paper` (the paper's models and hyperparameters), `offline` (small models that need no network) or
             `smoke` (seconds, to see that everything runs).
