@@ -100,6 +100,9 @@ def test_edges():
         ls.specialty(ls.Representations.from_arrays([x], labels + 0.5))
     with pytest.raises(InputError, match="needs labels"):
         ls.specialty(ls.Representations.from_arrays([x]))
+    for name, value in {"split": "train", "limit": 10, "pool": "cls", "max_length": 64}.items():
+        with pytest.raises(InputError, match=f"{name} was given together with representations"):
+            ls.specialty(same, **{name: value})
     with pytest.raises(InputError, match="no weighting 'classes'"):
         ls.specialty(same, weighting="classes")
 

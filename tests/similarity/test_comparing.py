@@ -198,6 +198,10 @@ def test_mistakes_are_sentences(reps, task):
         ls.compare(reps, model("bert"), task=task)
     with pytest.raises(InputError, match="which have theirs already"):
         ls.compare(reps, task=task)
+    ways = {"split": "train", "limit": 10, "pool": "mean", "max_length": 64, "final_norm": True}
+    for name, value in ways.items():
+        with pytest.raises(InputError, match=f"{name} was given together with representations"):
+            ls.compare(reps, **{name: value})
     with pytest.raises(InputError, match="nothing to compare"):
         ls.compare([])
     with pytest.raises(InputError, match="1 names were given for 2"):

@@ -120,6 +120,16 @@ def check_limit(limit: int | None, name: str = "limit") -> None:
         raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 
+def refuse_reading(**options: tuple[Any, Any]) -> None:
+    """Raise where an option (its value and its default) says how to read texts beside representations that are read."""
+    for name, (value, default) in options.items():
+        if value != default:
+            raise InputError(
+                f"{name} was given together with representations, which have theirs already; give it to ls.extract, or "
+                "take some of the rows with select."
+            )
+
+
 class Extraction(Artifact):
     """One model over some examples: what determines its representations, and how they are made, shard by shard."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, check_level, check_seed, choose
-from layerscope.extraction.extracting import examples_of, extract
+from layerscope.extraction.extracting import examples_of, extract, refuse_reading
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
@@ -99,6 +99,7 @@ def specialty(
     if isinstance(source, Representations):
         if task is not None:
             raise InputError("A task was given together with representations, which have theirs already.")
+        refuse_reading(split=(split, None), limit=(limit, None), pool=(pool, "mean"), max_length=(max_length, 128))
         return _of_representations(source, weighting, ci, null, seed)
     if task is None:
         raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
