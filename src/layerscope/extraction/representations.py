@@ -115,7 +115,7 @@ class Representations:
 
     def select(self, layers: Sequence[int] | None = None, rows: Any = None) -> Representations:
         """Some layers and some rows (a slice, a mask or positions); rows keep their identity."""
-        for layer in layers or ():
+        for layer in () if layers is None else layers:
             self._require(layer)
         chosen = [layer for layer in self.layers if layers is None or layer in layers]
         if not chosen:
@@ -137,8 +137,12 @@ class Representations:
         if values.shape != (len(self),):
             raise InputError(f"{len(self)} labels are needed, one per row; the shape given is {values.shape}.")
         if values.dtype.kind in "USO":
-            if any(v is None for v in values):
-                raise InputError("Every row needs a label, and some are None; select the rows that have one first.")
+            import pandas
+
+            if pandas.isna(values).any():
+                raise InputError(
+                    "Every row needs a label, and some are missing (None or NaN); select the rows that have one first."
+                )
             known = list(names) if names is not None else sorted({str(v) for v in values})
             missing = {str(v) for v in values} - set(known)
             if missing:
