@@ -52,7 +52,7 @@ class Representations:
         self.labels = labels
         self.label_names = tuple(label_names) if label_names is not None else None
         self.layers = sorted(states)
-        self.names = tuple(names) if names is not None else tuple(map(str, self.layers))
+        self.names = tuple(map(str, self.layers if names is None else names))
         self.info = dict(info or {})
 
     @staticmethod
