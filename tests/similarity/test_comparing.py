@@ -206,6 +206,9 @@ def test_mistakes_are_sentences(reps, task):
         ls.compare([])
     with pytest.raises(InputError, match="1 names were given for 2"):
         ls.compare(reps, reps, names=["a"])
+    for memory in ("4", 0, float("nan")):
+        with pytest.raises(InputError, match=f"memory is {memory}; it must be a number of GiB"):
+            ls.compare(reps, memory=memory)
 
 
 def test_an_undefined_pair_is_nan_in_the_matrix_not_a_warning(reps):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, overload
 
 from layerscope.errors import InputError, check_level, check_seed
@@ -92,7 +93,7 @@ def compare(
     many = [measure] if isinstance(measure, str) else list(measure)
     wanted = _measures(many, options)
     check_seed(seed)
-    if memory is not None and not memory > 0:
+    if memory is not None and not (isinstance(memory, Real) and memory > 0):
         raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
     check_level(ci)
     shuffles = shuffle_count(baseline)
