@@ -18,7 +18,15 @@ from layerscope.data.resampling import folds as folds_of
 from layerscope.errors import InputError
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
-from layerscope.probing.labelled import Values, balanced, check_numbers, classes_of, curve_of, several_classes
+from layerscope.probing.labelled import (
+    Values,
+    balanced,
+    check_choices,
+    check_numbers,
+    classes_of,
+    curve_of,
+    several_classes,
+)
 from layerscope.results import Curve
 from layerscope.similarity.registry import varies
 
@@ -50,6 +58,7 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
         [0, 1]
     """
     classes_of(reps.labels, "Numerical rank")
+    check_choices(reps, "Numerical rank")
     check_finite(reps)
 
     def rank(x: Tensor) -> float:
@@ -143,6 +152,7 @@ def mutual_information(
     from sklearn.cluster import KMeans
     from sklearn.metrics import mutual_info_score, normalized_mutual_info_score
 
+    check_choices(reps, "Mutual information")
     count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
     drawn = balanced(reps, seed) if balance else reps
     _enough(drawn, folds, ci, "Mutual information", count)
@@ -204,6 +214,7 @@ def label_cca(
     """
     if reps.labels is None:
         raise InputError("Label CCA needs labels, and there are none.")
+    check_choices(reps, "Label CCA")
     numbers = np.asarray(reps.labels).dtype.kind == "f"
     if numbers:
         check_numbers(reps.labels, "Label CCA")

@@ -21,7 +21,7 @@ from layerscope.evaluation.leaving_out import groups_of
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
 from layerscope.models.load import load_whole
-from layerscope.probing.labelled import ALIKE, check_numbers, curve_of, extreme, several_classes
+from layerscope.probing.labelled import ALIKE, check_choices, check_numbers, curve_of, extreme, several_classes
 from layerscope.progress import progress
 from layerscope.results import Curve
 from layerscope.similarity.registry import varies
@@ -90,6 +90,7 @@ def probe(
     check_level(ci)
     for part in (train, validation):
         check_finite(part)
+        check_choices(part, "A probe")
     if numbers:
         for part in (train, validation):
             check_numbers(part.labels, "A probe")
