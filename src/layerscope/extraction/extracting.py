@@ -134,7 +134,7 @@ class Extraction(Artifact):
     """One model over some examples: what determines its representations, and how they are made, shard by shard."""
 
     kind = "representations"
-    version = 3
+    version = 4
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class Extraction(Artifact):
             "task": examples.task,
             "split": examples.split,
             "fingerprint": examples.fingerprint,
-            "units": units_of(self.reading, self.model),
+            "units": units_of(self.reading, self.model, self.examples),
             "info": self._info(tally),
         }
 
