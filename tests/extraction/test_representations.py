@@ -73,7 +73,13 @@ def test_arrays_of_ones_own():
     assert reps[1].shape == (4, 2)
     assert reps.names == ("in", "out")
     assert len(reps) == 4
-    for wrong, sentence in (([], "at least one"), ([x, x[:2]], "same number"), ([x[0]], "two dimensions")):
+    mistakes = (
+        ([], "at least one"),
+        ([x, x[:2]], "same number"),
+        ([x[0]], "two dimensions"),
+        ([x[:, :0]], "at least one column"),
+    )
+    for wrong, sentence in mistakes:
         with pytest.raises(InputError, match=sentence):
             ls.Representations.from_arrays(wrong)
     with pytest.raises(InputError, match="1 names were given for 2"):

@@ -67,9 +67,10 @@ class Representations:
             raise InputError("Representations need at least one array (n, d).")
         states = {i: real_numbers(i, array) for i, array in enumerate(arrays)}
         for i, state in states.items():
-            if state.ndim != 2:
+            if state.ndim != 2 or not state.shape[1]:
                 raise InputError(
-                    f"Array {i} has shape {tuple(state.shape)}; a layer is an array with two dimensions: rows, columns."
+                    f"Array {i} has shape {tuple(state.shape)}; a layer is an array with two dimensions: rows, and at "
+                    "least one column."
                 )
             if len(state) != len(states[0]):
                 raise InputError(
