@@ -21,7 +21,6 @@ _OTHERS = {
     "b": "of the layers of all sources, so name them in one list: localization([a, b]).",
     "measure": "a difference of two measures, neuron and svcca.",
     "ci": "a difference of two means, for which no interval is made; leave ci out.",
-    "baseline": "a difference of two means, for which shuffled texts are not looked at; leave baseline out.",
 }
 _ROUNDING = 1e-12
 
@@ -34,7 +33,7 @@ def localization(sources: Any, *, standardize: bool = False, **options: Any) -> 
             layers are those of all of them.
         standardize: Bring both means to mean 0 and standard deviation 1 over all layers before the subtraction, as the
             authors' code does.
-        **options: What `ls.compare` takes, except for `b`, `measure`, `ci` and `baseline`.
+        **options: What `ls.compare` takes, except for `b`, `measure` and `ci`.
 
     Returns:
         A `Curve` over the layers of every source. Both means are over the layers with which both similarities have a
