@@ -60,7 +60,7 @@ def test_seeds_of_numpy_are_seeds():
     assert type(check_seed(np.int64(7))) is int
 
 
-@pytest.mark.parametrize("level", [0, 1, 95, -0.1, float("nan")])
+@pytest.mark.parametrize("level", [0, 1, 95, -0.1, float("nan"), "0.95"])
 def test_levels_of_intervals(level):
     check_level(None)
     check_level(0.95)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 
 log = logging.getLogger("layerscope")
 _LONG = 60  # characters of a name in a sentence
@@ -82,7 +82,7 @@ def check_seed(seed: int) -> int:
 
 def check_level(ci: float | None) -> None:
     """Raise unless `ci` is the level of an interval, such as 0.95, or none is asked for."""
-    if ci is not None and not 0 < ci < 1:
+    if ci is not None and not (isinstance(ci, Real) and 0 < ci < 1):
         raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
 
 

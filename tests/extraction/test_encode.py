@@ -152,6 +152,18 @@ def test_tokens_of_different_tokenizers_are_not_compared(corpus):
     assert "units" in one.rows.difference(two.rows)
 
 
+def test_words_that_were_split_in_different_ways_are_not_compared():
+    frame = pandas.DataFrame({"text": ["well-known things", "a half-open file"]})
+    tasks = ls.task(frame, text="text"), ls.task(frame, text="text", words_by=r"\w+|[^\w\s]")
+    spaces, expression = (ls.extract(model_with(zoo.tokenizer()), each, pool="words", store=False) for each in tasks)
+    assert expression.rows.units == r"word by \w+|[^\w\s]"
+    assert "word" in expression.rows.frame()
+    with pytest.raises(InputError, match="they are of different units: word and word by"):
+        ls.Representations.common(spaces, expression)
+    with pytest.raises(InputError, match="they are of different units"):
+        ls.compare(spaces, expression)
+
+
 def test_pydocs_is_a_corpus_of_words():
     reps = ls.extract(model_with(zoo.tokenizer()), "pydocs", pool="words", limit=5, store=False)
     assert reps.rows.units == "word"

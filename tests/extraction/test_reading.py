@@ -16,7 +16,8 @@ from layerscope.extraction.reading import POOLS, Reading
         ({"autocast": "int8"}, "no autocast type 'int8'; allowed: bfloat16, float16"),
         ({"special": True}, "special=True is for the pools mean and tokens; the pool 'cls' has no use for it"),
         ({"subword": "first"}, "subword='first' is for the pool words; the pool 'cls' has no use for it"),
-        ({"max_length": 2}, "max_length is 2; at least 3 tokens are needed"),
+        ({"max_length": 2}, "max_length is 2; a whole number of at least 3 tokens is needed"),
+        ({"max_length": 16.0}, "max_length is 16.0; a whole number of at least 3 tokens is needed"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(options, sentence):

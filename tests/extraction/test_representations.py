@@ -1,4 +1,5 @@
 import numpy as np
+import pandas
 import pytest
 import torch
 import zoo
@@ -33,9 +34,17 @@ def test_loaded_layers_are_memory_mapped_and_safe_to_change(reps, tmp_path):
     assert equal(ls.Representations.load(path), reps)
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pandas.NA])
+def test_a_missing_label_is_no_class(missing):
+    with pytest.raises(InputError, match="some are missing"):
+        ls.Representations.from_arrays([np.ones((3, 2))], labels=pandas.Series(["a", missing, "b"]))
+    with pytest.raises(InputError, match="some are missing"):
+        ls.Representations.from_arrays([np.ones((3, 2))], labels=np.array(["a", missing, "b"], dtype=object))
+
+
 def test_selecting_layers_and_rows(reps):
     part = reps.select(layers=[1, 3], rows=slice(2, 5))
-    assert part.layers == [1, 3]
+    assert part.layers == reps.select(layers=np.array([1, 3])).layers == [1, 3]
     assert torch.equal(part[3], reps[3][2:5])
     assert part.rows.row.tolist() == [2, 3, 4]
     assert part.labels.tolist() == reps.labels[2:5].tolist()
@@ -64,7 +73,13 @@ def test_arrays_of_ones_own():
     assert reps[1].shape == (4, 2)
     assert reps.names == ("in", "out")
     assert len(reps) == 4
-    for wrong, sentence in (([], "at least one"), ([x, x[:2]], "same number"), ([x[0]], "two dimensions")):
+    mistakes = (
+        ([], "at least one"),
+        ([x, x[:2]], "same number"),
+        ([x[0]], "two dimensions"),
+        ([x[:, :0]], "at least one column"),
+    )
+    for wrong, sentence in mistakes:
         with pytest.raises(InputError, match=sentence):
             ls.Representations.from_arrays(wrong)
     with pytest.raises(InputError, match="1 names were given for 2"):
@@ -131,7 +146,7 @@ def test_odd_selections(reps, tmp_path):
     assert torch.equal(ls.Representations.load(twice.save(tmp_path / "twice"))[1], twice[1])
     with pytest.raises(InputError, match="whole numbers from 0 to 1"):
         reps.with_labels([0, 1, 7, 0, 0, 0, 0], names=["a", "b"])
-    with pytest.raises(InputError, match="some are None"):
+    with pytest.raises(InputError, match="some are missing"):
         reps.with_labels(["a", None, "b", "a", "a", "a", "a"])
 
 

@@ -85,3 +85,13 @@ def test_layers_without_bound_are_left_out():
     found = ls.agreement(*curves(wild))
     assert found["n"] == 11
     assert found["pearson"] == pytest.approx(np.corrcoef(np.delete(values, 3, axis=0).T)[0, 1])
+
+
+def test_a_curve_of_several_models_is_refused():
+    """Its layers come twice, and would be counted twice."""
+    draw = np.random.default_rng(0).normal
+    single = Curve("x", ["a"] * 9, list(range(9)), draw(size=9))
+    both = Curve("localization", ["a"] * 9 + ["b"] * 9, [*range(9)] * 2, draw(size=18))
+    for pair in ((single, both), (both, single)):
+        with pytest.raises(InputError, match="this one of localization has those of 2: a, b"):
+            ls.agreement(*pair)

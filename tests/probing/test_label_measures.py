@@ -128,8 +128,12 @@ def test_what_does_not_vary_has_no_value(planted):
             getattr(ls, name)(planted.select(rows=slice(60)), ci=0.9)
         with pytest.raises(InputError, match="folds is 2"):
             getattr(ls, name)(planted, folds=2)
+        with pytest.raises(InputError, match=r"folds is 3\.5; it must be a whole number"):
+            getattr(ls, name)(planted, folds=3.5)
         with pytest.raises(InputError, match="subsamples is 0"):
             getattr(ls, name)(planted, ci=0.9, subsamples=0)
+    with pytest.raises(InputError, match="clusters is 0; it must be a whole number of at least 1"):
+        ls.mutual_information(planted, clusters=0)
 
 
 def test_a_ridge_is_that_of_the_textbook(planted):

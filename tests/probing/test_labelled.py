@@ -85,6 +85,23 @@ def test_labels_that_are_no_classes_are_sentences():
     assert several_classes([7, 3, 7], "nu").tolist() == [1, 0, 1]
 
 
+def test_choices_need_labels_of_their_own():
+    """All choices of a text have the number of the right one, which no choice tells by itself."""
+    texts, choices = np.repeat(np.arange(60), 3), np.tile(np.arange(3), 60)
+    rows, right = Rows("t", "train", "f", texts, choices), texts % 3
+    states = np.random.default_rng(0).normal(size=(180, 4))
+    reps = ls.Representations.from_arrays([states, states + 3 * (choices == right)[:, None]], right, rows=rows)
+    for measure in (ls.specialty, ls.numerical_rank, ls.mutual_information, ls.label_cca, lambda r: ls.probe(r, r)):
+        with pytest.raises(InputError, match=r"these rows are choices, .* Label them as right or wrong"):
+            measure(reps)
+    labelled = reps.with_labels(reps.rows.choice == reps.labels)
+    assert ls.specialty(labelled).p_best < 0.05
+    assert ls.probe(labelled, labelled).best == 1
+    frame = pandas.DataFrame({"text": ["a", "b"], "endings": [["c", "d"], ["e", "f"]], "label": [0, 1]})
+    with pytest.raises(InputError, match="these rows are choices"):
+        ls.specialty("a model", ls.task(frame, text="text", choices="endings"))
+
+
 def test_the_best_layer_is_above_layer_0_and_the_lowest_of_equals():
     nan = math.nan
     assert extreme([0, 1, 2, 3], np.asarray([0.0, 2.0, 1.0, 1.0]), least=True) == 2

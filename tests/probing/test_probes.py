@@ -141,3 +141,15 @@ def test_states_that_differ_by_rounding_alone_are_not_read():
     curve = ls.probe(reps.select(rows=slice(40)), reps.select(rows=slice(40, 60)))
     assert np.isnan(curve.values).tolist() == [True, False]
     assert "every row is the same there" in curve.provenance["undefined"]
+
+
+def test_classes_that_are_numbered_differently_are_refused():
+    """Texts as labels are numbered in their own order: without a class the others have other numbers."""
+    labels = np.array(list("abc") * 40)
+    rows = np.random.default_rng(0).normal(size=(120, 3)) + 5 * (labels[:, None] == ["a", "b", "c"])
+    fewer = labels != "a"
+    train = ls.Representations.from_arrays([rows, rows], labels)
+    held = ls.Representations.from_arrays([rows[fewer], rows[fewer]], labels[fewer])
+    with pytest.raises(InputError, match=r"a, b, c where a probe learns and b, c where it is scored"):
+        ls.probe(train, held)
+    assert ls.probe(train, held.with_labels(labels[fewer], names=["a", "b", "c"])).values.min() > 0.9

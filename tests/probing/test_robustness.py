@@ -82,6 +82,12 @@ def test_scarcity(reps, tmp_path):
         ls.scarcity(reps, (6000,))
     with pytest.raises(InputError, match="N is 2, which is fewer rows than there are classes"):
         ls.scarcity(reps, (2,))
+    with pytest.raises(InputError, match="No sizes were given"):
+        ls.scarcity(reps, [])
+    with pytest.raises(InputError, match=r"N is 30\.0; it must be a whole number"):
+        ls.scarcity(reps, [30.0])
+    with pytest.raises(InputError, match=r"size is 7\.5; it must be a whole number"):
+        ls.imbalance(reps, size=7.5)
     sizes = ls.imbalance(reps, (0.5, 0.1), size=301).frame["n"].unique().tolist()
     assert sizes == [301]
     with pytest.raises(InputError, match="A share is 2"):

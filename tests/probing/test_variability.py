@@ -100,6 +100,9 @@ def test_edges():
         ls.specialty(ls.Representations.from_arrays([x], labels + 0.5))
     with pytest.raises(InputError, match="needs labels"):
         ls.specialty(ls.Representations.from_arrays([x]))
+    for name, value in {"split": "train", "limit": 10, "pool": "cls", "max_length": 64}.items():
+        with pytest.raises(InputError, match=f"{name} was given together with representations"):
+            ls.specialty(same, **{name: value})
     with pytest.raises(InputError, match="no weighting 'classes'"):
         ls.specialty(same, weighting="classes")
 
@@ -111,6 +114,9 @@ def test_smoothness():
     scaled = (values - values.mean()) / values.std()
     expected = sum((scaled[k + 2] - 2 * scaled[k + 1] + scaled[k]) ** 2 for k in range(2))
     assert ls.smoothness(curve) == pytest.approx(expected)
+    two = ls.Curve("nu", ["a"] * 5 + ["b"] * 5, [*range(5)] * 2, np.arange(10.0))
+    with pytest.raises(InputError, match="zeta is of one model's layers, and this curve is of 2: a, b"):
+        ls.smoothness(two)
 
 
 def test_intervals_and_how_often_each_layer_wins():

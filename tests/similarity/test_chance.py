@@ -59,6 +59,24 @@ def test_the_numbers_beside_a_value():
     np.testing.assert_allclose(above, [[(0.5 - 0.38) / 0.62, 0.0, np.nan, 0.0]])
 
 
+def test_rounding_does_not_decide_a_p_value():
+    """Where every row of a layer is the same, no shuffle changes a cosine: only the order of its sum."""
+    draw = np.random.default_rng(0).normal
+    sim = ls.compare([np.tile(draw(size=8), (100, 1)), draw(size=(100, 8))], measure="cosine", baseline=99)
+    assert sim.p_values[0, 1] == sim.p_values[1, 0] == sim.best.p_value == 1
+    assert sim.calibrated[0, 1] == sim.calibrated[1, 0] == 0
+
+
+@pytest.mark.parametrize("name", ["cka", "neuron"])
+def test_shuffles_that_leave_every_text_in_its_place_give_as_much(name, monkeypatch):
+    """Of few texts many shuffles do; the value comes from float32 products of other blocks than theirs."""
+    monkeypatch.setattr(chance, "exchanged", lambda texts, *, seed: np.arange(len(texts)))
+    draw = np.random.default_rng(0).normal
+    for _ in range(5):
+        sim = ls.compare([draw(size=(5, 4)), draw(size=(5, 4))], measure=name, baseline=19)
+        assert set(sim.p_values[~np.isnan(sim.values)]) == {1.0}
+
+
 @pytest.mark.parametrize("count", [19, 20, 39, 200])
 def test_above_chance_and_a_small_p_value_are_the_same_thing(count):
     generator = np.random.default_rng(count)

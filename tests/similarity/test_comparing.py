@@ -198,10 +198,17 @@ def test_mistakes_are_sentences(reps, task):
         ls.compare(reps, model("bert"), task=task)
     with pytest.raises(InputError, match="which have theirs already"):
         ls.compare(reps, task=task)
+    ways = {"split": "train", "limit": 10, "pool": "mean", "max_length": 64, "final_norm": True}
+    for name, value in ways.items():
+        with pytest.raises(InputError, match=f"{name} was given together with representations"):
+            ls.compare(reps, **{name: value})
     with pytest.raises(InputError, match="nothing to compare"):
         ls.compare([])
     with pytest.raises(InputError, match="1 names were given for 2"):
         ls.compare(reps, reps, names=["a"])
+    for memory in ("4", 0, float("nan")):
+        with pytest.raises(InputError, match=f"memory is {memory}; it must be a number of GiB"):
+            ls.compare(reps, memory=memory)
 
 
 def test_an_undefined_pair_is_nan_in_the_matrix_not_a_warning(reps):

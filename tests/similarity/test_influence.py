@@ -124,7 +124,7 @@ def test_states_of_0_have_no_direction():
 
 def test_what_is_asked_for_wrongly(tmp_path):
     opened, task = model("bert"), ls.task(rows(10, 0))
-    with pytest.raises(InputError, match="max_length is 2; at least 3"):
+    with pytest.raises(InputError, match="max_length is 2; a whole number of at least 3"):
         ls.block_influence(opened, task, max_length=2)
     with pytest.raises(InputError, match="ci is 95"):
         ls.block_influence(opened, task, ci=95)

@@ -16,6 +16,7 @@ WRONG = [
     ("svcca", "keep", "0.9", "a number"),
     ("svcca", "keep", True, "a number"),
     ("cca", "allow_trivial", "no", "true or false"),
+    ("svcca", "standardize", "no", "true or false"),
     ("cka_minibatch", "batch", 5.5, "a whole number"),
     ("rsa", "distance", 1, "a word"),
 ]

@@ -166,6 +166,9 @@ def test_mistakes_are_sentences():
         ls.blocks(similarity(np.full((6, 6), np.nan)))
     with pytest.raises(InputError, match="ci is 2"):
         ls.blocks(similarity(smooth()), ci=2)
+    for name, value in (("k", 2.0), ("rounds", 0), ("seed", -1)):
+        with pytest.raises(InputError, match=f"{name} is {value}; it must be a whole number"):
+            ls.blocks(similarity(smooth()), **{name: value})
     with pytest.raises(InputError, match="higher where layers are more alike, and cka is lower"):
         ls.blocks(similarity(1 - smooth()))
     other = similarity(smooth())

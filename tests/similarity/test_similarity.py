@@ -99,3 +99,12 @@ def test_nothing_of_a_figure_is_cut_off(reps, tmp_path):
     for name in ("one.png", "two.png"):
         pixels = imread(tmp_path / name)[..., :3]
         assert all((edge == 1).all() for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1])), name
+
+
+def test_names_that_are_numbers_or_the_same_are_told_apart_and_come_back(reps, tmp_path):
+    named = ls.Representations.from_arrays([reps[0], reps[1]], names=[10, 20])
+    sim = ls.compare([named, named], names=[7, 7])
+    assert sim.rows == ["7 (1):10", "7 (1):20", "7 (2):10", "7 (2):20"]
+    assert ls.Similarity.load(sim.save(tmp_path / "sim.parquet")).rows == sim.rows
+    with pytest.raises(InputError, match="Blocks are of one model's layers"):
+        ls.blocks(sim)

@@ -29,6 +29,7 @@ def test_the_order_of_a_spec_does_not_matter_and_its_types_do():
 def test_numbers_of_numpy_are_the_numbers_that_they_are():
     assert key_of("k", {"a": np.int64(5), "b": [np.float64(0.5)]}) == key_of("k", {"a": 5, "b": [0.5]})
     assert key_of("k", {"a": np.float32(0.5)}) == key_of("k", {"a": 0.5})
+    assert key_of("k", {"a": np.bool_(True)}) == key_of("k", {"a": True})
 
 
 def test_a_key_is_short_and_takes_any_text():

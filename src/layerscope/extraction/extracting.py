@@ -120,11 +120,21 @@ def check_limit(limit: int | None, name: str = "limit") -> None:
         raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 
+def refuse_reading(**options: tuple[Any, Any]) -> None:
+    """Raise where an option (its value and its default) says how to read texts beside representations that are read."""
+    for name, (value, default) in options.items():
+        if value != default:
+            raise InputError(
+                f"{name} was given together with representations, which have theirs already; give it to ls.extract, or "
+                "take some of the rows with select."
+            )
+
+
 class Extraction(Artifact):
     """One model over some examples: what determines its representations, and how they are made, shard by shard."""
 
     kind = "representations"
-    version = 3
+    version = 4
 
     def __init__(
         self,
@@ -250,7 +260,7 @@ class Extraction(Artifact):
             "task": examples.task,
             "split": examples.split,
             "fingerprint": examples.fingerprint,
-            "units": units_of(self.reading, self.model),
+            "units": units_of(self.reading, self.model, self.examples),
             "info": self._info(tally),
         }
 

@@ -52,7 +52,7 @@ class Representations:
         self.labels = labels
         self.label_names = tuple(label_names) if label_names is not None else None
         self.layers = sorted(states)
-        self.names = tuple(names) if names is not None else tuple(map(str, self.layers))
+        self.names = tuple(map(str, self.layers if names is None else names))
         self.info = dict(info or {})
 
     @staticmethod
@@ -67,9 +67,10 @@ class Representations:
             raise InputError("Representations need at least one array (n, d).")
         states = {i: real_numbers(i, array) for i, array in enumerate(arrays)}
         for i, state in states.items():
-            if state.ndim != 2:
+            if state.ndim != 2 or not state.shape[1]:
                 raise InputError(
-                    f"Array {i} has shape {tuple(state.shape)}; a layer is an array with two dimensions: rows, columns."
+                    f"Array {i} has shape {tuple(state.shape)}; a layer is an array with two dimensions: rows, and at "
+                    "least one column."
                 )
             if len(state) != len(states[0]):
                 raise InputError(
@@ -115,7 +116,7 @@ class Representations:
 
     def select(self, layers: Sequence[int] | None = None, rows: Any = None) -> Representations:
         """Some layers and some rows (a slice, a mask or positions); rows keep their identity."""
-        for layer in layers or ():
+        for layer in () if layers is None else layers:
             self._require(layer)
         chosen = [layer for layer in self.layers if layers is None or layer in layers]
         if not chosen:
@@ -137,8 +138,12 @@ class Representations:
         if values.shape != (len(self),):
             raise InputError(f"{len(self)} labels are needed, one per row; the shape given is {values.shape}.")
         if values.dtype.kind in "USO":
-            if any(v is None for v in values):
-                raise InputError("Every row needs a label, and some are None; select the rows that have one first.")
+            import pandas
+
+            if pandas.isna(values).any():
+                raise InputError(
+                    "Every row needs a label, and some are missing (None or NaN); select the rows that have one first."
+                )
             known = list(names) if names is not None else sorted({str(v) for v in values})
             missing = {str(v) for v in values} - set(known)
             if missing:

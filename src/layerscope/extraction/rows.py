@@ -26,7 +26,7 @@ class Rows:
     row: np.ndarray
     choice: np.ndarray | None = None
     unit: np.ndarray | None = None
-    units: str | None = None  # "word", or "token of <tokenizer>"
+    units: str | None = None  # "word", "word by <expression>", or "token of <tokenizer>"
 
     def __len__(self) -> int:
         return len(self.row)

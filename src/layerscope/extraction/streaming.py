@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples
+from layerscope.data.examples import WHITESPACE
 from layerscope.errors import DataError, InputError
 from layerscope.extraction.finite import first_not_finite
 from layerscope.extraction.forward import Runner
@@ -63,6 +63,7 @@ class Streamer:
     batch_tokens: int | None = None
     loop: Loop = field(init=False)
     _runners: list[Runner] = field(init=False)
+    _known_units: dict[str | None, str | None] = field(init=False, default_factory=dict)  # by what splits words
 
     def __post_init__(self) -> None:
         self._runners = [runner_of(model, self.layers, self.reading) for model in self.models]
@@ -137,15 +138,15 @@ class Streamer:
     def _rows(self, window: Window, places: np.ndarray, items: Items) -> tuple[Rows, np.ndarray | None]:
         """The identity and the labels of the rows of some items."""
         examples, item = window.examples, np.repeat(places, items.rows)
-        text = window.text[item]
+        text, units = window.text[item], self._units(examples)
         rows = Rows(
             examples.task,
             examples.split,
             examples.fingerprint,
             examples.rows[text],
             None if window.choice is None else window.choice[item],
-            items.unit if self._units else None,
-            self._units,
+            items.unit if units else None,
+            units,
         )
         return rows, None if examples.labels is None else examples.labels[text]
 
@@ -158,9 +159,10 @@ class Streamer:
                     if (place := first_not_finite(state)) is not None:
                         raise _not_finite(model, layer, batch.rows, place)
 
-    @cached_property
-    def _units(self) -> str | None:
-        return units_of(self.reading, self.models[0])
+    def _units(self, examples: Examples) -> str | None:
+        if examples.words_by not in self._known_units:
+            self._known_units[examples.words_by] = units_of(self.reading, self.models[0], examples)
+        return self._known_units[examples.words_by]
 
 
 def stream(
@@ -224,11 +226,16 @@ def _checked(text: Any, row: int) -> str:
     return text
 
 
-def units_of(reading: Reading, model: Model) -> str | None:
-    """Which part of a text a row is: a word, a token of a certain tokenizer, or None where it is the whole text."""
+def units_of(reading: Reading, model: Model, examples: Examples) -> str | None:
+    """Which part of a text a row is: a word, a token of a certain tokenizer, or None where it is the whole text.
+
+    Words by an expression are others than those between spaces.
+    """
     if reading.pool == "tokens":
         return f"token of {tokenizer_identity(model.require_tokenizer())[:12]}"
-    return "word" if reading.pool == "words" else None
+    if reading.pool != "words":
+        return None
+    return "word" if examples.words_by in (None, WHITESPACE) else f"word by {examples.words_by}"
 
 
 def _sums(batch: Batch) -> Tensor:

@@ -71,6 +71,12 @@ def correlation(curve: Curve, other: Curve, value: str = "pearson") -> float:
 
 def _common(curve: Curve, other: Curve) -> np.ndarray:
     """(layers, 2) the values of both at the layers above 0 where both are finite."""
+    for each in (curve, other):
+        if len(models := dict.fromkeys(each.models)) > 1:
+            raise InputError(
+                f"Curves agree over the layers of one model, and this one of {each.name} has those of {len(models)}: "
+                f"{', '.join(models)}."
+            )
     layers = [layer for layer in curve.layers if layer in other.layers and layer >= 1]
     pairs = np.asarray([[c.values[c.layers.index(layer)] for c in (curve, other)] for layer in layers]).reshape(-1, 2)
     return pairs[np.isfinite(pairs).all(axis=1)]

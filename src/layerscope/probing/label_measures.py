@@ -16,9 +16,18 @@ from torch import Tensor
 
 from layerscope.data.resampling import folds as folds_of
 from layerscope.errors import InputError
+from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
-from layerscope.probing.labelled import Values, balanced, check_numbers, classes_of, curve_of, several_classes
+from layerscope.probing.labelled import (
+    Values,
+    balanced,
+    check_choices,
+    check_numbers,
+    classes_of,
+    curve_of,
+    several_classes,
+)
 from layerscope.results import Curve
 from layerscope.similarity.registry import varies
 
@@ -50,6 +59,7 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
         [0, 1]
     """
     classes_of(reps.labels, "Numerical rank")
+    check_choices(reps, "Numerical rank")
     check_finite(reps)
 
     def rank(x: Tensor) -> float:
@@ -143,6 +153,8 @@ def mutual_information(
     from sklearn.cluster import KMeans
     from sklearn.metrics import mutual_info_score, normalized_mutual_info_score
 
+    check_choices(reps, "Mutual information")
+    check_limit(clusters, "clusters")
     count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
     drawn = balanced(reps, seed) if balance else reps
     _enough(drawn, folds, ci, "Mutual information", count)
@@ -204,6 +216,7 @@ def label_cca(
     """
     if reps.labels is None:
         raise InputError("Label CCA needs labels, and there are none.")
+    check_choices(reps, "Label CCA")
     numbers = np.asarray(reps.labels).dtype.kind == "f"
     if numbers:
         check_numbers(reps.labels, "Label CCA")
@@ -282,6 +295,7 @@ def _by_layer(value: Callable[[Tensor, np.ndarray, np.ndarray], float]) -> Value
 def _enough(reps: Representations, folds: int, ci: float | None, measure: str, clusters: int = 1) -> None:
     """Raise a sentence unless every fold has texts enough, in halves of them too where there are to be intervals."""
     check_finite(reps)
+    check_limit(folds, "folds")
     if folds < 3:
         raise InputError(f"folds is {folds}; there must be at least 3.")
     least = max(5 * folds, 2 * clusters) * (1 if ci is None else 2)

@@ -40,6 +40,22 @@ def classes_of(labels: Any, measure: str) -> np.ndarray:
     return values
 
 
+CHOICES = (
+    "needs a label of every row, and these rows are choices, whose labels say which choice of a text is right: no row "
+    "tells that by itself. Label them as right or wrong, reps.with_labels(reps.rows.choice == reps.labels)."
+)
+
+
+def check_choices(reps: Representations, measure: str) -> None:
+    """Raise where rows are choices and all choices of a text have its label, the number of the right one."""
+    if reps.labels is None or reps.rows.choice is None:
+        return
+    labels = np.asarray(reps.labels)
+    _, first, text = np.unique(reps.rows.row, return_index=True, return_inverse=True)
+    if (labels == labels[first][text.reshape(-1)]).all():
+        raise InputError(f"{measure} {CHOICES}")
+
+
 def check_numbers(labels: Any, measure: str) -> None:
     """Raise unless every label is a number."""
     values = np.asarray(labels)

@@ -14,14 +14,14 @@ import torch
 from layerscope.data import metrics, task
 from layerscope.data.registry import registry
 from layerscope.data.resampling import folds, resampled
-from layerscope.errors import InputError, LayerscopeWarning, check_level, check_seed, choose
+from layerscope.errors import InputError, LayerscopeWarning, check_level, check_seed, choose, some
 from layerscope.evaluation.heads import classifier_of
 from layerscope.evaluation.layer_heads import LayerHeads, held_out
 from layerscope.evaluation.leaving_out import groups_of
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
 from layerscope.models.load import load_whole
-from layerscope.probing.labelled import ALIKE, check_numbers, curve_of, extreme, several_classes
+from layerscope.probing.labelled import ALIKE, check_choices, check_numbers, curve_of, extreme, several_classes
 from layerscope.progress import progress
 from layerscope.results import Curve
 from layerscope.similarity.registry import varies
@@ -90,10 +90,12 @@ def probe(
     check_level(ci)
     for part in (train, validation):
         check_finite(part)
+        check_choices(part, "A probe")
     if numbers:
         for part in (train, validation):
             check_numbers(part.labels, "A probe")
     else:
+        _check_names(train, validation)
         _check_classes(train, kind)
         _warn_of_unseen(train, validation)
     default = registry()[name].metric if name in registry() else "pearson_spearman" if numbers else "accuracy"
@@ -135,6 +137,16 @@ def probe(
     ]
     curve.left_out = np.stack(without)
     return curve
+
+
+def _check_names(train: Representations, validation: Representations) -> None:
+    """Raise where a class has another number on the rows to be scored than on those to learn from."""
+    ours, theirs = train.label_names, validation.label_names
+    if ours is not None and theirs is not None and ours != theirs:
+        raise InputError(
+            f"The classes are {some(ours)} where a probe learns and {some(theirs)} where it is scored, so that their "
+            "numbers are not the same; give both the same names, reps.with_labels(labels, names=[..])."
+        )
 
 
 def _check_classes(train: Representations, kind: str) -> None:

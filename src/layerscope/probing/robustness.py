@@ -14,7 +14,7 @@ from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import numbers
 from layerscope.engine import Job, check_engine, folders_of
 from layerscope.errors import InputError
-from layerscope.extraction.extracting import Extraction, extract
+from layerscope.extraction.extracting import Extraction, check_limit, extract
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
@@ -104,7 +104,8 @@ def imbalance(
     """
     labels, classes = _labels(reps)
     counts = np.bincount(labels, minlength=classes)
-    if not shares:
+    check_limit(size, "size")
+    if not len(shares):
         raise InputError("No shares were given; say which share of the rows class 0 has, such as 0.5 and 0.1.")
     for share in shares:
         if not 0 < share < 1:
@@ -140,7 +141,10 @@ def scarcity(
         ['N = 100', 'N = 20']
     """
     _, classes = _labels(reps)
+    if not len(sizes):
+        raise InputError("No sizes were given; say how many rows each set has, such as 1000 and 200.")
     for size in sizes:
+        check_limit(size, "N")
         if size < classes:
             raise InputError(f"N is {size}, which is fewer rows than there are classes ({classes}).")
     return _table(reps, {f"N = {size:,}": _even(size, classes) for size in sizes}, probe, seed)

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, check_level, check_seed, choose
-from layerscope.extraction.extracting import examples_of, extract
+from layerscope.extraction.extracting import examples_of, extract, refuse_reading
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.extraction.tally import note_unread
 from layerscope.models import Model, load
-from layerscope.probing.labelled import curve_of, extreme
+from layerscope.probing.labelled import CHOICES, check_choices, curve_of, extreme
 from layerscope.probing.nu import (
     WEIGHTINGS,
     class_numbers,
@@ -99,11 +99,14 @@ def specialty(
     if isinstance(source, Representations):
         if task is not None:
             raise InputError("A task was given together with representations, which have theirs already.")
+        refuse_reading(split=(split, None), limit=(limit, None), pool=(pool, "mean"), max_length=(max_length, 128))
         return _of_representations(source, weighting, ci, null, seed)
     if task is None:
         raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
     examples = examples_of(task, split, limit, learning=True)
-    if ci is not None or pool not in _SINGLE or examples.choices is not None:
+    if examples.choices is not None and examples.labels is not None:
+        raise InputError(f"nu {CHOICES}")
+    if ci is not None or pool not in _SINGLE:
         reps = extract(source, examples, pool=pool, max_length=max_length)
         return _of_representations(reps, weighting, ci, null, seed)
     options: dict[str, Any] = {"pool": pool, "max_length": max_length}
@@ -112,6 +115,7 @@ def specialty(
 
 def _of_representations(reps: Representations, weighting: str, ci: float | None, null: int, seed: int) -> Curve:
     check_finite(reps)
+    check_choices(reps, "nu")
     values = partial(_of_rows, weighting=weighting)
     settings: dict[str, Any] = {"weighting": weighting, "null": null, "undefined": _EQUAL_MEANS}
     settings["within"] = (0.0, math.inf)
@@ -262,6 +266,8 @@ def smoothness(curve: Curve) -> float:
         >>> round(ls.smoothness(line), 6)
         0.0
     """
+    if len(models := dict.fromkeys(curve.models)) > 1:
+        raise InputError(f"zeta is of one model's layers, and this curve is of {len(models)}: {', '.join(models)}.")
     values = np.asarray([v for layer, v in zip(curve.layers, curve.values, strict=True) if layer >= 1])
     if len(values) < 3 or np.isnan(values).any() or values.std() == 0:
         return math.nan

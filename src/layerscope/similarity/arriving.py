@@ -316,7 +316,8 @@ class Streamed(Arrival):
         keeper = RowKeeper([own_type(m, reading) for m in self.models], self.device if where == "device" else _CPU)
         self._pass_over(keeper)
         examples, none = self.examples, np.arange(0)
-        empty = Rows(examples.task, examples.split, examples.fingerprint, none, units=units_of(reading, self.models[0]))
+        units = units_of(reading, self.models[0], examples)
+        empty = Rows(examples.task, examples.split, examples.fingerprint, none, units=units)
         reps = [
             keeper.finish([layer for layer, _ in layers], model.width, empty, k)
             for k, (model, layers) in enumerate(zip(self.models, self.layers, strict=True))

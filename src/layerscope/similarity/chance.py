@@ -38,6 +38,7 @@ from layerscope.similarity.values import (
 SHUFFLES = 5  # for the mean alone
 LEAST = 19  # shuffles for a 95th percentile, and for a p-value of .05
 LEVEL = 0.95  # of the percentile above which a similarity is more than chance
+TIED = 1e-6  # values that differ by less are the same: shuffles are summed in another order, some in float32
 
 Shuffled = Callable[[np.ndarray], np.ndarray]  # of the row that takes each row's place: (rows, columns) the values
 
@@ -95,9 +96,12 @@ def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None
 
 
 def p_values(values: Any, chance: np.ndarray) -> np.ndarray:
-    """The share of shuffles, the data as they are among them, that give as much or more; NaN where a value is."""
+    """The share of shuffles, the data as they are among them, that give as much or more; NaN where a value is.
+
+    A shuffle that gives the same up to rounding gives as much, as one does that leaves every text in its place.
+    """
     values = np.asarray(values)
-    share = (1 + (chance >= values).sum(axis=0)) / (1 + len(chance))
+    share = (1 + (chance >= values - TIED).sum(axis=0)) / (1 + len(chance))
     return np.where(np.isnan(values) | np.isnan(chance).any(axis=0), np.nan, share)
 
 
@@ -108,7 +112,7 @@ def calibrated(values: Any, chance: np.ndarray, most: float = 1.0) -> np.ndarray
     """
     values = np.asarray(values)
     tau = np.quantile(chance, LEVEL, axis=0, method="higher")
-    above = values > tau
+    above = values - TIED > tau
     share = np.divide(values - tau, most - tau, out=np.zeros(values.shape), where=above)
     return np.where(np.isnan(values) | np.isnan(tau), np.nan, share)
 

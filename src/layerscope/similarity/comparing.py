@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, overload
 
 from layerscope.errors import InputError, check_level, check_seed
 from layerscope.extraction.attending import Attending
+from layerscope.extraction.extracting import refuse_reading
 from layerscope.extraction.representations import Representations
 from layerscope.similarity.arriving import Arrival, Stored, Streamed
 from layerscope.similarity.attention.comparing import AttentionArrival, compare_attention
@@ -56,7 +58,8 @@ def compare(
             representations; a list of several gives all pairs as one block matrix.
         b: The same for the columns.
         measure: The name of a measure, or several; `ls.measures()` lists them.
-        task: What models are run on: a task's name, a `Task`, a file. Representations have theirs already.
+        task: What models are run on: a task's name, a `Task`, a file. Representations have theirs already, and
+            what says how to read texts (`split`, `pool`, `limit`, `max_length`, `final_norm`) is refused beside them.
         split: The split of the task; `validation` where there is one.
         pool: How token states become rows: `cls`, `mean`, `last`, `words` or `tokens`.
         limit: Use only the first N examples.
@@ -90,7 +93,7 @@ def compare(
     many = [measure] if isinstance(measure, str) else list(measure)
     wanted = _measures(many, options)
     check_seed(seed)
-    if memory is not None and not memory > 0:
+    if memory is not None and not (isinstance(memory, Real) and memory > 0):
         raise InputError(f"memory is {memory}; it must be a number of GiB above 0.")
     check_level(ci)
     shuffles = shuffle_count(baseline)
@@ -162,6 +165,9 @@ def _arrival(
         return Streamed(groups, names, task, split, limit, reading)
     if task is not None:
         raise InputError("A task was given together with representations, which have theirs already.")
+    defaults = {"split": None, "limit": None, "pool": "cls", "max_length": 128, "final_norm": False}
+    asked = {"split": split, "limit": limit, **reading}
+    refuse_reading(**{name: (asked[name], default) for name, default in defaults.items()})
     return Stored(groups, names)
 
 

@@ -59,7 +59,7 @@ def source_names(own: list[str], names: Sequence[str] | None) -> list[str]:
     if names is not None:
         if len(names) != len(own):
             raise InputError(f"{len(names)} names were given for {len(own)} models.")
-        return list(names)
+        own = list(map(str, names))
     return [f"{name} ({own[: k + 1].count(name)})" if own.count(name) > 1 else name for k, name in enumerate(own)]
 
 

@@ -149,8 +149,7 @@ class Measure:
                     f"The measure {self.name} has no option {name!r}; it has "
                     f"{', '.join(self.options()) or 'none'}.{near(name, self.options())}"
                 )
-            if name in kinds:
-                check_kind(name, value, kinds[name])
+            check_kind(name, value, kinds.get(name, "bool"))  # standardize and causal are flags
 
     def own(self, options: dict[str, Any]) -> dict[str, Any]:
         """Those of some options that are its own: `keep` is of every measure that has it, `svcca.keep` of one."""

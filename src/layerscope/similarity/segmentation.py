@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.data.resampling import jackknifed
-from layerscope.errors import InputError, check_level
+from layerscope.errors import InputError, check_level, check_seed
+from layerscope.extraction.extracting import check_limit
 from layerscope.results import Result
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.splitting import best_splits, strength_of
@@ -159,6 +160,9 @@ def blocks(
         (['4'], True, True)
     """
     check_level(ci)
+    check_seed(seed)
+    check_limit(k, "k")
+    check_limit(rounds, "rounds")
     values, kept = _usable(similarity)
     most = len(values) // 2
     if k is not None and not 2 <= k <= most:

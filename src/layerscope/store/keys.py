@@ -24,7 +24,9 @@ def json_text(value: Any, **layout: Any) -> str:
     return json.dumps(value, default=_plain_number, **layout)
 
 
-def _plain_number(value: Any) -> int | float:
+def _plain_number(value: Any) -> bool | int | float:
+    if getattr(getattr(value, "dtype", None), "kind", "") == "b" and not value.shape:  # numpy need not be loaded
+        return bool(value)
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):

@@ -146,6 +146,10 @@ def test_options_of_compare_and_its_mistakes(corpus):
         ls.compare(ls.Representations.from_arrays([np.ones((3, 2))]), measure="attention_js")
     with pytest.raises(InputError, match="special=True belongs to measures of attention"):
         ls.compare(a, task=corpus, special=True)
+    named = ls.compare(a, measure="attention_js", task=corpus, **{"attention_js.causal": True})
+    np.testing.assert_array_equal(named.values, found["attention_js"].values)
+    with pytest.raises(InputError, match="causal was asked for attention_js only"):
+        ls.compare(a, measure=["attention_svcca", "attention_js"], task=corpus, **{"attention_js.causal": True})
 
 
 def test_saved_loaded_and_drawn(corpus, tmp_path):

@@ -61,13 +61,16 @@ def test_stacks_of_any_size_give_the_same(monkeypatch):
 
 
 def test_undefined_is_nan_with_the_reason():
-    alone = layer(3, lengths=[1, 1])
+    alone = layer(3, lengths=[1, 1, 1])
     with pytest.warns(LayerscopeWarning, match="row that varies"):
         assert math.isnan(ls.measure("attention_pearson")(alone, alone))
     assert ls.measure("attention_js")(alone, alone) == 1.0
     assert ls.measure("attention_norm")(alone, alone) == 1.0
     with pytest.warns(LayerscopeWarning, match="every row is the same"):
         assert math.isnan(ls.measure("attention_cka")(alone, alone))
+    two = [np.array([[[0.3]]]), np.array([[[0.9]]])]  # a word each, which leaves two pairs of words
+    with pytest.warns(LayerscopeWarning, match="two rows lie on a line"):
+        assert math.isnan(ls.measure("attention_cka")(two, two[::-1]))
     masked = [np.zeros((2, 3, 3))]
     for name in BY_HEAD:
         with pytest.warns(LayerscopeWarning, match="is undefined"):

@@ -27,6 +27,13 @@ def test_shuffled_batches_tell_rows_that_are_sorted_by_class():
     assert measure(x, y, batch=50, shuffle=0) == pytest.approx(exact, abs=0.1)
 
 
+def test_rows_in_16_bits_are_centred_with_all_digits():
+    """As they are kept where the store has no room: the same as in float32, to the bit."""
+    measure = ls.measure("cka_minibatch")
+    rows = torch.randn(100, 6, generator=torch.Generator().manual_seed(0)).add(3).bfloat16()
+    assert torch.equal(measure.factored(rows, batch=50, shuffle=0), measure.factored(rows.float(), batch=50, shuffle=0))
+
+
 def test_debiased_cka_of_independent_data_is_near_zero_where_cka_is_not():
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=(200, 300)), generator.normal(size=(200, 300))

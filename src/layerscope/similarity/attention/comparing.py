@@ -163,7 +163,7 @@ def compare_attention(
     wanted: Sequence[Measure], arrival: AttentionArrival, options: dict[str, Any]
 ) -> dict[str, Similarity]:
     """Every wanted measure of attention over all pairs of layers, in one pass over the texts."""
-    panels = arrival.panels(wanted, bool(options.get("causal", False)))
+    panels = arrival.panels(wanted, _causal(wanted, options))
     arrival.run(panels)
     if not any(panel.words for panel in panels):
         raise InputError(
@@ -176,6 +176,15 @@ def compare_attention(
             _as_whole(m, arrival, panels, options) if head is None else _by_heads(m, head, arrival, panels)
         )
     return matrices
+
+
+def _causal(wanted: Sequence[Measure], options: dict[str, Any]) -> bool:
+    """Whether every model is compared on earlier words only: the same for all measures, which share the pass."""
+    asked = {m.name: bool(m.own(options).get("causal", False)) for m in wanted}
+    if len(set(asked.values())) > 1:
+        some = ", ".join(name for name, causal in asked.items() if causal)
+        raise InputError(f"causal was asked for {some} only; compare the other measures of attention by themselves.")
+    return any(asked.values())
 
 
 def _by_heads(m: Measure, head: HeadMeasure, arrival: AttentionArrival, panels: Sequence[Panel]) -> Similarity:
@@ -206,7 +215,7 @@ def _heads(arrival: AttentionArrival, source: int, layer: int) -> slice:
 
 
 def _as_whole(m: Measure, arrival: AttentionArrival, panels: Sequence[Panel], options: dict[str, Any]) -> Similarity:
-    cells = Cells(m, arrival, {name: value for name, value in options.items() if name != "causal"})
+    cells = Cells(m, arrival, {name: value for name, value in options.items() if name.rpartition(".")[2] != "causal"})
 
     def nothing(i: int, j: int) -> float:
         raise Undefined(_NOTHING)

@@ -20,7 +20,7 @@ from torch import Tensor
 from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.similarity.attention.heads import JENSEN_SHANNON, NORM, PEARSON, HeadMeasure, Mask, best
 from layerscope.similarity.measures import linear
-from layerscope.similarity.registry import Measure, Undefined, register
+from layerscope.similarity.registry import Measure, Undefined, register, require_rows
 from layerscope.similarity.sides import RANK_TOLERANCE, Side, pair_of
 
 _STACK = 1 << 24  # weights of one side in a stack
@@ -91,8 +91,7 @@ class WholeMeasure(AttentionMeasure):
             mask = Mask.of([left, right], causal)
             parts.append((mask.entries(left), mask.entries(right)))
         x, y = (torch.cat([part[side] for part in parts], dim=1).T for side in range(2))
-        if len(x) < 2:
-            raise Undefined("one pair of words has no variation")
+        require_rows(len(x))
         x_side, y_side, cross = pair_of(x, y, self.cross, options.pop("standardize", False))
         return self.of_pair(x_side, y_side, cross, **options)
 

@@ -65,6 +65,7 @@ def _check(rows: int, batch: int) -> None:
 def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
     """Every batch's U-centred Gram matrix in float32, of rows that were centred before."""
     _check(len(x), batch)
+    x = x if x.dtype == torch.float64 else x.float()  # rows that are kept in 16 bits are exact, their means are not
     size = power_of_two(x)
     rows = x if 1e-9 < size < 1e9 else x / size  # float32 must hold the products
     if shuffle is not None:
