@@ -6,6 +6,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+import zoo
 
 import layerscope as ls
 from layerscope.errors import InputError
@@ -16,9 +17,11 @@ from layerscope.probing.labelled import (
     curve_of,
     drawn_by_class,
     extreme,
+    labelled_rows,
     parted,
     several_classes,
 )
+from layerscope.tuning.parts import best_layer
 
 
 def of_texts(texts, labels):
@@ -97,9 +100,20 @@ def test_choices_need_labels_of_their_own():
     labelled = reps.with_labels(reps.rows.choice == reps.labels)
     assert ls.specialty(labelled).p_best < 0.05
     assert ls.probe(labelled, labelled).best == 1
-    frame = pandas.DataFrame({"text": ["a", "b"], "endings": [["c", "d"], ["e", "f"]], "label": [0, 1]})
-    with pytest.raises(InputError, match="these rows are choices"):
-        ls.specialty("a model", ls.task(frame, text="text", choices="endings"))
+
+
+def test_choices_of_a_task_are_right_or_wrong(tmp_path):
+    model = zoo.save(tmp_path, "bert")
+    endings = [["a b", "c", "d e"] if k % 3 else ["f", "g h", "a"] for k in range(30)]
+    frame = pandas.DataFrame({"text": ["a", "b"] * 15, "endings": endings, "label": np.arange(30) % 3})
+    task = ls.task(frame, text="text", choices="endings")
+    reps = labelled_rows(model, task.split(), pool="mean", max_length=16)
+    assert reps.label_names == ("wrong", "right")
+    assert reps.labels.tolist() == (np.tile(np.arange(3), 30) == np.repeat(np.arange(30) % 3, 3)).astype(int).tolist()
+    curve = ls.specialty(model, task, max_length=16)
+    np.testing.assert_allclose(curve.values, ls.specialty(reps).values)
+    assert best_layer(ls.load(model), task.split(), max_length=16) == curve.best
+    assert ls.choose(model, task, max_length=16).best is not None
 
 
 def test_the_best_layer_is_above_layer_0_and_the_lowest_of_equals():

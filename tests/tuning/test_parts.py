@@ -28,12 +28,12 @@ def test_a_metric_that_does_not_fit_the_labels_is_refused_before_anything_is_tra
 
 
 def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypatch, caplog):
-    def streamed(model, train, **_):
+    def specialty(model, train, **_):
         seen.append(train.rows.tolist())
         return SimpleNamespace(best=2, p_best=0.5)
 
     seen = []
-    monkeypatch.setattr(parts, "streamed", streamed)
+    monkeypatch.setattr(parts, "specialty", specialty)
     plan = plan_tuning(model(), ls.task(rows(50, 3)), strategy="(l*, L, L)")
     assert seen == [plan.lesson.train.rows.tolist()]
     assert plan.strategy.bottom == 2
@@ -41,10 +41,10 @@ def test_the_best_layer_is_looked_for_in_the_rows_that_are_learned_from(monkeypa
 
 
 def test_a_strategy_without_numbers_is_refused_before_nu_is_measured(monkeypatch):
-    def streamed(*_, **__):
+    def specialty(*_, **__):
         raise AssertionError("nothing may run")
 
-    monkeypatch.setattr(parts, "streamed", streamed)
+    monkeypatch.setattr(parts, "specialty", specialty)
     with pytest.raises(InputError, match=r"no numbers for any l\* from 1 to 4\. .*nearest .* is \(4, 4, 4\)"):
         plan_tuning(model(), ls.task(rows(50, 3)), strategy="(l*+4, L, L)")
     with pytest.raises(InputError, match=r"starts above the model: l\* = 4 .*nearest .* is \(4, 4, 4\)"):

@@ -79,7 +79,7 @@ def specialty(
     import layerscope as ls
     from layerscope.extraction.reading import POOLS
     from layerscope.models.own import OwnModel
-    from layerscope.probing.labelled import parted
+    from layerscope.probing.labelled import labelled_rows, parted
 
     wanted_shares = None if imbalance is None else shares(imbalance)  # before the work, not after it
     wanted_sizes = None if scarcity is None else integers(scarcity)
@@ -94,7 +94,7 @@ def specialty(
     options: dict[str, Any] = {"limit": limit, "max_length": max_length}
     train, others = None, {}
     if wanted_shares or wanted_sizes or wanted_measures:
-        train = ls.extract(opened, parted(data, (limit, limit))[0], pool="mean", max_length=max_length)
+        train = labelled_rows(opened, parted(data, (limit, limit))[0], pool="mean", max_length=max_length)
         others = {name: _measured(train, name, seed) for name in wanted_measures}  # refused first where texts are few
     if isinstance(opened, OwnModel):
         if wanted_shares or wanted_sizes or pools or tuned:
@@ -158,14 +158,14 @@ def _of_states(
 ) -> dict[str, Curve]:
     """nu of every layer, and probes, of a network of which only the states are known."""
     import layerscope as ls
-    from layerscope.probing.labelled import parted
+    from layerscope.probing.labelled import labelled_rows, parted
 
     limit, reading = options["limit"], {"pool": "mean", "max_length": options["max_length"]}
     learned, scored = parted(data, (limit, limit))
-    train = ls.extract(opened, learned, **reading)
+    train = labelled_rows(opened, learned, **reading)
     curves = {"nu": ls.specialty(train, ci=0.95, null=null, seed=seed)}
     if kind is not None:
-        held = ls.extract(opened, scored, **reading)
+        held = labelled_rows(opened, scored, **reading)
         curves["probe"] = ls.probe(train, held, kind=kind, model=opened, metric=data.metric, seed=seed)
     return curves
 

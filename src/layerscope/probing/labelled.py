@@ -11,7 +11,7 @@ import numpy as np
 from layerscope.data import Examples, Task
 from layerscope.data.resampling import halves, shuffled
 from layerscope.errors import InputError, check_level
-from layerscope.extraction.extracting import check_limit
+from layerscope.extraction.extracting import check_limit, extract
 from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
 from layerscope.results import Curve, provenance_of
@@ -40,10 +40,12 @@ def classes_of(labels: Any, measure: str) -> np.ndarray:
     return values
 
 
-CHOICES = (
-    "needs a label of every row, and these rows are choices, whose labels say which choice of a text is right: no row "
-    "tells that by itself. Label them as right or wrong, reps.with_labels(reps.rows.choice == reps.labels)."
-)
+def labelled_rows(model: Any, examples: Examples, **reading: Any) -> Representations:
+    """The states of a model over some texts, every row with a label of its own: a choice is right or wrong."""
+    reps = extract(model, examples, **reading)
+    if reps.labels is None or reps.rows.choice is None:
+        return reps
+    return reps.with_labels(reps.rows.choice == reps.labels, ("wrong", "right"))
 
 
 def check_choices(reps: Representations, measure: str) -> None:
@@ -53,7 +55,11 @@ def check_choices(reps: Representations, measure: str) -> None:
     labels = np.asarray(reps.labels)
     _, first, text = np.unique(reps.rows.row, return_index=True, return_inverse=True)
     if (labels == labels[first][text.reshape(-1)]).all():
-        raise InputError(f"{measure} {CHOICES}")
+        raise InputError(
+            f"{measure} needs a label of every row, and these rows are choices, whose labels say which choice of a "
+            "text is right: no row tells that by itself. Label them as right or wrong, "
+            "reps.with_labels(reps.rows.choice == reps.labels)."
+        )
 
 
 def check_numbers(labels: Any, measure: str) -> None:

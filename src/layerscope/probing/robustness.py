@@ -14,13 +14,13 @@ from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import numbers
 from layerscope.engine import Job, check_engine, folders_of
 from layerscope.errors import InputError
-from layerscope.extraction.extracting import Extraction, check_limit, extract
+from layerscope.extraction.extracting import Extraction, check_limit
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.models import Model, load
 from layerscope.probing.agreeing import correlation
-from layerscope.probing.labelled import drawn_by_class, parted, provenance_of_rows, several_classes
+from layerscope.probing.labelled import drawn_by_class, labelled_rows, parted, provenance_of_rows, several_classes
 from layerscope.probing.probes import probe as probe_layers
 from layerscope.probing.variability import smoothness, specialty
 from layerscope.results import Curve, Result, provenance_of
@@ -198,7 +198,8 @@ def specialty_study(
         folders_of(jobs, engine, "extractions")  # and read from the store below
     for name, model in opened.items():
         for pool in pools:
-            train, validation = (extract(model, part, pool=pool, max_length=max_length) for part in (learned, scored))
+            reading: dict[str, Any] = {"pool": pool, "max_length": max_length}
+            train, validation = (labelled_rows(model, part, **reading) for part in (learned, scored))
             scores = probe_layers(train, validation, kind=kind, model=model, metric=data.metric)
             frame, nu = _setting(f"{name}, {pool}", train, None), specialty(train, null=0)
             rho, slope = correlation(nu, scores), correlation(nu, scores, "slope")

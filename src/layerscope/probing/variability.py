@@ -13,14 +13,14 @@ from torch import Tensor
 
 from layerscope.data import Examples
 from layerscope.errors import InputError, check_level, check_seed, choose
-from layerscope.extraction.extracting import examples_of, extract, refuse_reading
+from layerscope.extraction.extracting import examples_of, refuse_reading
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
 from layerscope.extraction.streaming import Batch, Streamer
 from layerscope.extraction.tally import note_unread
 from layerscope.models import Model, load
-from layerscope.probing.labelled import CHOICES, check_choices, curve_of, extreme
+from layerscope.probing.labelled import check_choices, curve_of, extreme, labelled_rows
 from layerscope.probing.nu import (
     WEIGHTINGS,
     class_numbers,
@@ -66,7 +66,8 @@ def specialty(
     layer's own, whatever the labels say, so it is measured with permuted labels too.
 
     Args:
-        source: Representations with labels, or a model, which streams over the task's train split.
+        source: Representations with labels, or a model, which streams over the task's train split. Where texts have
+            choices, each choice is a row, and its class is whether it is the right one.
         task: The task, for a model.
         weighting: `class`, or `rows` for the plain form, in which each row counts equally within.
         split: The split; `train` where there is one, else the only one, all of it (`ls.choose` and `ls.tune`, which
@@ -104,10 +105,8 @@ def specialty(
     if task is None:
         raise InputError("A model's specialty is for a task: name one, as in specialty('model', 'sst2').")
     examples = examples_of(task, split, limit, learning=True)
-    if examples.choices is not None and examples.labels is not None:
-        raise InputError(f"nu {CHOICES}")
-    if ci is not None or pool not in _SINGLE:
-        reps = extract(source, examples, pool=pool, max_length=max_length)
+    if ci is not None or pool not in _SINGLE or examples.choices is not None:
+        reps = labelled_rows(source, examples, pool=pool, max_length=max_length)
         return _of_representations(reps, weighting, ci, null, seed)
     options: dict[str, Any] = {"pool": pool, "max_length": max_length}
     return streamed(load(source), examples, weighting=weighting, null=null, seed=seed, **options)

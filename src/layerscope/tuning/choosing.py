@@ -15,10 +15,9 @@ from layerscope.drawing.painting import draw_panels
 from layerscope.drawing.words import caveat, listed, numbers
 from layerscope.errors import InputError, check_seed
 from layerscope.errors import choose as allowed
-from layerscope.extraction.extracting import extract
 from layerscope.models.load import load_whole
 from layerscope.probing.agreeing import agreement
-from layerscope.probing.labelled import parted
+from layerscope.probing.labelled import labelled_rows, parted
 from layerscope.probing.permuting import LEVEL, check_null, p_after_choice
 from layerscope.probing.probes import KINDS, probe, ties
 from layerscope.probing.variability import smoothness, specialty
@@ -195,12 +194,12 @@ def choose(
         raise InputError(f"{data.name} has numbers as labels; nu is defined for classes. Look at ls.label_cca instead.")
     learned, scored = parted(data, (limit, limit))
     options: dict[str, Any] = {"pool": "mean", "max_length": max_length}
-    train = extract(opened, learned, **options)
+    train = labelled_rows(opened, learned, **options)
     nu = specialty(train, ci=0.95, null=null, seed=seed)
     zeta = smoothness(nu)
     scores = None
     if probes:
-        held = extract(opened, scored, **options)
+        held = labelled_rows(opened, scored, **options)
         scores = probe(train, held, kind=kind, model=opened, metric=data.metric, seed=seed)
     layer, reason = _decide(nu, scores, zeta, opened.depth)
     text, blocks = _strategy(layer, opened.depth)

@@ -10,7 +10,7 @@ from layerscope.models import Model
 from layerscope.models.lineage import known_rows
 from layerscope.probing.labelled import parted
 from layerscope.probing.permuting import LEVEL
-from layerscope.probing.variability import streamed
+from layerscope.probing.variability import specialty
 from layerscope.tuning.strategy import Strategy, check_best
 
 _PERMUTATIONS = 20  # of the labels, before l* is taken
@@ -49,7 +49,7 @@ def parts(
 def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:
     """l*: the layer of least nu on the training rows, the same that `specialty` finds."""
     log.warning("l* is not given (--best, best=): looking for it in %d rows of %s.", len(train), train.task)
-    curve = streamed(model, train, max_length=max_length, null=_PERMUTATIONS)
+    curve = specialty(model, train, max_length=max_length, null=_PERMUTATIONS)
     best = curve.best
     if best is None:
         raise InputError(f"No layer of {model.name} separates the classes of {train.task}; give l* as best=.")
