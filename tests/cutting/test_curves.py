@@ -41,6 +41,14 @@ def test_spans_are_limited():
         ls.skip_map(model("bert"), table(), max_span=9)
 
 
+def test_a_number_read_from_summary_tokens_at_layer_0_has_no_correlation():
+    opened = ls.load(zoo.network("bert", labels=1), tokenizer=zoo.tokenizer())
+    texts = ["the list of this file " * (i % 7 + 1) for i in range(60)]
+    frame = ls.truncation_curve(opened, pandas.DataFrame({"text": texts, "label": [i / 9 for i in range(60)]})).frame
+    assert frame["score"].isna().tolist() == [True, False, False, False, False]
+    assert np.isnan(frame["low"][0])
+
+
 @pytest.mark.slow
 def test_a_real_tuned_model(tuned_minilm):
     """MiniLM tuned on pydocs: the curve and the map agree with brute force, and the top block can go."""
