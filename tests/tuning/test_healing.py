@@ -7,7 +7,7 @@ import torch
 import transformers
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 from layerscope.tuning.healing import plan_healing
 
 
@@ -34,6 +34,15 @@ def test_a_cut_language_model_is_healed_merged_and_saved(tmp_path):
     assert ls.load(tmp_path / "healed").depth == 2
     with pytest.raises(InputError, match="learned from all"):
         ls.evaluate(ls.load(tmp_path / "healed"), ls.task(language.frame(40, most=20), kind="text"))
+
+
+def test_weights_of_16_bits_are_healed_by_updates_in_float32_alone():
+    model = healed.decoder()
+    half = ls.load(model.network.bfloat16(), tokenizer=model.tokenizer, dtype=torch.bfloat16)
+    healing = ls.heal(half, healed.PLAN, healed.running(), **healed.FEW)
+    assert ls.load(healing.model).network.dtype == torch.bfloat16
+    with pytest.raises(ModelError, match="are open in bfloat16, where healing goes wrong"):
+        ls.heal(half, healed.PLAN, healed.running(), method="finetune", **healed.FEW)
 
 
 def test_a_healing_is_scored_by_the_metric_that_was_asked_for():

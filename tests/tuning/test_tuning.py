@@ -19,6 +19,16 @@ from layerscope.tuning.training import Trainings
 from layerscope.tuning.tuning import _best, folders_for, plan_tuning
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_are_not_trained(dtype):
+    half = ls.load(zoo.network("bert", "encoder").to(dtype), tokenizer=zoo.tokenizer(), dtype=dtype)
+    for method in ("finetune", "lora"):  # with LoRA the head is trained as it is
+        with pytest.raises(ModelError, match=f"are open in {str(dtype)[6:]}, where tuning goes wrong"):
+            ls.tune(half, rows(60, 0), method=method, **QUICK)
+    with pytest.raises(ModelError, match="where tuning goes wrong"):
+        ls.strategy_study(half, rows(60, 0), ["full"], seeds=[0], **QUICK)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

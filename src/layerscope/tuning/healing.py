@@ -28,6 +28,7 @@ from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
 from layerscope.tuning.job import Lesson
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
+from layerscope.tuning.peft import head_names
 from layerscope.tuning.registry import METHODS
 from layerscope.tuning.strategy import Asked, Strategy
 from layerscope.tuning.trainer import check_trackers
@@ -146,6 +147,8 @@ def plan_healing(
     chosen = _method(method, size)
     uncut, smaller, done = _models(model, plan)
     check_healable(smaller)
+    if not chosen.adds_float32 or head_names(smaller):
+        smaller.require_precision("healing")
     data = open_task(task).with_metric(metric)
     wants_teacher = distill or teacher is not None or smaller.head == "none"
     asked, data = asked_of(smaller, data, wants_teacher)

@@ -33,6 +33,7 @@ class Method(ABC):
     standard: ClassVar[bool] = True  # whether a standard checkpoint is among what it saves
     freezes_below: ClassVar[bool] = True  # whether blocks below the strategy's answer as before, and can run once
     stands_for_network: ClassVar[bool] = False  # whether what `apply` gives is called in the network's place
+    adds_float32: ClassVar[bool] = False  # whether what it adds to blocks is float32, whatever their float type is
     paper_rates: ClassVar[str] = "adapter"  # which of Xie et al.'s sets of learning rates it takes
 
     def __init__(self, size: int | None = None) -> None:

@@ -165,6 +165,7 @@ def plan_tuning(
         The plan: `.cost` is what it trains, as a table of one row, and `.produce(seeds)` trains.
     """
     opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
+    opened.require_precision("tuning")
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
     settings = hyperparameters(preset, parsed, chosen, data.name, **options)
     lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit, opened))
