@@ -50,7 +50,7 @@ class TrainedHeads(Artifact):
     """
 
     kind = "heads"
-    version = 4
+    version = 5
 
     def __init__(
         self,
