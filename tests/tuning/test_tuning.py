@@ -40,6 +40,7 @@ def test_weights_of_16_bits_are_not_trained(dtype):
         ({"method": "adapter", "strategy": "head-only"}, "nothing for adapter to sit in"),
         ({"method": "prefix", "strategy": "(2, 4, 4)"}, "cannot choose blocks"),
         ({"seeds": []}, "seeds is empty"),
+        ({"seeds": [0, 1, 0]}, r"seeds is \[0, 1, 0\]; each may be named once"),
         ({"seed": -1}, "seed is -1; it must be a whole number from 0"),
         ({"learning_rate": 0}, "A learning rate is 0; it must be above 0"),
         ({"learning_rate": [1e-3, float("nan")]}, "A learning rate is nan"),
