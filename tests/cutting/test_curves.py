@@ -39,6 +39,8 @@ def test_spans_are_limited():
     ]
     with pytest.raises(InputError, match="max_span is 9"):
         ls.skip_map(model("bert"), table(), max_span=9)
+    with pytest.raises(InputError, match=r"max_span is 1\.5"):
+        ls.skip_map(model("bert"), table(), max_span=1.5)
 
 
 def test_a_number_read_from_summary_tokens_at_layer_0_has_no_correlation():

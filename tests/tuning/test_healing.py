@@ -2,6 +2,7 @@
 
 import healed
 import language
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -21,6 +22,7 @@ def test_a_cut_language_model_is_healed_merged_and_saved(tmp_path):
     assert scores["cut"] == pytest.approx(float(ls.evaluate(ls.cut(model, healed.PLAN), task, max_length=16)))
     assert scores["healed"] == pytest.approx(float(ls.evaluate(healing.model, task, max_length=16)))
     assert healing.score == scores["healed"]
+    assert type(plan_healing(model, healed.PLAN, task, seed=np.int64(3), **healed.FEW).job.seed) is int
     assert all(torch.equal(before[name], value) for name, value in model.network.state_dict().items())
     opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "healed")
     assert opened.config.num_hidden_layers == 2

@@ -6,6 +6,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -40,6 +41,7 @@ def test_weights_of_16_bits_are_not_trained(dtype):
         ({"method": "adapter", "strategy": "head-only"}, "nothing for adapter to sit in"),
         ({"method": "prefix", "strategy": "(2, 4, 4)"}, "cannot choose blocks"),
         ({"seeds": []}, "seeds is empty"),
+        ({"seeds": np.zeros(2, int)}, r"seeds is \[0, 0\]"),
         ({"seeds": [0, 1, 0]}, r"seeds is \[0, 1, 0\]; each may be named once"),
         ({"seed": -1}, "seed is -1; it must be a whole number from 0"),
         ({"learning_rate": 0}, "A learning rate is 0; it must be above 0"),

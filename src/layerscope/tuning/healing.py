@@ -142,7 +142,7 @@ def plan_healing(
     **options: Any,
 ) -> HealingPlan:
     """The plan of what `heal` takes: everything is checked, and nothing is trained."""
-    check_seed(seed)
+    seed = check_seed(seed)
     check_trackers(options.get("report_to"))
     chosen = _method(method, size)
     uncut, smaller, done = _models(model, plan)
