@@ -2,11 +2,13 @@
 
 import json
 import math
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from quick import model, rows
+from transformers import Trainer
 
 import layerscope as ls
 from layerscope.tuning.hyperparameters import Hyperparameters
@@ -55,6 +57,26 @@ def test_a_training_that_had_ended_takes_no_further_step(tmp_path, state, finish
     control = {"TrainerControl": {"args": {"should_training_stop": state.pop("stop", False)}}}
     (tmp_path / "trainer_state.json").write_text(json.dumps({**state, "stateful_callbacks": control}))
     assert _is_finished(str(tmp_path)) == finished
+
+
+def test_the_time_before_an_interruption_counts(monkeypatch):
+    plain, steps = Trainer.training_step, iter(range(100))
+
+    def slow(self, *arguments, **options):
+        if next(steps) == 5:
+            raise KeyboardInterrupt
+        time.sleep(0.25)
+        return plain(self, *arguments, **options)
+
+    task = ls.task({"train": rows(24, 0), "validation": rows(12, 1)})
+    monkeypatch.setattr(Trainer, "training_step", slow)
+    with pytest.raises(KeyboardInterrupt):
+        ls.tune(model(), task, epochs=3, batch=8)  # one epoch of three steps is whole, and kept
+    monkeypatch.setattr(Trainer, "training_step", plain)
+    training = ls.tune(model(), task, epochs=3, batch=8)
+    assert training.outcome["steps"] == 9
+    assert len(training.outcome["epoch_seconds"]) == 2
+    assert training.seconds > 0.75
 
 
 def test_the_tasks_metric_is_asked_for_and_a_nan_has_none():
