@@ -19,6 +19,15 @@ class Killed(BaseException):
     pass
 
 
+def test_the_card_tells_of_the_healing(tmp_path):
+    ls.heal(healed.decoder(), healed.PLAN, healed.running(), out=tmp_path / "healed", **FEW)
+    card = (tmp_path / "healed" / "README.md").read_text()
+    assert "blocks 2 were removed; the head reads" in card  # and not that nothing was trained
+    assert "- Trained by `lora`, strategy (1, 2, 2), on " in card
+    assert "steps 6" in card
+    assert "It began as" not in card  # a network in memory has no name that leads to it
+
+
 @pytest.mark.slow
 def test_interrupted_in_the_middle_it_ends_with_the_same_metrics(monkeypatch):
     options = {**FEW, "train_limit": 12, "strategy": "(L, L, L)", "distill": True}

@@ -150,7 +150,8 @@ class HealingJob(TrainingJob):
             )
         self._healed_answers = self.aim.answers(opened)
         self._healed = self._noted(self.aim.score(opened, self._healed_answers), outcome)
-        describe(opened, folder / CHECKPOINT, [] if np.isnan(self._healed) else [self._healed])
+        scores = [] if np.isnan(self._healed) else [self._healed]
+        describe(opened, folder / CHECKPOINT, scores, self._told(outcome))
 
     def _noted(self, score: Score, outcome: Outcome) -> Score:
         looks = len(outcome.epochs)
