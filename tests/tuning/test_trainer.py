@@ -6,11 +6,13 @@ import time
 from types import SimpleNamespace
 
 import numpy as np
+import pandas
 import pytest
 from quick import model, rows
 from transformers import Trainer
 
 import layerscope as ls
+from layerscope.evaluation.exam import Exam
 from layerscope.tuning.hyperparameters import Hyperparameters
 from layerscope.tuning.trainer import Outcome, _arguments, _is_finished, _last_checkpoint, _Metrics, evaluations
 
@@ -23,7 +25,20 @@ def outcome(*scores):
 def test_the_best_epoch_is_the_first_of_the_highest_score():
     assert outcome(0.5, 0.7, 0.7).best["epoch"] == 2
     assert outcome(math.nan, 0.1).best["epoch"] == 2
-    assert outcome(math.nan, math.nan).best["epoch"] == 1
+    assert outcome(math.nan, math.nan).best["epoch"] == 2
+
+
+def test_without_any_score_the_last_epoch_is_kept_and_said_to_be():
+    texts, held = rows(24, 0)["text"], rows(12, 1)["text"]
+    numbers = {"train": (texts, np.linspace(0, 1, 24)), "validation": (held, 0.5)}  # no correlation with a constant
+    task = ls.task({name: pandas.DataFrame({"text": t, "label": y}) for name, (t, y) in numbers.items()})
+    training = ls.tune(model(), task, epochs=3, batch=8, learning_rate=1e-2)
+    assert math.isnan(training.score)
+    assert training.outcome["best_epoch"] == 3
+    exam = Exam(ls.load(training.model), task, task.split())
+    loss = float(((exam.logits()[:, 0] - 0.5) ** 2).mean())
+    assert loss == pytest.approx(training.epochs[-1]["loss"], rel=1e-3)
+    assert loss != pytest.approx(training.epochs[0]["loss"], rel=1e-3)
 
 
 def test_an_epoch_that_is_evaluated_again_after_a_kill_counts_once():

@@ -46,9 +46,10 @@ class Outcome:
 
     @property
     def best(self) -> dict[str, float]:
-        """The epoch with the highest score, or the lowest loss."""
+        """The epoch with the highest score, or the lowest loss; where none has any, the last, which is then kept."""
         sign = 1 if self.by == "score" else -1
-        return max(self.epochs, key=lambda entry: -math.inf if math.isnan(entry[self.by]) else sign * entry[self.by])
+        known = [entry for entry in self.epochs if not math.isnan(entry[self.by])]
+        return max(known, key=lambda entry: sign * entry[self.by]) if known else self.epochs[-1]
 
 
 @dataclass(frozen=True)
