@@ -77,6 +77,7 @@ def test_a_model_that_was_cut_before_is_healed_with_the_uncut_one_beside_it():
         ({"distill": True, "mix": 0.0}, "mix is 0.0; it is the teacher's share"),
         ({"distill": True, "mix": 1.5}, "above 0 and at most 1"),
         ({"distance": "far"}, "There is no distance 'far'"),
+        ({"distill": True, "distance": "mse"}, "distance is mse, which is between embeddings, and .* gives none"),
         ({"strategy": "(1, 1, 1)"}, "puts the head on layer 1, and a cut model has it on its last, 2"),
         ({"strategy": "head-only"}, "tunes no block"),
         ({"max_steps": 3}, "Both steps and max_steps were given"),
