@@ -152,6 +152,8 @@ def test_random_labels():
     assert random_labels(labels[:400], "accuracy", 0, 3)["score"] == pytest.approx(
         1 / 3, abs=0.03
     )  # no row has class 2
+    choices = np.asarray([2, 4] * 500)
+    assert random_labels(np.zeros(1000, int), "accuracy", 0, choices)["score"] == pytest.approx(0.375, abs=0.01)
     assert abs(random_labels(np.linspace(0, 1, 200), "pearson_spearman", 0, 1)["score"]) < 0.1
 
 

@@ -39,6 +39,16 @@ def test_spans_are_limited():
     ]
     with pytest.raises(InputError, match="max_span is 9"):
         ls.skip_map(model("bert"), table(), max_span=9)
+    with pytest.raises(InputError, match=r"max_span is 1\.5"):
+        ls.skip_map(model("bert"), table(), max_span=1.5)
+
+
+def test_a_number_read_from_summary_tokens_at_layer_0_has_no_correlation():
+    opened = ls.load(zoo.network("bert", labels=1), tokenizer=zoo.tokenizer())
+    texts = ["the list of this file " * (i % 7 + 1) for i in range(60)]
+    frame = ls.truncation_curve(opened, pandas.DataFrame({"text": texts, "label": [i / 9 for i in range(60)]})).frame
+    assert frame["score"].isna().tolist() == [True, False, False, False, False]
+    assert np.isnan(frame["low"][0])
 
 
 @pytest.mark.slow

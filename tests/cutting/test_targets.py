@@ -1,5 +1,6 @@
 """Targets: how they are written, which sizes they need, and what is possible where they cannot be met."""
 
+import numpy as np
 import pytest
 import zoo
 
@@ -78,6 +79,14 @@ def test_what_cannot_be_had_is_a_sentence_with_what_can(costs):
         Target.parse(None, "5B", None).sizes(costs)
     with pytest.raises(InputError, match=r"2\.00 ms for a text with one block left"):
         Target.parse(None, None, "1ms").sizes(costs)
+
+
+def test_blocks_are_a_whole_number_of_any_kind(costs):
+    assert str(Target.parse(np.int64(2), None, None)) == "keep 2 blocks"
+    assert Target.parse(np.int64(1), None, None).sizes(costs) == (costs.model.depth - 1,)
+    for blocks in (2.0, True):
+        with pytest.raises(InputError, match=f"blocks is {blocks}; the whole number of blocks that stay is needed"):
+            Target.parse(blocks, None, None)
 
 
 def test_a_candidate_meets_all_that_is_asked():

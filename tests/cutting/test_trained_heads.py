@@ -1,10 +1,11 @@
 """Truncation curves with a trained head on every layer."""
 
 import pytest
+import torch
 from quick import model, rows
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,13 @@ def test_trained_truncation_curves(mode, task):
         assert frame["score"].iloc[:4].mean() >= untuned["score"].iloc[:4].mean()
     with pytest.raises(InputError, match="base="):
         ls.truncation_curve(tuned, task, mode="tunedorig")
+
+
+def test_heads_are_not_trained_in_16_bits(task):
+    whole = model(kind="classifier")
+    half = ls.load(whole.network.half(), tokenizer=whole.tokenizer, dtype=torch.float16)
+    with pytest.raises(ModelError, match="are open in float16, where training heads goes wrong"):
+        ls.truncation_curve(half, task, mode="tuned")
 
 
 def test_heads_are_not_scored_on_what_they_learn_from():

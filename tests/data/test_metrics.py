@@ -74,6 +74,15 @@ def test_correlations_are_scipys():
     assert low < metrics.score("spearman", labels, guesses) < high
 
 
+@pytest.mark.parametrize("metric", ["pearson", "spearman", "pearson_spearman"])
+def test_predictions_that_differ_by_rounding_have_no_correlation(metric):
+    labels = np.arange(40) / 8
+    rounded = np.float32(-0.0734) * (1 + 1e-7 * (np.arange(40) % 3).astype(np.float32))
+    assert len(np.unique(rounded)) > 1
+    assert np.isnan(metrics.score(metric, labels, rounded))
+    assert metrics.score(metric, labels, 100 + 1e-3 * labels) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("metric", ["accuracy", "spearman"])
 def test_one_text_has_no_interval(metric):
     assert all(map(math.isnan, metrics.bootstrap(metric, np.ones(1, int), np.ones(1, int))))

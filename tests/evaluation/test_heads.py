@@ -33,6 +33,20 @@ def test_a_head_that_fits_is_kept_and_the_model_is_not_touched():
     assert copied.tokenizer is base.tokenizer
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta", "deberta-v2", "xlnet", "gpt2"])
+def test_a_head_with_the_classes_in_another_order_is_put_into_the_tasks(family):
+    base = model(family, "classifier")
+    base.network.config.id2label = {0: "list", 1: "value", 2: "file"}
+    named = task(["file", "list", "value"] * 2)
+    copied = classifier_of(base, named)
+    assert list(copied.network.config.id2label.values()) == ["file", "list", "value"]
+    inputs = {"input_ids": torch.tensor([[2, 9, 8, 7, 3]])}
+    with torch.no_grad():
+        before, after = (each.network(**inputs).logits for each in (base, copied))
+    torch.testing.assert_close(after, before[:, [2, 0, 1]])
+    assert ls.evaluate(copied, named) == ls.evaluate(base, named)
+
+
 def test_a_new_head_is_of_the_seed_and_leaves_the_random_state_alone():
     base = model()
     torch.manual_seed(5)

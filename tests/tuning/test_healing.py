@@ -2,12 +2,13 @@
 
 import healed
 import language
+import numpy as np
 import pytest
 import torch
 import transformers
 
 import layerscope as ls
-from layerscope.errors import InputError
+from layerscope.errors import InputError, ModelError
 from layerscope.tuning.healing import plan_healing
 
 
@@ -21,6 +22,7 @@ def test_a_cut_language_model_is_healed_merged_and_saved(tmp_path):
     assert scores["cut"] == pytest.approx(float(ls.evaluate(ls.cut(model, healed.PLAN), task, max_length=16)))
     assert scores["healed"] == pytest.approx(float(ls.evaluate(healing.model, task, max_length=16)))
     assert healing.score == scores["healed"]
+    assert type(plan_healing(model, healed.PLAN, task, seed=np.int64(3), **healed.FEW).job.seed) is int
     assert all(torch.equal(before[name], value) for name, value in model.network.state_dict().items())
     opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "healed")
     assert opened.config.num_hidden_layers == 2
@@ -34,6 +36,15 @@ def test_a_cut_language_model_is_healed_merged_and_saved(tmp_path):
     assert ls.load(tmp_path / "healed").depth == 2
     with pytest.raises(InputError, match="learned from all"):
         ls.evaluate(ls.load(tmp_path / "healed"), ls.task(language.frame(40, most=20), kind="text"))
+
+
+def test_weights_of_16_bits_are_healed_by_updates_in_float32_alone():
+    model = healed.decoder()
+    half = ls.load(model.network.bfloat16(), tokenizer=model.tokenizer, dtype=torch.bfloat16)
+    healing = ls.heal(half, healed.PLAN, healed.running(), **healed.FEW)
+    assert ls.load(healing.model).network.dtype == torch.bfloat16
+    with pytest.raises(ModelError, match="are open in bfloat16, where healing goes wrong"):
+        ls.heal(half, healed.PLAN, healed.running(), method="finetune", **healed.FEW)
 
 
 def test_a_healing_is_scored_by_the_metric_that_was_asked_for():
@@ -66,6 +77,7 @@ def test_a_model_that_was_cut_before_is_healed_with_the_uncut_one_beside_it():
         ({"distill": True, "mix": 0.0}, "mix is 0.0; it is the teacher's share"),
         ({"distill": True, "mix": 1.5}, "above 0 and at most 1"),
         ({"distance": "far"}, "There is no distance 'far'"),
+        ({"distill": True, "distance": "mse"}, "distance is mse, which is between embeddings, and .* gives none"),
         ({"strategy": "(1, 1, 1)"}, "puts the head on layer 1, and a cut model has it on its last, 2"),
         ({"strategy": "head-only"}, "tunes no block"),
         ({"max_steps": 3}, "Both steps and max_steps were given"),

@@ -2,8 +2,10 @@
 
 import healed
 import numpy as np
+import pandas
 import pytest
 import torch
+import zoo
 
 import layerscope as ls
 from layerscope.errors import ModelError
@@ -17,6 +19,15 @@ FEW = {**healed.FEW, "steps": 6, "evaluate_every": 2}
 
 class Killed(BaseException):
     pass
+
+
+def test_the_card_tells_of_the_healing(tmp_path):
+    ls.heal(healed.decoder(), healed.PLAN, healed.running(), out=tmp_path / "healed", **FEW)
+    card = (tmp_path / "healed" / "README.md").read_text()
+    assert "blocks 2 were removed; the head reads" in card  # and not that nothing was trained
+    assert "- Trained by `lora`, strategy (1, 2, 2), on " in card
+    assert "steps 6" in card
+    assert "It began as" not in card  # a network in memory has no name that leads to it
 
 
 @pytest.mark.slow
@@ -73,6 +84,19 @@ def test_answers_are_alike_up_to_rounding():
     assert healing_job._alike(some + 0.1, some, torch.bfloat16)
     assert not healing_job._alike(some[:1], some, torch.float32)
     assert not healing_job._alike(some * np.nan, some, torch.float32)
+    fewer = np.where(some == 5.0, -np.inf, some)  # a text with one choice less
+    assert healing_job._alike(fewer + 1e-4, fewer, torch.float32)
+    assert not healing_job._alike(some, fewer, torch.float32)
+    assert not healing_job._alike(fewer + 0.1, fewer, torch.float32)
+
+
+def test_texts_with_different_numbers_of_choices_heal():
+    model = ls.load(zoo.network("bert", "choice", **healed.SMALL), tokenizer=zoo.tokenizer())
+    choices = [["the list", "a value"], ["in", "of this", "the file"]] * 12
+    data = pandas.DataFrame({"text": ["the file", "a list of"] * 12, "choices": choices, "label": [1, 2] * 12})
+    task = ls.task({"train": data, "validation": data[:10]}, text="text", choices="choices", label="label")
+    healing = ls.heal(model, healed.PLAN, task, **{**FEW, "steps": 2})
+    assert healing.scores["healed"] == ls.evaluate(healing.model, task, all_rows=True)
 
 
 def test_everything_that_decides_a_healing_is_in_its_key():

@@ -28,6 +28,8 @@ def test_sizes():
         method_of("finetune", 8)
     with pytest.raises(InputError, match="size is 0; the number of virtual tokens must be at least 1"):
         method_of("prefix", 0)
+    with pytest.raises(InputError, match=r"size is 2\.5; the rank of LoRA must be at least 1, and a whole number"):
+        method_of("lora", 2.5)
 
 
 def test_what_cannot_be_is_left_out_with_a_note(caplog):

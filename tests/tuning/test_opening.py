@@ -41,6 +41,16 @@ def test_an_adapter_folder_is_a_model(tmp_path):
             ls.load(tmp_path / "tuned", dtype=dtype)
 
 
+def test_the_base_is_called_as_it_was_when_the_folder_was_written(tmp_path):
+    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    in_memory = ls.load(ls.load(str(base)).network, tokenizer=zoo.tokenizer())
+    in_memory.name = "of no folder"
+    first = ls.tune(in_memory, data, method="adapter", size=4, **QUICK)
+    second = ls.tune(str(base), data, out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
+    assert second.path == first.path  # the same weights and rows, so nothing is trained again
+    assert ls.evaluate(tmp_path / "tuned", data) == ls.evaluate(second.model, data)
+
+
 def test_advice_on_an_adapter(tmp_path):
     base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(120, 0)
     ls.tune(str(base), data, out=tmp_path / "tuned", method="adapter", size=4, **QUICK)

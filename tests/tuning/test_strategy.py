@@ -42,6 +42,13 @@ def test_bottom_top_and_head_may_be_given_one_by_one(given):
     assert name_of("full") == "full"
 
 
+def test_the_best_layer_is_a_whole_number_of_any_kind():
+    asked = ls.Strategy.parse("(l*+1, L, L)")
+    assert asked.resolve(12, best=np.int64(2)).blocks == tuple(range(3, 13))
+    with pytest.raises(InputError, match=r"l\* is 2\.5; this model has layers 1\.\.12"):
+        asked.resolve(12, best=2.5)
+
+
 def test_a_strategy_is_a_value():
     assert ls.Strategy(1, 12, 12) == ls.Strategy.parse("full").resolve(12)
     assert str(ls.Strategy.parse("( l*-2 ,l*, L)")) == "(l*-2, l*, L)"

@@ -2,13 +2,17 @@
 
 import json
 import math
+import time
 from types import SimpleNamespace
 
 import numpy as np
+import pandas
 import pytest
 from quick import model, rows
+from transformers import Trainer
 
 import layerscope as ls
+from layerscope.evaluation.exam import Exam
 from layerscope.tuning.hyperparameters import Hyperparameters
 from layerscope.tuning.trainer import Outcome, _arguments, _is_finished, _last_checkpoint, _Metrics, evaluations
 
@@ -21,7 +25,20 @@ def outcome(*scores):
 def test_the_best_epoch_is_the_first_of_the_highest_score():
     assert outcome(0.5, 0.7, 0.7).best["epoch"] == 2
     assert outcome(math.nan, 0.1).best["epoch"] == 2
-    assert outcome(math.nan, math.nan).best["epoch"] == 1
+    assert outcome(math.nan, math.nan).best["epoch"] == 2
+
+
+def test_without_any_score_the_last_epoch_is_kept_and_said_to_be():
+    texts, held = rows(24, 0)["text"], rows(12, 1)["text"]
+    numbers = {"train": (texts, np.linspace(0, 1, 24)), "validation": (held, 0.5)}  # no correlation with a constant
+    task = ls.task({name: pandas.DataFrame({"text": t, "label": y}) for name, (t, y) in numbers.items()})
+    training = ls.tune(model(), task, epochs=3, batch=8, learning_rate=1e-2)
+    assert math.isnan(training.score)
+    assert training.outcome["best_epoch"] == 3
+    exam = Exam(ls.load(training.model), task, task.split())
+    loss = float(((exam.logits()[:, 0] - 0.5) ** 2).mean())
+    assert loss == pytest.approx(training.epochs[-1]["loss"], rel=1e-3)
+    assert loss != pytest.approx(training.epochs[0]["loss"], rel=1e-3)
 
 
 def test_an_epoch_that_is_evaluated_again_after_a_kill_counts_once():
@@ -55,6 +72,26 @@ def test_a_training_that_had_ended_takes_no_further_step(tmp_path, state, finish
     control = {"TrainerControl": {"args": {"should_training_stop": state.pop("stop", False)}}}
     (tmp_path / "trainer_state.json").write_text(json.dumps({**state, "stateful_callbacks": control}))
     assert _is_finished(str(tmp_path)) == finished
+
+
+def test_the_time_before_an_interruption_counts(monkeypatch):
+    plain, steps = Trainer.training_step, iter(range(100))
+
+    def slow(self, *arguments, **options):
+        if next(steps) == 5:
+            raise KeyboardInterrupt
+        time.sleep(0.25)
+        return plain(self, *arguments, **options)
+
+    task = ls.task({"train": rows(24, 0), "validation": rows(12, 1)})
+    monkeypatch.setattr(Trainer, "training_step", slow)
+    with pytest.raises(KeyboardInterrupt):
+        ls.tune(model(), task, epochs=3, batch=8)  # one epoch of three steps is whole, and kept
+    monkeypatch.setattr(Trainer, "training_step", plain)
+    training = ls.tune(model(), task, epochs=3, batch=8)
+    assert training.outcome["steps"] == 9
+    assert len(training.outcome["epoch_seconds"]) == 2
+    assert training.seconds > 0.75
 
 
 def test_the_tasks_metric_is_asked_for_and_a_nan_has_none():

@@ -6,6 +6,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -19,6 +20,16 @@ from layerscope.tuning.training import Trainings
 from layerscope.tuning.tuning import _best, folders_for, plan_tuning
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_are_not_trained(dtype):
+    half = ls.load(zoo.network("bert", "encoder").to(dtype), tokenizer=zoo.tokenizer(), dtype=dtype)
+    for method in ("finetune", "lora"):  # with LoRA the head is trained as it is
+        with pytest.raises(ModelError, match=f"are open in {str(dtype)[6:]}, where tuning goes wrong"):
+            ls.tune(half, rows(60, 0), method=method, **QUICK)
+    with pytest.raises(ModelError, match="where tuning goes wrong"):
+        ls.strategy_study(half, rows(60, 0), ["full"], seeds=[0], **QUICK)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -30,6 +41,8 @@ from layerscope.tuning.tuning import _best, folders_for, plan_tuning
         ({"method": "adapter", "strategy": "head-only"}, "nothing for adapter to sit in"),
         ({"method": "prefix", "strategy": "(2, 4, 4)"}, "cannot choose blocks"),
         ({"seeds": []}, "seeds is empty"),
+        ({"seeds": np.zeros(2, int)}, r"seeds is \[0, 0\]"),
+        ({"seeds": [0, 1, 0]}, r"seeds is \[0, 1, 0\]; each may be named once"),
         ({"seed": -1}, "seed is -1; it must be a whole number from 0"),
         ({"learning_rate": 0}, "A learning rate is 0; it must be above 0"),
         ({"learning_rate": [1e-3, float("nan")]}, "A learning rate is nan"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -108,7 +109,7 @@ def check(source: Model, target: Model, places: Sequence[Place]) -> None:
         )
     for place in places:
         for model, layer in zip((source, target), place, strict=True):
-            if not 0 <= layer <= model.depth:
+            if not isinstance(layer, Integral) or not 0 <= layer <= model.depth:
                 raise InputError(f"Layer {layer} was asked for; {model.name} has layers 0..{model.depth}.")
 
 

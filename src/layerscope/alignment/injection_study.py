@@ -152,7 +152,10 @@ def injection_study(
         (place, name, {**_scored(exam, answer), **less})
         for (place, name, _), answer, (less, _) in zip(variants, answers, lost, strict=True)
     ]
-    guessed = random_labels(exam.labels, data.metric, seed, answers.shape[-1])
+    choices = examples.choices
+    guessed = random_labels(
+        exam.labels, data.metric, seed, answers.shape[-1] if choices is None else np.asarray([*map(len, choices)])
+    )
     scores += [(place, RANDOM_LABEL, guessed) for place in places]
     left_out = np.asarray([without for _, without in lost] + [np.full_like(lost[0][1], np.nan)] * len(places))
     rows = [{"layer": at, "source_layer": own, "method": name, **score, **about} for (own, at), name, score in scores]
@@ -266,8 +269,10 @@ def reads_summary(model: Model) -> bool:
     return True
 
 
-def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int) -> dict[str, float]:
+def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int | np.ndarray) -> dict[str, float]:
     """The mean score of guesses drawn at random: classes uniformly, numbers from the labels themselves.
+
+    `classes` is how many there are, or how many choices each text has.
 
     Its interval has 95 % of the draws in it.
     """
@@ -276,7 +281,7 @@ def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int) -> d
     for _ in range(_DRAWS):
         numbers = labels.dtype.kind == "f"
         guesses = generator.permutation(labels) if numbers else generator.integers(0, classes, len(labels))
-        scores.append(metrics.score(metric, labels, guesses, classes))
+        scores.append(metrics.score(metric, labels, guesses, int(np.max(classes))))
     low, high = np.quantile(scores, [0.025, 0.975])
     return {"score": float(np.mean(scores)), "low": float(low), "high": float(high)}
 

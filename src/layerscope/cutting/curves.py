@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -159,7 +160,7 @@ def truncations(depth: int) -> list[LayerPlan]:
 
 def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]:
     """Every span of blocks first..last, of at most `max_span` blocks."""
-    if max_span is not None and not 1 <= max_span <= depth:
+    if max_span is not None and (not isinstance(max_span, Integral) or not 1 <= max_span <= depth):
         raise InputError(f"max_span is {max_span}; this model has {depth} blocks, so 1..{depth} are allowed.")
     most = max_span or depth
     return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from layerscope.cutting.costs import Costs
@@ -58,8 +59,10 @@ class Target:
     def parse(blocks: int | None, parameters: float | str | None, latency: float | str | None) -> Target:
         """`blocks` that stay, `100M` or `80%` parameters, `80%` or `40ms` of latency."""
         most = None if parameters is None else _bound("parameters", parameters, dict(_THOUSANDS), "100M, say, or 80%")
+        if blocks is not None and (isinstance(blocks, bool) or not isinstance(blocks, Integral)):
+            raise InputError(f"blocks is {blocks}; the whole number of blocks that stay is needed.")
         time = None if latency is None else _bound("latency", latency, {"ms": 1.0, "s": 1000.0}, "80%, say, or 40ms")
-        return Target(blocks, most, time)
+        return Target(None if blocks is None else int(blocks), most, time)
 
     def __bool__(self) -> bool:
         return any(part is not None for part in (self.blocks, self.parameters, self.latency))
@@ -78,7 +81,7 @@ class Target:
         """How many blocks have to go, and a few more, or the sentence that says what is possible."""
         depth = costs.model.depth
         if self.blocks is not None:
-            if isinstance(self.blocks, bool) or not 1 <= self.blocks < depth:
+            if not 1 <= self.blocks < depth:
                 raise InputError(
                     f"blocks is {self.blocks}; {costs.model.name} has {depth} blocks, so a smaller model keeps "
                     f"1..{depth - 1} of them."

@@ -50,7 +50,7 @@ class TrainedHeads(Artifact):
     """
 
     kind = "heads"
-    version = 4
+    version = 5
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class TrainedHeads(Artifact):
         train_limit: int | None,
         training: HeadTraining,
     ) -> None:
+        model.require_precision("training heads")
         self.model, self.task, self.validation, self.new_head = model, task, validation, new_head
         self.max_length, self.training = max_length, training
         self.train = examples_of(task, None, train_limit, learning=True)

@@ -8,18 +8,27 @@ import numpy as np
 
 from layerscope.errors import InputError
 
+_CONSTANT = 1e-12  # variance below this share of the squared mean is the rounding of float32
+
 
 def score(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int | None = None) -> float:
     """accuracy, f1 (of class 1; the mean over classes where there are more than two), matthews, or a correlation.
 
     `classes` is how many the task has, which a few rows need not show; if not given, as many as labels and predictions
-    have. A correlation with constant predictions has no value: NaN. Matthews of a constant is 0, as is usual.
+    have. A correlation with predictions that are the same up to rounding has no value: NaN. Matthews of a constant is
+    0, as is usual.
     """
     if not len(labels):
         return math.nan
     if metric in _OF_NUMBERS:
-        return _OF_NUMBERS[metric](labels, predictions)
+        return _OF_NUMBERS[metric](labels, predictions) if _vary(predictions) else math.nan
     return float(_OF_COUNTS[metric](_confusion(labels, predictions, classes)))
+
+
+def _vary(predictions: np.ndarray) -> bool:
+    """Whether numbers differ by more than rounding, as those of a head on summary tokens at layer 0 do not."""
+    values = np.asarray(predictions, dtype=float)
+    return bool(values.var() > _CONSTANT * values.mean() ** 2)
 
 
 def _pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -144,7 +153,7 @@ def bootstrap(
     generator = np.random.default_rng(seed)
     if metric in _OF_NUMBERS:
         places = (generator.integers(len(labels), size=len(labels)) for _ in range(min(rounds, 200)))
-        draws = np.asarray([_OF_NUMBERS[metric](labels[at], predictions[at]) for at in places])
+        draws = np.asarray([score(metric, labels[at], predictions[at]) for at in places])
     else:  # drawing texts is drawing cells of the confusion matrix
         counts = _confusion(labels, predictions, classes)
         cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)

@@ -11,21 +11,26 @@ from layerscope.data import Task
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.outputs import outputs_of
 from layerscope.models import Model, load
+from layerscope.models.anatomy import head_modules
 from layerscope.models.lineage import inherit
 from layerscope.models.load import carry
 
 
 def classifier_of(model: Model, task: Task, seed: int = 0, new_head: bool = False) -> Model:
-    """A copy whose head has the task's outputs: the model's own head where it fits, else a new one (from the seed)."""
+    """A copy whose head has the task's outputs: the model's own head where it fits, else a new one (from the seed).
+
+    A head that has the task's classes in another order fits, too: its outputs are put into the task's.
+    """
     if task.kind in ("text", "tags"):
         what = "running text" if task.kind == "text" else "tags"
         raise InputError(
             f"{task.name} has {what}, and heads are trained for classes, numbers and choices; name the columns of one "
             "of those (label=, choices=)."
         )
-    fits = model.head in ("classes", "choices") and not new_head and _fits(model, task)
-    network = copy.deepcopy(model.network) if fits else _with_new_head(model, task, seed)
-    if fits and task.label_names is not None and task.kind != "choice":  # so that the outputs say what they mean
+    own = _with_own_head(model, task) if model.head in ("classes", "choices") and not new_head else None
+    network = _with_new_head(model, task, seed) if own is None else own
+    # So that the outputs of its own head say what they mean.
+    if own is not None and task.label_names is not None and task.kind != "choice":
         network.config.id2label = dict(enumerate(task.label_names))
         network.config.label2id = {name: i for i, name in enumerate(task.label_names)}
     _pad_token(network, model.tokenizer)
@@ -35,12 +40,23 @@ def classifier_of(model: Model, task: Task, seed: int = 0, new_head: bool = Fals
     return classifier
 
 
-def _fits(model: Model, task: Task) -> bool:
+def _with_own_head(model: Model, task: Task) -> Any:
+    """A copy of the network with its outputs in the order of the task's classes; None where its head does not fit."""
     try:
         outputs = outputs_of(model, task)
     except InputError:
-        return False
-    return list(outputs) == sorted(outputs)
+        return None
+    network = copy.deepcopy(model.network)
+    if list(outputs) == sorted(outputs):
+        return network
+    heads = [network.get_submodule(path) for path in head_modules(network, model.anatomy)]
+    last = [part for head in heads for part in head.modules() if getattr(part, "out_features", 0) == len(outputs)]
+    if len(last) != 1:
+        return None
+    with torch.no_grad():
+        for parameter in last[0].parameters():  # a weight (outputs, width), and perhaps a bias (outputs,)
+            parameter.copy_(parameter[torch.from_numpy(outputs).to(parameter.device)])
+    return network
 
 
 def _with_new_head(model: Model, task: Task, seed: int) -> Any:

@@ -185,7 +185,8 @@ def remember(network: Any, folder: Path, base: Base | None = None) -> None:
         "remove the file to open the model without that",
     )
     setattr(network, _RECORDED, record)
-    setattr(network, BASE, record.base or base)
+    if "base" in record.model_fields_set:  # None is of a network that came from no checkpoint
+        setattr(network, BASE, record.base)
     setattr(network, TRAINED, [entry.model_dump() for entry in record.training])
     setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
     if record.converted is not None:

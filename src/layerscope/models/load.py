@@ -154,6 +154,15 @@ class Model:
         `head` says whether it needs the head too, not only blocks that can be run again.
         """
 
+    def require_precision(self, doing: str) -> None:
+        """Nothing, or the error that says that weights of 16 bits cannot be trained (`tuning`, say)."""
+        if self.network.dtype.itemsize < torch.float32.itemsize:
+            raise ModelError(
+                f"The weights of {self.name} are open in {str(self.network.dtype).removeprefix('torch.')}, where "
+                f"{doing} goes wrong: most steps are smaller than what 16 bits can tell apart. Open it in float32 "
+                "(dtype=, --dtype); bf16=True (--bf16) has the products alone in bfloat16."
+            )
+
     def spec(self) -> dict[str, Any]:
         """What decides its answers: weights, config, adapters, float type, tokenizer. For keys of the store."""
         return model_spec(self)

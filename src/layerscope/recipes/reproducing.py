@@ -64,7 +64,7 @@ def reproduce(
             `smoke` (seconds, to see that everything runs).
         engine: `local`, `processes:N`, `ray` or `ray:ADDRESS`.
         gpus: The share of a GPU that a job takes on Ray; a whole one if not given, where this machine has one.
-        dtype: The float type that models are opened in, as in `ls.load`; tuned models have it too.
+        dtype: The float type that models are opened in, as in `ls.load`; what tunes models needs float32.
         device: Where models run, as in `ls.load`; the first GPU where there is one. The workers of other engines have
             the same, and a GPU of their own where there are several.
         out: The folder for records and the report; `PAPER-PROFILE` if not given.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
 from layerscope.tuning.job import Lesson
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
+from layerscope.tuning.peft import head_names
 from layerscope.tuning.registry import METHODS
 from layerscope.tuning.strategy import Asked, Strategy
 from layerscope.tuning.trainer import check_trackers
@@ -90,7 +91,7 @@ def heal(
         teacher: A model to learn from in place of the uncut one; it must read the same tokens.
         distill: Learn from the uncut model's distribution. An embedding model always does.
         mix: The teacher's share of the loss, from 0 to 1; the rest is the loss of the texts or labels themselves.
-        distance: Of embeddings: cosine or mse (mean squared error).
+        distance: Of embeddings alone: cosine or mse (mean squared error).
         keep_teacher: Run the teacher once and keep so many of its likeliest outputs at every place, instead of asking
             it in every step. What that leaves out is measured and said.
         steps: How many steps; 300 on running text if neither steps nor epochs are given, else three epochs.
@@ -141,11 +142,13 @@ def plan_healing(
     **options: Any,
 ) -> HealingPlan:
     """The plan of what `heal` takes: everything is checked, and nothing is trained."""
-    check_seed(seed)
+    seed = check_seed(seed)
     check_trackers(options.get("report_to"))
     chosen = _method(method, size)
     uncut, smaller, done = _models(model, plan)
     check_healable(smaller)
+    if not chosen.adds_float32 or head_names(smaller):
+        smaller.require_precision("healing")
     data = open_task(task).with_metric(metric)
     wants_teacher = distill or teacher is not None or smaller.head == "none"
     asked, data = asked_of(smaller, data, wants_teacher)
@@ -219,6 +222,10 @@ def _teaching(
     """Who teaches, after checking that it can."""
     choose("distance", distance, DISTANCES)
     needed = asked == "embeddings"
+    if distance != DISTANCES[0] and not needed:
+        raise InputError(
+            f"distance is {distance}, which is between embeddings, and {model.name} gives none; leave it out."
+        )
     if teacher is None and not distill and not needed:
         for name, value in (("mix", mix), ("keep_teacher", keep)):
             if value is not None:
@@ -243,8 +250,7 @@ def _teaching(
             "keep_teacher keeps the likeliest of many outputs at every token, and this head has one answer per text; "
             "leave it out."
         )
-    taught = Teaching(chosen, 0.5 if mix is None else mix, keep, distance)
-    return taught if asked == "embeddings" else replace(taught, distance="cosine")
+    return Teaching(chosen, 0.5 if mix is None else mix, keep, distance)
 
 
 def _settings(model: Model, asked: str, method: Method, steps: int | None, options: dict[str, Any]) -> Hyperparameters:

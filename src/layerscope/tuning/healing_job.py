@@ -150,7 +150,8 @@ class HealingJob(TrainingJob):
             )
         self._healed_answers = self.aim.answers(opened)
         self._healed = self._noted(self.aim.score(opened, self._healed_answers), outcome)
-        describe(opened, folder / CHECKPOINT, [] if np.isnan(self._healed) else [self._healed])
+        scores = [] if np.isnan(self._healed) else [self._healed]
+        describe(opened, folder / CHECKPOINT, scores, self._told(outcome))
 
     def _noted(self, score: Score, outcome: Outcome) -> Score:
         looks = len(outcome.epochs)
@@ -194,8 +195,12 @@ class HealingJob(TrainingJob):
 
 
 def _alike(got: np.ndarray, expected: np.ndarray, dtype: torch.dtype) -> bool:
-    """Whether answers are equal except for the rounding of merged weights."""
-    if got.shape != expected.shape or not np.isfinite(got).all():
+    """Whether answers are equal except for the rounding of merged weights; choices that a text lacks are -inf."""
+    if got.shape != expected.shape or not np.array_equal(np.isneginf(got), np.isneginf(expected)):
+        return False
+    there = ~np.isneginf(got)
+    got, expected = got[there], expected[there]
+    if not np.isfinite(got).all():
         return False
     scale = max(float(np.abs(expected).max()), 1e-6)
     return float(np.abs(got - expected).max()) <= _SAME.get(dtype, 3e-2) * scale

@@ -75,7 +75,7 @@ class TrainingJob(Artifact):
     """One training: a lesson, a strategy in numbers, a method, hyperparameters with one learning rate, a seed."""
 
     kind = "training"
-    version = 4
+    version = 5
 
     lesson: Lesson
     strategy: Strategy
@@ -258,7 +258,7 @@ class TrainingJob(Artifact):
         return {
             "model": lesson.model.name,
             "base": {
-                "name": _place(lesson.model.name),
+                "name": place_of(lesson.model.name),
                 "weights": lesson.described["weights"],
                 "dtype": str(lesson.model.network.dtype),
             },
@@ -302,7 +302,7 @@ class TrainingJob(Artifact):
         return {"learned": rows[0].cut_off, "scored": rows[1].cut_off}
 
 
-def _place(name: str) -> str:
+def place_of(name: str) -> str:
     """A model's name, which leads to it from other folders too where it is a folder."""
     path = Path(name).expanduser()
     return str(path.resolve()) if path.is_dir() else name

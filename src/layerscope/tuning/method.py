@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,15 +34,16 @@ class Method(ABC):
     standard: ClassVar[bool] = True  # whether a standard checkpoint is among what it saves
     freezes_below: ClassVar[bool] = True  # whether blocks below the strategy's answer as before, and can run once
     stands_for_network: ClassVar[bool] = False  # whether what `apply` gives is called in the network's place
+    adds_float32: ClassVar[bool] = False  # whether what it adds to blocks is float32, whatever their float type is
     paper_rates: ClassVar[str] = "adapter"  # which of Xie et al.'s sets of learning rates it takes
 
     def __init__(self, size: int | None = None) -> None:
         if size is not None and self.default_size is None:
             others = [name for name in METHODS if METHODS[name].default_size is not None]
             raise InputError(f"size is {size}, and {self.name} has none; it belongs to {listed(others)}.")
-        if size is not None and size < 1:
-            raise InputError(f"size is {size}; the {self.size_is} must be at least 1.")
-        self.size = self.default_size if size is None else size
+        if size is not None and (not isinstance(size, Integral) or size < 1):
+            raise InputError(f"size is {size}; the {self.size_is} must be at least 1, and a whole number.")
+        self.size = self.default_size if size is None else int(size)
 
     def spec(self) -> dict[str, Any]:
         """What decides it, for keys of the store."""

@@ -76,7 +76,7 @@ def needed_best(
 
     A single strategy that has numbers for no l* is refused before.
     """
-    check_best(best, model.depth)
+    best = check_best(best, model.depth)
     asked = list(strategies)
     if best is not None or not any(strategy.needs_best for strategy in asked):
         return best

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral
 from typing import Any, Union
 
 from layerscope.errors import InputError, log, near
@@ -90,7 +91,7 @@ class Strategy:
             >>> print(ls.Strategy.parse("top-3").resolve(12))
             (10, 12, 12)
         """
-        check_best(best, depth)
+        best = check_best(best, depth)
         if self.needs_best and best is None:
             raise InputError(f"The strategy {self} needs l*, the layer of the task's specialty; give it as best=.")
         head = self._number(self.head, depth, best)
@@ -203,10 +204,13 @@ def _bound(text: str, whole: str) -> int | str:
     return match[1] + (f"{match[2]}{int(match[3])}" if match[2] else "")
 
 
-def check_best(best: int | None, depth: int) -> None:
-    """Raise unless `best` may be l* of a model of `depth` blocks, or is not given."""
-    if best is not None and not 1 <= best <= depth:
+def check_best(best: int | None, depth: int) -> int | None:
+    """`best`, if it may be l* of a model of `depth` blocks, or is not given."""
+    if best is None:
+        return None
+    if not isinstance(best, Integral) or not 1 <= best <= depth:
         raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
+    return int(best)
 
 
 def name_of(strategy: Asked) -> str:

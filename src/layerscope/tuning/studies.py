@@ -158,6 +158,7 @@ def plan_study(
 ) -> list[TuningPlan]:
     """The plans of what `strategy_study` takes, everything checked and nothing trained."""
     opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
+    opened.require_precision("tuning")
     chosen = [method_of(name) for name in methods]
     wanted = list(dict.fromkeys(map(name_of, of_preset(preset, opened.depth) if strategies is None else strategies)))
     parsed = {text: Strategy.parse(text) for text in wanted}

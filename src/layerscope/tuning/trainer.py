@@ -19,7 +19,7 @@ from layerscope.models import Model
 from layerscope.models.anatomy import accepted_inputs
 from layerscope.models.checkpoints import quiet
 from layerscope.progress import progress
-from layerscope.store import Saved, read_json
+from layerscope.store import Saved, read_json, write_json
 from layerscope.team import Team
 from layerscope.tuning.freezing import Prefixed
 from layerscope.tuning.hyperparameters import Hyperparameters
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 
+_SPENT = "seconds.json"  # of a training that is under way, up to its last checkpoint
 _SHORT = 256  # tokens, up to which many texts are scored at once
 
 
@@ -45,9 +46,10 @@ class Outcome:
 
     @property
     def best(self) -> dict[str, float]:
-        """The epoch with the highest score, or the lowest loss."""
+        """The epoch with the highest score, or the lowest loss; where none has any, the last, which is then kept."""
         sign = 1 if self.by == "score" else -1
-        return max(self.epochs, key=lambda entry: -math.inf if math.isnan(entry[self.by]) else sign * entry[self.by])
+        known = [entry for entry in self.epochs if not math.isnan(entry[self.by])]
+        return max(known, key=lambda entry: sign * entry[self.by]) if known else self.epochs[-1]
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,15 @@ def train(
                 trainer.remove_callback(callback)
         if hyperparameters.patience is not None:
             trainer.add_callback(EarlyStoppingCallback(hyperparameters.patience))
-        started = time.perf_counter()
         last = _last_checkpoint(folder)
-        with _Bar(trainer, title) as bar:
+        with _Bar(trainer, title, folder / _SPENT, goes_on=last is not None) as bar:
             if last is None or not _is_finished(last):
                 trainer.train(resume_from_checkpoint=last)
             else:  # a kill came after the last step: the Trainer would take another one
                 trainer.state = TrainerState.load_from_json(f"{last}/{TRAINER_STATE_NAME}")
                 trainer.state.best_model_checkpoint = trainer.state.best_model_checkpoint or last
                 trainer._load_best_model()
-    seconds = time.perf_counter() - started
+    seconds = bar.seconds
     epochs = evaluations(trainer.state.log_history)
     if hyperparameters.checkpointing:
         tuned.network.gradient_checkpointing_disable()
@@ -229,13 +230,25 @@ class _State(Saved):
     stateful_callbacks: dict[str, Any] = Field(default_factory=dict)
 
 
-class _Bar:
-    """A progress bar over the steps of a Trainer."""
+class _Spent(Saved):
+    """How long a training took up to its last checkpoint."""
 
-    def __init__(self, trainer: Any, title: str) -> None:
-        self._trainer, self._title = trainer, title
+    seconds: float = 0.0
+
+
+class _Bar:
+    """A progress bar over the steps of a Trainer, and how long they take: those before a kill count, too."""
+
+    def __init__(self, trainer: Any, title: str, spent: Path, goes_on: bool) -> None:
+        self._trainer, self._title, self._spent = trainer, title, spent
         self.epochs: list[float] = []  # seconds of training of every epoch, evaluation not counted
-        self._started = 0.0
+        self._started, self._begun = 0.0, time.perf_counter()
+        self._before = read_json(spent, _Spent).seconds if goes_on and spent.exists() else 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Since the training began, without the time in which it was not under way."""
+        return self._before + time.perf_counter() - self._begun
 
     def __enter__(self) -> _Bar:
         from transformers import TrainerCallback
@@ -253,6 +266,10 @@ class _Bar:
 
             def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 bar.epochs.append(time.perf_counter() - bar._started)
+
+            def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+                if state.is_world_process_zero:
+                    write_json(bar._spent, {"seconds": bar.seconds})
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
                 bar._advance(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,9 @@ from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import MAJORITY, caveat, numbers
 from layerscope.results import Result, provenance_of
-from layerscope.store import atomic_folder
+from layerscope.store import atomic_folder, write_json
 from layerscope.tuning.cards import RESULT, read_result
-from layerscope.tuning.job import TrainingJob
+from layerscope.tuning.job import TrainingJob, place_of
 from layerscope.tuning.method import ADAPTER, CHECKPOINT
 
 if TYPE_CHECKING:
@@ -152,11 +153,17 @@ class Training(Result):
         return target
 
     def write(self, folder: Path) -> None:
-        """The files of `copy_to`, into a folder that is there."""
+        """The files of `copy_to`, into a folder that is there.
+
+        The same weights may have been tuned under another name before; the base is called as it is now.
+        """
         for name in (CHECKPOINT, ADAPTER):
             if (self.path / name).is_dir():
                 shutil.copytree(self.path / name, folder / name)
-        shutil.copy(self.path / RESULT, folder / RESULT)
+        result = json.loads((self.path / RESULT).read_text(encoding="utf-8"))
+        if result.get("base"):
+            result["base"]["name"] = place_of(self.job.lesson.model.name)
+        write_json(folder / RESULT, result)
 
     def __repr__(self) -> str:
         job = self.job

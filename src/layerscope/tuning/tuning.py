@@ -120,10 +120,13 @@ def _best(sweep: Sequence[Trainings]) -> Trainings:
 
 
 def check_seeds(seeds: Sequence[int]) -> list[int]:
-    """The seeds, if there are any and each can be used."""
-    if not seeds:
+    """The seeds, if there are any and each can be used; twice the same training would make an interval too narrow."""
+    if not len(seeds):
         raise InputError("seeds is empty; at least one is needed.")
-    return [check_seed(seed) for seed in seeds]
+    chosen = [check_seed(seed) for seed in seeds]
+    if len(set(chosen)) < len(chosen):
+        raise InputError(f"seeds is {chosen}; each may be named once, since the same seed is the same training.")
+    return chosen
 
 
 def folders_for(out: str | Path, seeds: Sequence[int] | None = None) -> list[Path]:
@@ -165,6 +168,7 @@ def plan_tuning(
         The plan: `.cost` is what it trains, as a table of one row, and `.produce(seeds)` trains.
     """
     opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
+    opened.require_precision("tuning")
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
     settings = hyperparameters(preset, parsed, chosen, data.name, **options)
     lesson = Lesson(opened, data, *parts(data, settings.train_limit, settings.validation_limit, opened))

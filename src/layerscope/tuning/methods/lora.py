@@ -22,6 +22,7 @@ class Lora(PeftMethod):
     name = "lora"
     size_is = "rank of LoRA"
     default_size = 8
+    adds_float32 = True
 
     def __init__(self, size: int | None = None, everywhere: bool = False) -> None:
         super().__init__(size)
