@@ -97,9 +97,11 @@ def test_choices_need_labels_of_their_own():
     for measure in (ls.specialty, ls.numerical_rank, ls.mutual_information, ls.label_cca, lambda r: ls.probe(r, r)):
         with pytest.raises(InputError, match=r"these rows are choices, .* Label them as right or wrong"):
             measure(reps)
-    labelled = reps.with_labels(reps.rows.choice == reps.labels)
+    labelled = reps.with_labels(reps.rows.choice == reps.labels, ["wrong", "right"])
     assert ls.specialty(labelled).p_best < 0.05
     assert ls.probe(labelled, labelled).best == 1
+    each = labelled.select(rows=np.flatnonzero(choices == 0))  # of every text its first choice
+    assert ls.specialty(each).best == 1
 
 
 def test_choices_of_a_task_are_right_or_wrong(tmp_path):

@@ -49,8 +49,12 @@ def labelled_rows(model: Any, examples: Examples, **reading: Any) -> Representat
 
 
 def check_choices(reps: Representations, measure: str) -> None:
-    """Raise where rows are choices and all choices of a text have its label, the number of the right one."""
-    if reps.labels is None or reps.rows.choice is None:
+    """Raise where rows are choices and all choices of a text have its label, the number of the right one.
+
+    Classes with names of their own, such as wrong and right, are not numbers of choices.
+    """
+    names = reps.label_names or ()
+    if reps.labels is None or reps.rows.choice is None or names != tuple(map(str, range(len(names)))):
         return
     labels = np.asarray(reps.labels)
     _, first, text = np.unique(reps.rows.row, return_index=True, return_inverse=True)
@@ -58,7 +62,7 @@ def check_choices(reps: Representations, measure: str) -> None:
         raise InputError(
             f"{measure} needs a label of every row, and these rows are choices, whose labels say which choice of a "
             "text is right: no row tells that by itself. Label them as right or wrong, "
-            "reps.with_labels(reps.rows.choice == reps.labels)."
+            'reps.with_labels(reps.rows.choice == reps.labels, ["wrong", "right"]).'
         )
 
 
