@@ -11,12 +11,14 @@ from layerscope.errors import (
     ModelError,
     StoreError,
     UnknownNameError,
+    check_count,
     check_level,
     check_seed,
     choose,
     near,
     some,
     unknown,
+    whole,
 )
 
 
@@ -66,6 +68,19 @@ def test_levels_of_intervals(level):
     check_level(0.95)
     with pytest.raises(InputError, match=r"must be between 0 and 1, such as 0\.95"):
         check_level(level)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.0, "2", True, np.float64(3)])
+def test_what_is_no_number_of_things(count):
+    check_count(None, "folds")
+    check_count(np.int64(1), "folds")
+    with pytest.raises(InputError, match=f"folds is {count}; it must be a whole number of at least 1"):
+        check_count(count, "folds")
+
+
+def test_whole_numbers_are_those_of_numpy_too_and_no_truths():
+    assert [whole(value) for value in (3, np.int64(3), np.uint8(0), -1)] == [True] * 4
+    assert [whole(value) for value in (True, np.True_, 3.0, "3", None)] == [False] * 5
 
 
 def test_a_sentence_names_some_of_many():

@@ -6,6 +6,7 @@ import difflib
 import logging
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
 log = logging.getLogger("layerscope")
 _LONG = 60  # characters of a name in a sentence
@@ -71,6 +72,17 @@ def some(names: Iterable[str], most: int = 20) -> str:
     spelled = [name if len(name) <= _LONG else f"{name[:_LONG]}.." for name in map(str, names)]
     more = f" and {len(spelled) - most} more" if len(spelled) > most else ""
     return ", ".join(spelled[:most]) + more
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number, of Python's or of numpy's; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_count(count: int | None, name: str) -> None:
+    """Raise unless a setting of that name is a number of things, 1 or more, or not given."""
+    if count is not None and (not whole(count) or count < 1):
+        raise InputError(f"{name} is {count}; it must be a whole number of at least 1.")
 
 
 def check_seed(seed: int) -> int:

@@ -103,6 +103,10 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_runs(given, 
     for out in (tmp_path / "file", tmp_path / "file" / "out"):
         with pytest.raises(ls.LayerscopeError, match="cannot be written"):
             ls.reproduce("ren2023", only="norms", **given, out=out)
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "mine.txt").write_text("mine")
+    with pytest.raises(ls.LayerscopeError, match="claims exists and does not hold"):
+        ls.reproduce("ren2023", only="norms", **given, out=tmp_path)
 
 
 def test_the_list_has_every_experiment(monkeypatch):

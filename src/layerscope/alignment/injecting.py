@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from layerscope.alignment.aligner import Aligner
 from layerscope.alignment.fitting import Place
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError, ModelError, whole
 from layerscope.models import Model, Replay
 from layerscope.models.anatomy import evaluating
 from layerscope.models.identity import tokenizer_identity
@@ -109,7 +108,7 @@ def check(source: Model, target: Model, places: Sequence[Place]) -> None:
         )
     for place in places:
         for model, layer in zip((source, target), place, strict=True):
-            if not isinstance(layer, Integral) or not 0 <= layer <= model.depth:
+            if not whole(layer) or not 0 <= layer <= model.depth:
                 raise InputError(f"Layer {layer} was asked for; {model.name} has layers 0..{model.depth}.")
 
 

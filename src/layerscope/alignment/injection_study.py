@@ -20,12 +20,11 @@ from layerscope.data import Examples, metrics
 from layerscope.data import task as open_task
 from layerscope.data.resampling import jackknifed
 from layerscope.engine import check_engine
-from layerscope.errors import InputError, ModelError, check_seed
+from layerscope.errors import InputError, ModelError, check_count, check_seed
 from layerscope.evaluation.exam import LONGEST, Exam, note_order
 from layerscope.evaluation.layer_heads import LayerHeads
 from layerscope.evaluation.leaving_out import without_groups
 from layerscope.evaluation.sitting import Read
-from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, Replay
 from layerscope.models.anatomy import accepted_inputs, evaluating
@@ -104,8 +103,8 @@ def injection_study(
     chosen = usable(giving.width, taking.width, options) if methods is None else list(methods)
     places = _places(giving, taking, layers)
     check(giving, taking, places)
-    check_limit(limit)
-    check_limit(train, "train")
+    check_count(limit, "limit")
+    check_count(train, "train")
     held = max(0.5, 1 - train / len(data.split(split)))
     known = None if all_rows else partial(known_rows, [giving, taking], in_other_data=len(data.splits) == 1)
     learned_from, examples = data.parted(held, split, (train, limit), known)

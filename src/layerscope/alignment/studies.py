@@ -21,9 +21,8 @@ from layerscope.alignment.sides import Attention, Correspondence, Side, States
 from layerscope.data import Examples
 from layerscope.data import task as open_task
 from layerscope.engine import check_engine
-from layerscope.errors import InputError, check_seed, choose
+from layerscope.errors import InputError, check_count, check_seed, choose
 from layerscope.evaluation.leaving_out import GROUPS, groups_of
-from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.reading import Reading
 from layerscope.models import Model, load
 from layerscope.results import provenance_of
@@ -167,8 +166,8 @@ class _Comparison:
 
 def parts_of(task: Any, train: int, test: int) -> tuple[Examples, Examples]:
     """The texts to learn from and those to score: no text, and so no two words of one text, is in both."""
-    check_limit(train, "train")
-    check_limit(test, "test")
+    check_count(train, "train")
+    check_count(test, "test")
     parts: tuple[Examples, Examples] = task.parted(test / (train + test), limits=(train, test))
     return parts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from layerscope.cutting.curve_results import SkipMap, Truncation
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.sweep import sweep
 from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
-from layerscope.errors import InputError, choose
+from layerscope.errors import InputError, choose, whole
 from layerscope.evaluation.exam import Exam, exam
 from layerscope.evaluation.leaving_out import without_groups
 from layerscope.evaluation.sitting import Sitting
@@ -160,7 +159,7 @@ def truncations(depth: int) -> list[LayerPlan]:
 
 def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]:
     """Every span of blocks first..last, of at most `max_span` blocks."""
-    if max_span is not None and (not isinstance(max_span, Integral) or not 1 <= max_span <= depth):
+    if max_span is not None and (not whole(max_span) or not 1 <= max_span <= depth):
         raise InputError(f"max_span is {max_span}; this model has {depth} blocks, so 1..{depth} are allowed.")
     most = max_span or depth
     return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]

@@ -6,12 +6,11 @@ import math
 import re
 import sys
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 from layerscope.cutting.costs import Costs
 from layerscope.cutting.plan import LayerPlan
-from layerscope.errors import InputError
+from layerscope.errors import InputError, whole
 
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 _MORE = 2  # sizes beyond the largest that meets a target, which are tried too
@@ -59,7 +58,7 @@ class Target:
     def parse(blocks: int | None, parameters: float | str | None, latency: float | str | None) -> Target:
         """`blocks` that stay, `100M` or `80%` parameters, `80%` or `40ms` of latency."""
         most = None if parameters is None else _bound("parameters", parameters, dict(_THOUSANDS), "100M, say, or 80%")
-        if blocks is not None and (isinstance(blocks, bool) or not isinstance(blocks, Integral)):
+        if blocks is not None and not whole(blocks):
             raise InputError(f"blocks is {blocks}; the whole number of blocks that stay is needed.")
         time = None if latency is None else _bound("latency", latency, {"ms": 1.0, "s": 1000.0}, "80%, say, or 40ms")
         return Target(None if blocks is None else int(blocks), most, time)

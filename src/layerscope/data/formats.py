@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from layerscope.data.tables import BadRow, Table, frame_table
-from layerscope.errors import DataError, InputError, first_line, some
+from layerscope.errors import DataError, InputError, first_line, some, whole
 from layerscope.store import parse_json
 from layerscope.store.parquet import read_parquet
 
@@ -48,7 +48,7 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
 
 def check_max_field(max_field: int) -> int:
     """The bound, if it is one."""
-    if isinstance(max_field, bool) or not isinstance(max_field, int) or not 1 <= max_field < 1 << 31:
+    if not whole(max_field) or not 1 <= max_field < 1 << 31:
         raise InputError(
             f"max_field (--max-field) is {max_field}; it must be a whole number from 1 to {(1 << 31) - 1}."
         )

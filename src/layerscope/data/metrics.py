@@ -32,7 +32,7 @@ def _vary(predictions: np.ndarray) -> bool:
 
 
 def _pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
-    if np.ptp(labels) == 0 or np.ptp(predictions) == 0 or len(labels) < 2:
+    if np.ptp(labels) == 0 or len(labels) < 2:
         return math.nan
     return float(np.corrcoef(labels, predictions)[0, 1])
 

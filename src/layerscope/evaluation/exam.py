@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from layerscope.data import Task, metrics, task
-from layerscope.errors import DataError, InputError, LayerscopeWarning, choose
+from layerscope.errors import DataError, InputError, LayerscopeWarning, check_count, choose
 from layerscope.evaluation.generation import Generating, continuation
 from layerscope.evaluation.harness import Harness
 from layerscope.evaluation.harness_score import LIKELIHOOD
@@ -21,7 +21,6 @@ from layerscope.evaluation.kinds import meeting, refuse
 from layerscope.evaluation.outputs import has_default_names, head_names, note_order, outputs_of
 from layerscope.evaluation.score import Score
 from layerscope.evaluation.sitting import LONGEST, Read, Sitting, joined, portions_of_texts
-from layerscope.extraction.extracting import check_limit
 from layerscope.extraction.items import Items
 from layerscope.extraction.loop import Window
 from layerscope.models import Model
@@ -151,7 +150,7 @@ def exam(
     The task says how the network is asked, the head what it can answer.
     """
     student, opened = load_whole(model, "evaluation (truncation curves, skip maps and advice, too)"), task(data)
-    check_limit(limit)
+    check_count(limit, "limit")
     kind, opened = _kind(student, opened)
     several = len(opened.splits) > 1  # then a split that was learned from whole is what was asked for
     examples, note = held_out([student], opened.split(split), limit, all_rows, or_all=several)
@@ -288,7 +287,7 @@ def _without_task(
             f"{refused[0]} is about a task of layerscope, and only lm-eval's were named, which say it themselves; "
             "leave it out, or name a task too."
         )
-    check_limit(limit)
+    check_count(limit, "limit")
     return Harness(model, lm_eval).score(limit, max_length)
 
 

@@ -18,7 +18,7 @@ import torch
 from layerscope.data import Examples
 from layerscope.data.asking import Asking
 from layerscope.data.resampling import resampled, shuffled
-from layerscope.errors import InputError, ModelError, check_seed, choose, first_line
+from layerscope.errors import InputError, ModelError, check_seed, choose, first_line, whole
 from layerscope.evaluation.running import BETWEEN, tokens_of
 from layerscope.evaluation.score import GENERATION, UNKNOWN, Number
 from layerscope.models import Model
@@ -47,7 +47,7 @@ class Generating:
             value = getattr(self, name)
             if name == "prompt_tokens" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not whole(value) or value < least:
                 raise InputError(f"{name} is {value!r}; a generation check needs a whole number, at least {least}.")
         check_seed(self.seed)
 

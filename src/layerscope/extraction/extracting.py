@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from layerscope.data import Examples, Task, task
-from layerscope.errors import InputError
+from layerscope.errors import InputError, check_count
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.keeping import Keeper
 from layerscope.extraction.loop import WINDOW
@@ -105,19 +104,13 @@ def extract_all(models: Sequence[Model], examples: Examples, **reading: Any) -> 
 
 def examples_of(source: Any, split: str | None, limit: int | None, *, learning: bool = False) -> Examples:
     """The examples of a task argument's split, or those that are given, the first `limit` of them."""
-    check_limit(limit)
+    check_count(limit, "limit")
     if isinstance(source, Examples) and split is not None:
         raise InputError(
             f"Examples of {source.split} were given, so there is no split {split!r} to take; leave it out."
         )
     examples = source if isinstance(source, Examples) else task(source).split(split, learning=learning)
     return examples if limit is None else examples.take(slice(limit))
-
-
-def check_limit(limit: int | None, name: str = "limit") -> None:
-    """Raise unless `limit` is a number of examples, or none."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1):
-        raise InputError(f"{name} is {limit}; it must be a whole number of at least 1.")
 
 
 def refuse_reading(**options: tuple[Any, Any]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any
 
-from layerscope.errors import InputError, choose
+from layerscope.errors import InputError, choose, whole
 
 POOLS = ("cls", "mean", "last", "words", "tokens")
 SUBWORDS = ("last", "first", "mean")
@@ -37,7 +36,7 @@ class Reading:
             raise InputError(
                 f"subword={self.subword!r} is for the pool words; the pool {self.pool!r} has no use for it."
             )
-        if not isinstance(self.max_length, Integral) or self.max_length < 3:
+        if not whole(self.max_length) or self.max_length < 3:
             raise InputError(f"max_length is {self.max_length}; a whole number of at least 3 tokens is needed.")
 
     def spec(self) -> dict[str, Any]:

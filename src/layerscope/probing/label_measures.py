@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from layerscope.data.resampling import folds as folds_of
-from layerscope.errors import InputError
-from layerscope.extraction.extracting import check_limit
+from layerscope.errors import InputError, check_count
 from layerscope.extraction.finite import check_finite
 from layerscope.extraction.representations import Representations
 from layerscope.probing.labelled import (
@@ -154,7 +153,7 @@ def mutual_information(
     from sklearn.metrics import mutual_info_score, normalized_mutual_info_score
 
     check_choices(reps, "Mutual information")
-    check_limit(clusters, "clusters")
+    check_count(clusters, "clusters")
     count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
     drawn = balanced(reps, seed) if balance else reps
     _enough(drawn, folds, ci, "Mutual information", count)
@@ -295,7 +294,7 @@ def _by_layer(value: Callable[[Tensor, np.ndarray, np.ndarray], float]) -> Value
 def _enough(reps: Representations, folds: int, ci: float | None, measure: str, clusters: int = 1) -> None:
     """Raise a sentence unless every fold has texts enough, in halves of them too where there are to be intervals."""
     check_finite(reps)
-    check_limit(folds, "folds")
+    check_count(folds, "folds")
     if folds < 3:
         raise InputError(f"folds is {folds}; there must be at least 3.")
     least = max(5 * folds, 2 * clusters) * (1 if ci is None else 2)

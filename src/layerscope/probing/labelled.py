@@ -10,8 +10,8 @@ import numpy as np
 
 from layerscope.data import Examples, Task
 from layerscope.data.resampling import halves, shuffled
-from layerscope.errors import InputError, check_level
-from layerscope.extraction.extracting import check_limit, extract
+from layerscope.errors import InputError, check_count, check_level
+from layerscope.extraction.extracting import extract
 from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
 from layerscope.results import Curve, provenance_of
@@ -91,7 +91,7 @@ def parted(task: Task, limits: tuple[int | None, int | None] = (None, None)) -> 
     The choice of a strategy and tuning learn from the same rows, so that there is one l*.
     """
     for limit in limits:
-        check_limit(limit)
+        check_count(limit, "limit")
     return task.parted(HELD_OUT, limits=limits)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from numbers import Integral
 
 import numpy as np
 
 from layerscope.data.resampling import shuffled
-from layerscope.errors import InputError
+from layerscope.errors import InputError, whole
 from layerscope.results import Curve
 
 LEVEL = 0.05
@@ -74,7 +73,7 @@ def p_after_choice(layers: Sequence[int], values: np.ndarray, draws: np.ndarray)
 
 def check_null(null: int, least: int = 0) -> int:
     """The number of permutations, if it can be used."""
-    if isinstance(null, bool) or not isinstance(null, Integral) or null < 0:
+    if not whole(null) or null < 0:
         raise InputError(f"null is {null}; it is how many permutations of the labels to look at: 0, 20, 100, ..")
     if null < least:
         raise InputError(f"null is {null}; at least {least} permutations are needed for p-values below {LEVEL:g}.")

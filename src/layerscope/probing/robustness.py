@@ -13,8 +13,8 @@ from layerscope.data import task as open_task
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import numbers
 from layerscope.engine import Job, check_engine, folders_of
-from layerscope.errors import InputError
-from layerscope.extraction.extracting import Extraction, check_limit
+from layerscope.errors import InputError, check_count
+from layerscope.extraction.extracting import Extraction
 from layerscope.extraction.forward import check_layers
 from layerscope.extraction.reading import Reading
 from layerscope.extraction.representations import Representations
@@ -104,7 +104,7 @@ def imbalance(
     """
     labels, classes = _labels(reps)
     counts = np.bincount(labels, minlength=classes)
-    check_limit(size, "size")
+    check_count(size, "size")
     if not len(shares):
         raise InputError("No shares were given; say which share of the rows class 0 has, such as 0.5 and 0.1.")
     for share in shares:
@@ -144,7 +144,7 @@ def scarcity(
     if not len(sizes):
         raise InputError("No sizes were given; say how many rows each set has, such as 1000 and 200.")
     for size in sizes:
-        check_limit(size, "N")
+        check_count(size, "N")
         if size < classes:
             raise InputError(f"N is {size}, which is fewer rows than there are classes ({classes}).")
     return _table(reps, {f"N = {size:,}": _even(size, classes) for size in sizes}, probe, seed)

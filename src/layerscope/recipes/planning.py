@@ -55,7 +55,7 @@ def changed(
 
 def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
     """The first seeds, so many, or these."""
-    if isinstance(seeds, (str, float)):
+    if isinstance(seeds, (str, float, bool)):
         raise InputError(f"seeds is {seeds!r}; it must be a whole number, or a list of whole numbers.")
     chosen = range(int(seeds)) if isinstance(seeds, (int, Integral)) else [check_seed(seed) for seed in seeds]
     if not chosen:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.reporting.page import report
 from layerscope.results import Record, provenance_of, read_record, write_record
 from layerscope.results.record_files import CARD
-from layerscope.store import atomic_folder, read_value, write_json
+from layerscope.store import atomic_folder, check_free, read_object, write_json
 
 if TYPE_CHECKING:
     import pandas
@@ -91,7 +90,8 @@ def reproduce(
     total = seconds_of(cells)
     said = "%s: %d jobs, about %s one after another if none is done yet."
     log.log(logging.WARNING if total > _LONG else logging.INFO, said, paper, len(cells), duration(total))
-    folder = _made(Path(out if out is not None else f"{paper}-{profile}"))
+    folder = Path(out if out is not None else f"{paper}-{profile}")
+    check_free(folder / CLAIMS, CARD)  # before the work, not after it
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):
@@ -104,17 +104,6 @@ def reproduce(
     result = Reproduction(table, provenance_of([], None, settings), missing, folder)
     _write(recipe, result, [(cell, where) for cell, _, where in done], folder)
     return result
-
-
-def _made(folder: Path) -> Path:
-    """The folder, which can be written: checked before the work, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}; give another path.") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{folder} cannot be written: its permissions do not allow it; give another path.")
-    return folder
 
 
 def _opening(dtype: torch.dtype | str, device: str | torch.device | None, engine: str) -> tuple[str, str | None]:
@@ -203,7 +192,7 @@ def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[Cell, Path
         for source in cell.records(kept):
             with atomic_folder(folder / name / source.name, CARD) as staging:
                 shutil.copytree(source, staging, dirs_exist_ok=True)
-                card = read_value(staging / CARD, way_out="run the command again")
+                card = read_object(staging / CARD, way_out="run the command again")
                 write_json(staging / CARD, {**card, "title": cell.title(source.name)})  # another sweep may have made it
             records.append(folder / name / source.name)
     report(records, folder / "report.html", title=title)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.data.resampling import jackknifed
-from layerscope.errors import InputError, check_level, check_seed
-from layerscope.extraction.extracting import check_limit
+from layerscope.errors import InputError, check_count, check_level, check_seed
 from layerscope.results import Result
 from layerscope.similarity.similarity import Similarity
 from layerscope.similarity.splitting import best_splits, strength_of
@@ -161,8 +160,8 @@ def blocks(
     """
     check_level(ci)
     check_seed(seed)
-    check_limit(k, "k")
-    check_limit(rounds, "rounds")
+    check_count(k, "k")
+    check_count(rounds, "rounds")
     values, kept = _usable(similarity)
     most = len(values) // 2
     if k is not None and not 2 <= k <= most:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import nn
 
 from layerscope.drawing.words import listed
-from layerscope.errors import InputError, ModelError, choose, log
+from layerscope.errors import InputError, ModelError, choose, log, whole
 from layerscope.models import Model, load, sources
 from layerscope.models.anatomy import head_modules
 from layerscope.tuning.registry import METHODS
@@ -41,7 +40,7 @@ class Method(ABC):
         if size is not None and self.default_size is None:
             others = [name for name in METHODS if METHODS[name].default_size is not None]
             raise InputError(f"size is {size}, and {self.name} has none; it belongs to {listed(others)}.")
-        if size is not None and (not isinstance(size, Integral) or size < 1):
+        if size is not None and (not whole(size) or size < 1):
             raise InputError(f"size is {size}; the {self.size_is} must be at least 1, and a whole number.")
         self.size = self.default_size if size is None else int(size)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Integral
 from typing import Any, Union
 
-from layerscope.errors import InputError, log, near
+from layerscope.errors import InputError, log, near, whole
 from layerscope.tuning.papers import middle_layer
 
 NAMES = ("full", "head-only", "top-K", "freeze-bottom-K", "freeze-top-K")
@@ -208,7 +207,7 @@ def check_best(best: int | None, depth: int) -> int | None:
     """`best`, if it may be l* of a model of `depth` blocks, or is not given."""
     if best is None:
         return None
-    if not isinstance(best, Integral) or not 1 <= best <= depth:
+    if not whole(best) or not 1 <= best <= depth:
         raise InputError(f"l* is {best}; this model has layers 1..{depth} to choose it from.")
     return int(best)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.words import MAJORITY, caveat, numbers
 from layerscope.results import Result, provenance_of
-from layerscope.store import atomic_folder, write_json
+from layerscope.store import atomic_folder, read_object, write_json
 from layerscope.tuning.cards import RESULT, read_result
 from layerscope.tuning.job import TrainingJob, place_of
 from layerscope.tuning.method import ADAPTER, CHECKPOINT
@@ -160,7 +159,7 @@ class Training(Result):
         for name in (CHECKPOINT, ADAPTER):
             if (self.path / name).is_dir():
                 shutil.copytree(self.path / name, folder / name)
-        result = json.loads((self.path / RESULT).read_text(encoding="utf-8"))
+        result = read_object(self.path / RESULT)
         if result.get("base"):
             result["base"]["name"] = place_of(self.job.lesson.model.name)
         write_json(folder / RESULT, result)
