@@ -35,9 +35,14 @@ def test_every_part_is_somebodys_and_nobody_elses(count, size):
 
 def test_two_processes_are_a_team(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("from layerscope.team import Team\nprint(Team.current().gather(Team.current().rank))\n")
-    done = subprocess.run([*TOGETHER, str(script)], capture_output=True, text=True, timeout=300, check=False)
-    assert done.stdout.splitlines() == ["[0, 1]"] * 2
+    script.write_text(
+        "from pathlib import Path\n"
+        "from layerscope.team import Team\n"
+        "team = Team.current()\n"
+        "Path(f'said-{team.rank}').write_text(str(team.gather(team.rank)))\n"  # lines in one pipe could mix
+    )
+    subprocess.run([*TOGETHER, str(script)], cwd=tmp_path, capture_output=True, timeout=300, check=True)
+    assert {path.name: path.read_text() for path in tmp_path.glob("said-*")} == {"said-0": "[0, 1]", "said-1": "[0, 1]"}
 
 
 def test_only_the_first_is_main():

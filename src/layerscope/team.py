@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,7 @@ class Team:
         from accelerate import PartialState
 
         state = PartialState(cpu=not torch.cuda.is_available())  # without it, processes on CPUs take themselves for one
+        atexit.register(state.destroy_process_group)  # or its threads may abort a process that ends
         return Team(state.process_index, state.num_processes)
 
     @staticmethod
