@@ -24,10 +24,10 @@ from torch import Tensor
 from transformers import BertConfig, BertModel
 
 import layerscope as ls
-from layerscope.extraction.attending import Attending, AttentionStreamer, Stack
-from layerscope.extraction.extracting import examples_of
-from layerscope.similarity.attention.comparing import AttentionArrival, Panel
-from layerscope.similarity.planning import Groups
+from layerscope.extraction.attention import AttentionReading, AttentionStreamer, Stack
+from layerscope.extraction.extract import examples_of
+from layerscope.similarity.attention.compare import AttentionSource, Panel
+from layerscope.similarity.execution_plan import Groups
 
 CLOCK = time.perf_counter
 DEPTH, HEADS = 12, 12
@@ -74,7 +74,7 @@ def seconds(action: Callable[[], Any], rounds: int = 1) -> tuple[float, Any]:
 def attention(found: list[ls.Model], sentences: int) -> list[Stack]:
     """The word-level attention of all layers of both models."""
     stacks: list[Stack] = []
-    AttentionStreamer(found, Attending()).feed(examples_of("pydocs", None, sentences), stacks.append)
+    AttentionStreamer(found, AttentionReading()).feed(examples_of("pydocs", None, sentences), stacks.append)
     return stacks
 
 
@@ -134,9 +134,9 @@ def paper_way(one: Callable[[Tensor, Tensor], Any], layers: Sentences, pairs: li
     return found
 
 
-def ours(name: str, arrival: AttentionArrival, stacks: list[Stack]) -> Panel:
+def ours(name: str, layer_source: AttentionSource, stacks: list[Stack]) -> Panel:
     """The statistics of all pairs of heads of all pairs of layers."""
-    panel = Panel(arrival, [(0, 0), (0, 1), (1, 1)], False, [ls.measure(name)])
+    panel = Panel(layer_source, [(0, 0), (0, 1), (1, 1)], False, [ls.measure(name)])
     for stack in stacks:
         panel.update(stack)
     return panel
@@ -155,12 +155,12 @@ def difference(name: str, panel: Panel, expected: list[Tensor], pairs: list[tupl
 
 def measure(found: list[ls.Model], stacks: list[Stack], sample: int) -> Iterator[tuple[str, float]]:
     layers = by_sentence(stacks)
-    arrival = AttentionArrival(Groups(found, None), None, "pydocs", None, 1, Attending())
+    layer_source = AttentionSource(Groups(found, None), None, "pydocs", None, 1, AttentionReading())
     every = [(i, j) for i in range(LAYERS) for j in range(i, LAYERS)]
     pairs = [every[k] for k in np.linspace(0, PAIRS - 1, sample).astype(int)]
     for name, one in PAPER.items():
-        ours(name, arrival, stacks[:2])  # warm up
-        taken, panel = seconds(lambda name=name: ours(name, arrival, stacks), ROUNDS)
+        ours(name, layer_source, stacks[:2])  # warm up
+        taken, panel = seconds(lambda name=name: ours(name, layer_source, stacks), ROUNDS)
         paper_way(one, layers, pairs[:1])
         naive, expected = seconds(lambda one=one: paper_way(one, layers, pairs), ROUNDS)
         yield f"{name}, s", taken

@@ -24,13 +24,14 @@ import layerscope as ls
 from layerscope.cutting.curves import contiguous, truncations
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.sweep import sweep
-from layerscope.evaluation.exam import Exam, exam
-from layerscope.models.anatomy import only_blocks
+from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.evaluation.evaluate import make_evaluator
+from layerscope.models.architecture import only_blocks
 
 DEPTH = 12
 
 
-def examined(width: int, texts: int, device: str) -> Exam:
+def examined(width: int, texts: int, device: str) -> ClassificationEvaluator:
     """A random 12-block classifier of docstrings."""
     tokenizer = ls.load("demo:minilm").tokenizer
     task = ls.task("pydocs")
@@ -44,7 +45,7 @@ def examined(width: int, texts: int, device: str) -> Exam:
         num_labels=len(task.label_names or ()),
     )
     network = BertForSequenceClassification(config).eval().to(device)
-    return exam(ls.load(network, tokenizer=tokenizer), task, split="train", limit=texts)
+    return make_evaluator(ls.load(network, tokenizer=tokenizer), task, split="train", limit=texts)
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -55,14 +56,14 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def one_by_one(found: Exam, plans: list[LayerPlan]) -> None:
+def one_by_one(found: ClassificationEvaluator, plans: list[LayerPlan]) -> None:
     """Each plan's model by itself: its blocks really taken out, one pass over the data."""
     for plan in plans:
-        with only_blocks(found.model.network, found.model.anatomy, plan.keep):
+        with only_blocks(found.model.network, found.model.architecture, plan.keep):
             found.logits()
 
 
-def ratios(found: Exam) -> dict[str, float]:
+def ratios(found: ClassificationEvaluator) -> dict[str, float]:
     spans = [LayerPlan.skipped(DEPTH, i, j) for i, j in contiguous(DEPTH)]
     found.logits()  # warm up
     result = {}
@@ -74,7 +75,7 @@ def ratios(found: Exam) -> dict[str, float]:
     return result
 
 
-def peak(found: Exam, what: str) -> float:
+def peak(found: ClassificationEvaluator, what: str) -> float:
     """Peak memory in MB of one kind of work, in a process of its own."""
     if what == "evaluation":
         found.logits()

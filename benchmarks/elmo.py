@@ -14,9 +14,9 @@ import torch
 from extract import Nobody, batches, in_turn, show
 
 import layerscope as ls
-from layerscope.extraction.costs import default_tokens
-from layerscope.extraction.encode import encode
-from layerscope.extraction.reading import Reading
+from layerscope.extraction.encoding import encode
+from layerscope.extraction.loop import default_tokens
+from layerscope.extraction.pooling import Reading
 
 POOLS = ("mean", "words")
 

@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from layerscope.engine import Job, check_engine, map_jobs
 from layerscope.errors import LayerscopeError
-from layerscope.store.producers import Artifact
+from layerscope.store.artifacts import Artifact
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
-from layerscope.extraction.costs import default_tokens
-from layerscope.extraction.encode import encode
+from layerscope.extraction.encoding import encode
 from layerscope.extraction.forward import Runner
 from layerscope.extraction.items import Items
-from layerscope.extraction.reading import Reading
-from layerscope.extraction.streaming import Batch
+from layerscope.extraction.loop import default_tokens
+from layerscope.extraction.pooling import Reading
+from layerscope.extraction.stream import Batch
 
 POOLS = ("cls", "mean", "words")
 

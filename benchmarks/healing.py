@@ -25,9 +25,8 @@ from typing import Any
 import torch
 
 import layerscope as ls
-from layerscope.cli.heal import plan_without
-from layerscope.tuning.aims.aim import Teaching
-from layerscope.tuning.healing import plan_healing
+from layerscope.tuning.heal import plan_healing
+from layerscope.tuning.objectives.base import Distillation
 from layerscope.tuning.strategy import Strategy
 
 GOALS = {
@@ -68,7 +67,7 @@ def plain(model: ls.Model, plan: Any, planned: Any, options: argparse.Namespace,
     network = ls.cut(model, plan)
     job = planned.job
     wrapped = get_peft_model(network, job.method.config(ls.load(network), job.strategy))
-    items = [item for item in job.aim.learned.items if len(item) == options.length]
+    items = [item for item in job.objective.learned.items if len(item) == options.length]
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -94,10 +93,10 @@ def plain(model: ls.Model, plan: Any, planned: Any, options: argparse.Namespace,
 
 def ours(job: Any, **changes: Any) -> float:
     """Seconds of layerscope's training, nothing saved."""
-    aim = copy.copy(job.aim)
-    aim.teaching = Teaching(job.uncut if changes.pop("distill", False) else None)
+    objective = copy.copy(job.objective)
+    objective.distillation = Distillation(job.uncut if changes.pop("distill", False) else None)
     with tempfile.TemporaryDirectory() as folder:
-        return float(dataclasses.replace(job, aim=aim, **changes).train(Path(folder))[2].seconds)
+        return float(dataclasses.replace(job, objective=objective, **changes).train(Path(folder))[2].seconds)
 
 
 def main() -> None:
@@ -115,7 +114,7 @@ def main() -> None:
     options = parser.parse_args()
     model = ls.load(options.model, device=options.device)
     task = ls.task(options.text, kind="text", bos=False)
-    plan = plan_without(model, options.without)
+    plan = ls.LayerPlan.parse(f"without {options.without}", model.depth)
     half = Strategy.parse(f"({(model.depth - len(plan.removed(model.depth))) // 2 + 1}, L, L)")
     few = {"batch": options.batch, "max_length": options.length, "validation_limit": 16}
     given = {"steps": options.steps, "evaluate_every": options.steps, **few}

@@ -20,13 +20,10 @@ import torch
 from scale import Setting, task_of
 from torch import Tensor
 
-from layerscope.extraction.batches import Batches
-from layerscope.extraction.costs import growing_windows
-from layerscope.extraction.encode import encode
-from layerscope.extraction.loop import in_parts
-from layerscope.extraction.means import plain_segment_means, segment_means
-from layerscope.extraction.reading import Reading
-from layerscope.models.kernels import kernels_for_any_shape
+from layerscope.extraction.encoding import encode
+from layerscope.extraction.forward import kernels_for_any_shape
+from layerscope.extraction.loop import Batches, growing_windows, in_parts
+from layerscope.extraction.pooling import Reading, plain_segment_means, segment_means
 
 TEXTS, TOKENS, WIDTH, BLOCKS = 600, 27, 1024, 24
 ROWS = 8192  # of a product

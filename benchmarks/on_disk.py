@@ -114,22 +114,22 @@ def anonymous() -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
-def kept(depth: int) -> list[int]:
+def kept_blocks(depth: int) -> list[int]:
     """The blocks that stay: two in the middle go."""
     gone = range(depth // 2, depth // 2 + REMOVED)
     return [block for block in range(1, depth + 1) if block not in gone]
 
 
 def cut_on_disk(folder: Path, out: Path, depth: int) -> None:
-    from layerscope.cutting import folders
+    from layerscope.cutting import cut_on_disk as folders
 
     folders.free_memory = lambda: 0  # see the top of this file
-    ls.cut_folder(folder, ls.LayerPlan(kept(depth)), out)
+    ls.cut_folder(folder, ls.LayerPlan(kept_blocks(depth)), out)
 
 
 def cut_in_memory(folder: Path, out: Path, depth: int) -> None:
     """Opened, cut, compared and saved: what does not fit in memory cannot be cut so."""
-    ls.save(ls.cut(ls.load(folder, dtype="bfloat16", device="cpu"), ls.LayerPlan(kept(depth))), out)
+    ls.save(ls.cut(ls.load(folder, dtype="bfloat16", device="cpu"), ls.LayerPlan(kept_blocks(depth))), out)
 
 
 def cut_by_transformers(folder: Path, out: Path, depth: int) -> None:
@@ -137,7 +137,7 @@ def cut_by_transformers(folder: Path, out: Path, depth: int) -> None:
     from transformers import LlamaForCausalLM
 
     network = LlamaForCausalLM.from_pretrained(folder, dtype="auto")
-    network.model.layers = torch.nn.ModuleList(network.model.layers[block - 1] for block in kept(depth))
+    network.model.layers = torch.nn.ModuleList(network.model.layers[block - 1] for block in kept_blocks(depth))
     network.config.num_hidden_layers = len(network.model.layers)
     network.save_pretrained(out)
 

@@ -18,9 +18,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaModel, PreTrainedTokenizerFast
 
 import layerscope as ls
-from layerscope.extraction.streaming import Batch
-from layerscope.similarity import deciding
-from layerscope.similarity.routes import GIB, Route
+from layerscope.extraction.stream import Batch
+from layerscope.similarity import budget
+from layerscope.similarity.execution_plan import GIB, ExecutionPlan
 
 WORDS = 2000
 
@@ -99,13 +99,13 @@ def main() -> None:
     print(f"{options.measure} of all pairs of layers: {taken:.3g} s, over a pass: {taken / bare:.3g}")
     if not options.forced:
         return
-    choose = deciding.choose_route
+    choose = budget.choose_plan
     for where in ("device", "host") if torch.cuda.is_available() else ("host",):
         for room in (4 * GIB, 16 * GIB):
-            route = Route("rows", where, 0, room, 1, False, 0.0, 0.0)  # type: ignore[arg-type]
-            deciding.choose_route = lambda *_, route=route: route  # type: ignore[misc]
+            route = ExecutionPlan("rows", where, 0, room, 1, False, 0.0, 0.0)  # type: ignore[arg-type]
+            budget.choose_plan = lambda *_, route=route: route  # type: ignore[misc]
             print(f"rows, {where}, {room // GIB} GiB for products: {seconds(compare, 1) / bare:.3g}")
-    deciding.choose_route = choose
+    budget.choose_plan = choose
 
 
 if __name__ == "__main__":

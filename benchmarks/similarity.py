@@ -22,7 +22,7 @@ import torch
 from memory import peak_megabytes
 
 import layerscope as ls
-from layerscope.similarity import planning
+from layerscope.similarity import execution_plan
 from layerscope.similarity.moments import Moments
 
 LAYERS, WIDTH, BATCH = 13, 768, 250
@@ -112,9 +112,9 @@ def measure_cka(n: int, states: list[torch.Tensor]) -> dict[str, float]:
         "difference to float64, layers 0 and 1": abs(float(similarity.values[0, 1]) - exact),
     }
     if n < 2 * WIDTH:
-        cheaper, planning.grams_are_cheaper = planning.grams_are_cheaper, lambda *_: False
+        cheaper, execution_plan.grams_are_cheaper = execution_plan.grams_are_cheaper, lambda *_: False
         found["primal / dual"] = seconds(lambda: ls.compare(reps, measure="cka"), 3)[0] / ours
-        planning.grams_are_cheaper = cheaper
+        execution_plan.grams_are_cheaper = cheaper
     for name, run in peers.EXACT.items():
         if n <= peers.LIMIT[name] and (taken := _peer(run, states)) is not None:
             found[f"{name} / CKA"] = taken / ours

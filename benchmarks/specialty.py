@@ -14,10 +14,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 import layerscope as ls
-from layerscope.evaluation.heads import classifier_of
-from layerscope.evaluation.layer_heads import LayerHeads
-from layerscope.extraction.reading import Reading
-from layerscope.extraction.streaming import Batch, Streamer
+from layerscope.evaluation.layer_heads import LayerHeads, classifier_of
+from layerscope.extraction.pooling import Reading
+from layerscope.extraction.stream import Batch, Streamer
 
 
 class Nothing:

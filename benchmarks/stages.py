@@ -16,27 +16,28 @@ from typing import Any
 
 import torch
 
-from layerscope.extraction import batches, loop
-from layerscope.extraction.forward import Runner
-from layerscope.extraction.packing import Coming, Pooling
-from layerscope.extraction.streaming import Streamer
-from layerscope.models.identity import Scan
-from layerscope.similarity import arriving, comparing, deciding
-from layerscope.similarity.keeping import RowKeeper
+from layerscope.extraction import loop
+from layerscope.extraction import loop as batches
+from layerscope.extraction.forward import PendingCopy, Pooling, Runner
+from layerscope.extraction.stream import Streamer
+from layerscope.models.fingerprint import Scan
+from layerscope.similarity import budget, compare, layer_sources
+from layerscope.similarity.layer_sources import RowKeeper
 
 STAGES: list[tuple[str, Any, str]] = [
-    ("opening the arrival (with the hash)", comparing, "_arrival"),
+    ("opening the inputs (with the hash)", compare, "_open_inputs"),
     ("hash of the weights", Scan, "network"),
-    ("plan and, where rows are kept, the pass", comparing, "decide"),
-    ("what is known of the work", deciding, "facts_of"),
-    ("values (with the pass, where moments are kept)", comparing, "matrices_of"),
+    ("plan", compare, "with_budget"),
+    ("rows kept (with the pass)", layer_sources.Streamed, "with_rows"),
+    ("size of the work", budget, "workload_of"),
+    ("values (with the pass, where moments are kept)", compare, "matrices_of"),
     ("the pass over the texts", Streamer, "_feed"),
     ("forward: launching, with pooling", Runner, "run"),
     ("pooling: launching", Pooling, "__call__"),
-    ("consumer: moments", arriving._Feed, "update"),
+    ("consumer: moments", layer_sources._Feed, "update"),
     ("consumer: rows", RowKeeper, "update"),
     ("rows put in order", RowKeeper, "finish"),
-    ("finite check: waiting", Coming, "numpy"),
+    ("finite check: waiting", PendingCopy, "numpy"),
     ("tokenising", loop.Loop, "_encoded"),
     ("padding and pinning", Streamer, "_prepare"),
 ]

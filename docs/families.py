@@ -224,13 +224,12 @@ def _decoded(config: Any, ids: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def examined(family: str) -> Outcome:
     """One family through load, extract, curve, cut, save and reopen."""
-    import zoo
-
     from layerscope.errors import LayerscopeError
+    from tests.helpers.models import VOCABULARY
 
     folder, kind = Path(tempfile.mkdtemp()), ""
     try:
-        kind, network = built(family, len(zoo.VOCABULARY))
+        kind, network = built(family, len(VOCABULARY))
         return Outcome(family, kind, *_compared(kind, network, folder))
     except NotBuiltError as error:
         return Outcome(family, kind, "not built", str(error))
@@ -251,7 +250,7 @@ def _compared(kind: str, network: Any, folder: Path) -> tuple[str, str]:
     import layerscope as ls
     from layerscope.cutting.sweep import sweep
     from layerscope.errors import ModelError
-    from layerscope.evaluation.exam import exam
+    from layerscope.evaluation.evaluate import make_evaluator
 
     tokenizer = _tokenizer(network.config, folder)
     model = ls.load(network, tokenizer=tokenizer)
@@ -260,9 +259,9 @@ def _compared(kind: str, network: Any, folder: Path) -> tuple[str, str]:
     rows = ls.extract(model, task, pool="mean", layers=[model.depth], final_norm=True, store=False)[model.depth]
     plain = torch.stack(
         [
-            _plain(network.base_model, tokenizer, text, model.anatomy.marks_summary if model.has_head else None).mean(
-                dim=0
-            )
+            _plain(
+                network.base_model, tokenizer, text, model.architecture.marks_summary if model.has_head else None
+            ).mean(dim=0)
             for text in SENTENCES
         ]
     )
@@ -280,7 +279,7 @@ def _compared(kind: str, network: Any, folder: Path) -> tuple[str, str]:
         plain = torch.stack([_plain(again, tokenizer, text).mean(dim=0) for text in SENTENCES])
         return ("right", "") if _close(smaller[smaller.layers[-1]][: len(plain)], plain) else ("wrong", "cut states")
     whole = ls.LayerPlan.truncated(model.depth, model.depth)
-    logits = torch.from_numpy(sweep(exam(model, task), [whole, plan], "cuts"))[:, : len(SENTENCES)]
+    logits = torch.from_numpy(sweep(make_evaluator(model, task), [whole, plan], "cuts"))[:, : len(SENTENCES)]
     for found, net, what in zip(logits, (network, again), ("logits", "logits of the cut"), strict=True):
         if not _close(found, torch.stack([_plain(net, tokenizer, text) for text in SENTENCES])):
             return "wrong", what
@@ -288,11 +287,12 @@ def _compared(kind: str, network: Any, folder: Path) -> tuple[str, str]:
 
 
 def _tokenizer(config: Any, folder: Path) -> Any:
-    """The zoo's, as transformers opens it beside a config: for some families it takes a class of its own."""
-    import zoo
+    """The tokenizer of the tests, as transformers opens it beside a config: some families have a class of their own."""
     from transformers import AutoTokenizer
 
-    zoo.tokenizer("gpt2").save_pretrained(folder / "tokenizer")
+    from tests.helpers.models import word_tokenizer
+
+    word_tokenizer("gpt2").save_pretrained(folder / "tokenizer")
     config.save_pretrained(folder / "tokenizer")
     return AutoTokenizer.from_pretrained(folder / "tokenizer")
 
@@ -323,7 +323,7 @@ def outcomes() -> Iterator[Outcome]:
     """All families that are small text models, one after another in this process."""
     from transformers.utils import logging
 
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT))
     os.environ["HF_HUB_OFFLINE"] = "1"
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerscope.reporting.formulas import FORMULA
-from layerscope.similarity.formulas import CALIBRATED, CALIBRATED_DISTANCE, FORMULAS
+from layerscope.reporting.page import FORMULA
+from layerscope.similarity.registry import CALIBRATED, CALIBRATED_DISTANCE, FORMULAS
 
 ROOT = Path(__file__).resolve().parent.parent
 STORED = ROOT / "src" / "layerscope" / "reporting" / "web" / "formulas.json"

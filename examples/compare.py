@@ -49,7 +49,7 @@ for name, similarity in pictures.items():
 
 # %%
 for name in ("ORIG - ORIG", "FT - FT"):
-    print(f"{name:12} {ls.blocks(pictures[name]).findings()[0]}")
+    print(f"{name:12} {ls.layer_blocks(pictures[name]).findings()[0]}")
 
 # %% [markdown]
 # The finer question: does a text keep its nearest texts? And what would chance give?

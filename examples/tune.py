@@ -8,7 +8,7 @@ from IPython.display import Image
 
 import layerscope as ls
 
-choice = ls.choose("demo:minilm", "pydocs", limit=800, max_length=24)
+choice = ls.recommend("demo:minilm", "pydocs", limit=800, max_length=24)
 choice.plot("choice.png")
 print(choice)
 Image("choice.png", width=480)

@@ -11,7 +11,6 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of commands too: threads of parallel tests wait for one another
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "garden"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "garden" / "src"))
 
@@ -33,25 +32,25 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the jobs that go through the engine `posted`, which sends them as other processes would get them."""
-    import jobs
-
-    from layerscope.engine import mapping
+    from layerscope.engine import jobs as mapping
     from layerscope.engine.engines.local import Local
+    from tests.helpers.jobs import Posted
 
-    monkeypatch.setattr(mapping, "ENGINES", {"posted": jobs.Posted, "local": Local})
-    monkeypatch.setattr(jobs.Posted, "sent", [])
-    return jobs.Posted.sent
+    monkeypatch.setattr(mapping, "ENGINES", {"posted": Posted, "local": Local})
+    monkeypatch.setattr(Posted, "sent", [])
+    return Posted.sent
 
 
 @pytest.fixture(scope="session")
 def tuned_minilm(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of a real tuned classifier, made once for all test processes."""
-    import tuned
     from filelock import FileLock
+
+    from tests.helpers.checkpoints import save_tuned_minilm
 
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     with FileLock(shared / "tuned.lock"):
         if not (shared / "tuned" / "config.json").is_file():
-            tuned.make(shared / "tuned")
+            save_tuned_minilm(shared / "tuned")
     return str(shared / "tuned")

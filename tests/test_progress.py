@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from layerscope.distributed import Team
 from layerscope.progress import bar_of, duration, in_notebook, progress
-from layerscope.team import Team
 
 
 class Screen(io.StringIO):

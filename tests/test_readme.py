@@ -2,7 +2,7 @@
 
 import re
 
-from readme import README, ROOT
+from tests.helpers.cli import README, ROOT
 
 TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
 
@@ -29,7 +29,7 @@ def test_the_readme_names_commands_and_targets_that_exist():
 
     from layerscope.cli import app
 
-    commands = set(typer.main.get_command(app).commands)
+    commands = set(typer.main.get_command(app).list_commands(None))
     code = " ".join(map("".join, re.findall(r"```sh\n(.*?)```|`([^`\n]+)`", README, flags=re.DOTALL)))
     named = re.findall(r"\blayerscope ([a-z-]+)", code)
     assert len(named) > 10

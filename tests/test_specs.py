@@ -9,16 +9,17 @@ import json
 import numpy as np
 import pytest
 import torch
-from keyed import encoder, rows, task
 
 import layerscope as ls
-from layerscope.extraction.reading import Reading
+from layerscope.extraction.pooling import Reading
 from layerscope.store import keys_of
+from tests.helpers.data import two_class_frame, two_class_task
+from tests.helpers.models import shared_encoder
 
 
 def test_the_spec_of_a_task_has_its_kind_its_classes_in_order_and_its_metric():
-    frame = rows(30, 0).assign(other="the list", label=lambda f: f["label"].map({0: "no", 1: "yes"}))
-    numbers = rows(30, 0).assign(label=np.linspace(0, 1, 30))
+    frame = two_class_frame(30, 0).assign(other="the list", label=lambda f: f["label"].map({0: "no", 1: "yes"}))
+    numbers = two_class_frame(30, 0).assign(label=np.linspace(0, 1, 30))
     base = ls.task(frame, text="text", label="label")
     others = [
         base.with_metric("f1"),
@@ -35,13 +36,13 @@ def test_the_order_of_the_labels_makes_another_key():
 
     def task_of(names):
         features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
-        data = {"text": list(rows(40, 0)["text"]), "label": [k % 2 for k in range(40)]}
+        data = {"text": list(two_class_frame(40, 0)["text"]), "label": [k % 2 for k in range(40)]}
         return ls.task({"train": datasets.Dataset.from_dict(data, features=features)})
 
     one, other = task_of(["no", "yes"]), task_of(["yes", "no"])
     assert one.label_names == ("no", "yes")
     assert one.spec() != other.spec()
-    assert keys_of(lambda: ls.tune(encoder(), one)) != keys_of(lambda: ls.tune(encoder(), other))
+    assert keys_of(lambda: ls.tune(shared_encoder(), one)) != keys_of(lambda: ls.tune(shared_encoder(), other))
 
 
 EXAMPLES = {
@@ -62,7 +63,7 @@ EXAMPLES = {
 
 @pytest.mark.parametrize("part", EXAMPLES)
 def test_every_part_of_examples_changes_their_spec(part):
-    examples = task().split("train")
+    examples = two_class_task().split("train")
     value = EXAMPLES[part]
     edited = dataclasses.replace(examples, **{part: value(examples) if callable(value) else value})
     assert edited.spec() != examples.spec()
@@ -79,25 +80,25 @@ def test_every_field_of_examples_is_edited_above():
 
 
 def test_examples_are_those_of_their_split_however_they_were_taken():
-    examples = task().split("train")
+    examples = two_class_task().split("train")
     assert dataclasses.replace(examples).spec() == examples.spec() == examples.take(slice(None)).spec()
     assert examples.take(slice(20)).take(slice(10)).spec() == examples.take(slice(10)).spec()
     assert examples.take(slice(10)).spec() != examples.take(slice(10, 20)).spec()
 
 
 def test_lists_that_join_to_the_same_text_are_not_alike():
-    examples = task().split("train").take([0])
+    examples = two_class_task().split("train").take([0])
     words = [dataclasses.replace(examples, words=[split]) for split in (["ab", "c"], ["a", "bc"], ["abc"])]
     numbers = [dataclasses.replace(examples, labels=np.zeros(1, kind)) for kind in ("int64", "float64")]
     assert len({e.fingerprint for e in [*words, *numbers]}) == 5
 
 
 def test_edited_examples_are_extracted_anew():
-    examples = task().split("validation").take(slice(12))
+    examples = two_class_task().split("validation").take(slice(12))
     edited = dataclasses.replace(examples, texts=[f"not {text}" for text in examples.texts])
-    first, second = ls.extract(encoder(), examples), ls.extract(encoder(), edited)
+    first, second = ls.extract(shared_encoder(), examples), ls.extract(shared_encoder(), edited)
     assert not torch.equal(first[2], second[2])
-    assert torch.equal(ls.extract(encoder(), edited, store=False)[2], second[2])
+    assert torch.equal(ls.extract(shared_encoder(), edited, store=False)[2], second[2])
 
 
 READINGS = {

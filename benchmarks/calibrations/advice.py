@@ -9,8 +9,7 @@ import numpy as np
 import pandas
 from scipy.stats import norm
 
-from layerscope.cutting.changes import of_answers
-from layerscope.cutting.decision import Parts, decide, smallest_within
+from layerscope.cutting.selection_test import Parts, decide, of_answers, smallest_within
 
 TITLE = "Advice: within the tolerance after the choice"
 TEXT = """

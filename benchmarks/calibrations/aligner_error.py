@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 import torch
 
-from layerscope.alignment.misses import error_of
+from layerscope.alignment.alignment_error import error_of
 
 TITLE = "Aligners: the interval of their error"
 TEXT = """

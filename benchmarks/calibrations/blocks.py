@@ -8,13 +8,13 @@ import numpy as np
 import pandas
 
 import layerscope as ls
-from layerscope.similarity.similarity import Axis, Similarity
+from layerscope.similarity.result import Axis, Similarity
 
 TITLE = "Blocks of layers"
 TEXT = """
-`ls.blocks` gives a p-value against gradual change: steps between neighbouring layers that vary smoothly or at random.
-Each row is a kind of similarity matrix, each rate the share of matrices with p < .05. It must be at most .08 over 13
-layers wherever change is gradual, and at least .8 for two planted blocks.
+`ls.layer_blocks` gives a p-value against gradual change: steps between neighbouring layers that vary smoothly or at
+random. Each row is a kind of similarity matrix, each rate the share of matrices with p < .05. It must be at most .08
+over 13 layers wherever change is gradual, and at least .8 for two planted blocks.
 
 - *independent noise*: similarity falls off as exp(-distance / 5), and every cell has noise of its own (.02);
 - *autoregressive layers*: each layer is .9 of the layer below plus new noise, 200 rows of 32 features, linear CKA;
@@ -102,7 +102,7 @@ def similarity(values: np.ndarray) -> Similarity:
 def rate(case: Case, layers: int, rounds: int, seed: int, level: float = 0.05) -> float:
     """The share of matrices with p below the level."""
     generator = np.random.default_rng(seed)
-    p_values = [ls.blocks(similarity(case(layers, generator))).p_value for _ in range(rounds)]
+    p_values = [ls.layer_blocks(similarity(case(layers, generator))).p_value for _ in range(rounds)]
     return float(np.mean(np.array(p_values) < level))
 
 

@@ -27,7 +27,7 @@ def splits(family: str, seed: int, texts: int = TEXTS) -> Iterator[ls.Blocks]:
     """The split of one network's layers, by each pool."""
     model = ls.load(f"random:garden:{family}-s0", seed=seed, device="cpu")
     for pool in POOLS:
-        yield ls.blocks(ls.compare(model, task="pydocs", split="train", pool=pool, limit=texts))
+        yield ls.layer_blocks(ls.compare(model, task="pydocs", split="train", pool=pool, limit=texts))
 
 
 def table(rounds: int, seed: int) -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""How often `ls.choose` trusts nu on real data, with the true labels and with shuffled ones."""
+"""How often `ls.recommend` trusts nu on real data, with the true labels and with shuffled ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 import pandas
 
 import layerscope as ls
-from layerscope.probing.variability import smoothness
-from layerscope.tuning.choosing import trusted
+from layerscope.probing.specialty import smoothness
+from layerscope.tuning.recommend import trusted
 
 TITLE = "Whether nu is to be trusted, on real data"
 TEXT = """
 `demo:minilm` (6 layers) on pydocs and SST-2 (read from `LAYERSCOPE_DATA`), each time on another 1,000 of the first
-4,000 training texts, as `ls.choose` decides with 100 permutations. With the true labels nu must be trusted in all
+4,000 training texts, as `ls.recommend` decides with 100 permutations. With the true labels nu must be trusted in all
 runs, with labels shuffled among texts in at most an eighth of them. The rounds are those with shuffled labels; a
 quarter as many are with the true ones. l* is layer 6 in nearly all runs with shuffled labels: the least nu alone says
 nothing.

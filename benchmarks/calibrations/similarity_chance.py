@@ -6,7 +6,7 @@ import numpy as np
 import pandas
 
 import layerscope as ls
-from layerscope.extraction.rows import Rows
+from layerscope.extraction.row_store import Rows
 
 TITLE = "Chance, with several words per text"
 TEXT = """

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 import layerscope as ls
-from layerscope.extraction.rows import Rows
+from layerscope.extraction.row_store import Rows
 
 TITLE = "Words of one text, against labels of texts"
 TEXT = """

@@ -15,27 +15,31 @@ Layers are 0..L, blocks 1..L, ranges inclusive: see the [glossary](../glossary.m
 """
 # What belongs together, in the order of the four questions. A name that is missing here stops the build.
 GROUPS = {
-    "Models and data": ["load", "wrap", "Model", "families", "Replay", "task", "tasks", "Task"],
+    "Models and data": [
+        *("load", "wrap", "Model", "describe", "Description", "families", "Replay", "task", "tasks", "Task"),
+    ],
     "Representations": ["extract", "Representations", "stream", "attentions", "Attentions"],
     "Compare": [
         *("compare", "Similarity", "measures", "measure", "Moments", "panels", "compare_weights"),
-        *("localization", "block_influence", "blocks", "Blocks"),
+        *("localization", "block_influence", "layer_blocks", "Blocks"),
     ],
     "Cut": [
         *("evaluate", "Score", "truncation_curve", "Truncation", "skip_map", "SkipMap", "advise", "Advice"),
-        *("truncate", "skip", "cut", "cut_folder", "LayerPlan", "save", "push", "heal", "Healing"),
+        *("truncate", "skip", "cut", "cut_folder", "LayerPlan", "cut_study", "CutStudy", "save", "push"),
+        *("heal", "Healing"),
     ],
     "Tune": [
-        *("specialty", "probe", "agreement", "smoothness", "choose", "Choice", "label_cca", "mutual_information"),
-        *("numerical_rank", "nuclear_norm", "imbalance", "scarcity", "specialty_study", "Strategy", "strategies"),
-        *("training_cost", "tune", "Training", "Trainings", "strategy_study"),
+        *("specialty", "probe", "agreement", "smoothness", "recommend", "Choice", "label_cca"),
+        *("mutual_information", "numerical_rank", "nuclear_norm", "imbalance_study", "scarcity_study"),
+        *("specialty_study", "Strategy", "strategies", "training_cost"),
+        *("tune", "Training", "Trainings", "strategy_study"),
     ],
     "Align": [
         *("align", "Aligner", "load_aligner", "alignment_study", "synthetic_study", "inject", "Injection"),
         "injection_study",
     ],
-    "Reproduce": ["reproduce", "Reproduction"],
-    "Results and records": ["Result", "Curve", "Record", "read_record", "write_record", "report", "figures"],
+    "Reproduce": ["reproduce", "Reproduction", "experiments"],
+    "Results and records": ["Result", "Curve", "Record", "read_record", "write_record", "report", "paper_figures"],
     "Errors and version": ["LayerscopeError", "__version__"],
 }
 
@@ -69,24 +73,11 @@ def _entry(name: str, home: str) -> str:
 
 
 def places() -> dict[str, str]:
-    """Each public name with the path of its definition, such as layerscope.similarity.comparing.compare."""
-    tree = ast.parse((SOURCE / "layerscope/__init__.py").read_text(encoding="utf-8"))
-    values = {
-        node.targets[0].id: ast.literal_eval(node.value)
+    """Each public name with the path of its definition, such as layerscope.similarity.compare.compare."""
+    tree = ast.parse((SOURCE / "layerscope/__init__.pyi").read_text(encoding="utf-8"))
+    return {
+        alias.name: f"{node.module}.{alias.name}"
         for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("_HOMES", "__all__")
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
-    own = {"LayerscopeError": "errors", "__version__": "version"}
-    return {name: _definition(f"layerscope.{(values['_HOMES'] | own)[name]}", name) for name in values["__all__"]}
-
-
-def _definition(module: str, name: str) -> str:
-    """Follow `from .. import name` down to the file that defines it."""
-    path = SOURCE.joinpath(*module.split("."))
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                if (alias.asname or alias.name) == name:
-                    return _definition(node.module or "", alias.name)
-    return f"{module}.{name}"

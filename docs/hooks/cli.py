@@ -37,13 +37,14 @@ def reference() -> str:
         parts += [f"## {' '.join(names)}", inspect.cleandoc(command.help or ""), _usage(names, command)]
         parts += _options(command)
         if command.epilog:
-            parts.append(_example(command.epilog))
+            parts += _end(command.epilog)
     return "\n\n".join(parts) + "\n"
 
 
 def _walk(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that call it."""
-    for name, child in command.commands.items():
+    for name in command.list_commands(None):
+        child = command.get_command(None, name)
         if hasattr(child, "commands"):
             yield from _walk(child, (*names, name))
         else:
@@ -62,29 +63,38 @@ def _argument(parameter: Any) -> str:
 
 
 def _options(command: Any) -> Iterator[str]:
-    kinds = {name: str(p.annotation) for name, p in inspect.signature(command.callback).parameters.items()}
+    kinds = {name: _kind(p.annotation) for name, p in inspect.signature(command.callback).parameters.items()}
     shown = [p for p in command.params if p.name != "help" and not getattr(p, "hidden", False)]
     if shown:
         rows = [_row(parameter, kinds.get(parameter.name, "str")) for parameter in shown]
         yield "\n".join(["| option | default | meaning |", "| --- | --- | --- |", *rows])
 
 
+def _kind(annotation: Any) -> str:
+    """The name of a parameter's type without None: annotations are types in some commands and texts in others."""
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return name.removesuffix(" | None").replace("pathlib.", "")
+
+
 def _row(parameter: Any, kind: str) -> str:
     argument, flag = parameter.param_type_name == "argument", kind == "bool"
-    names = _argument(parameter) if argument else ", ".join(sorted(parameter.opts, key=len, reverse=True))
+    names = sorted(parameter.opts, key=len, reverse=True) + parameter.secondary_opts
+    name = _argument(parameter) if argument else ", ".join(names)
     default = parameter.default
     if isinstance(default, Enum):
         value, default = " or ".join(choice.value for choice in type(default)), default.value
     else:
-        value = _WORDS.get(kind.removesuffix(" | None"), "text")
-    shown = f"`{names}`" if argument or flag else f"`{names}` *{value}*"
+        value = _WORDS.get(kind, "text")
+    if isinstance(parameter.show_default, str):
+        default = parameter.show_default  # the function's own: the command passes on only what was given
+    shown = f"`{name}`" if argument or flag else f"`{name}` *{value}*"
     told = "needed" if parameter.required else "" if flag or default in (None, (), []) else f"`{default}`"
     meaning = re.sub(r"\s+", " ", parameter.help or "").replace("|", "\\|").replace("<", "&lt;")
     return f"| {shown} | {told} | {meaning} |"
 
 
-def _example(epilog: str) -> str:
-    """The examples that stand in the help text, as a block to copy."""
-    lines = re.findall(r"`(layerscope [^`]+)`", epilog)
-    rest = [] if lines else [epilog]
-    return "\n".join(["```sh", *lines, "```"]) if lines else "\n".join(rest)
+def _end(epilog: str) -> Iterator[str]:
+    """The examples that stand in the help text, as a block to copy, and what follows them: the call in Python."""
+    examples, *rest = epilog.split("\n\n")
+    yield "\n".join(["```sh", *re.findall(r"`(layerscope [^`]+)`", examples), "```"])
+    yield from (text.strip() for text in rest)

@@ -7,7 +7,7 @@ from typing import Any
 
 from mkdocs.exceptions import PluginError
 
-from layerscope.reporting.formulas import FORMULA, known
+from layerscope.reporting.page import FORMULA, formulas
 
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 
@@ -20,6 +20,6 @@ def on_page_markdown(markdown: str, page: Any = None, **_: Any) -> str:
 
 
 def _mathml(formula: str, page: Any) -> str:
-    if formula not in known():
+    if formula not in formulas():
         raise PluginError(f"{page}: the formula ${formula}$ is not typeset; run python docs/formulas.py.")
-    return known()[formula]
+    return formulas()[formula]

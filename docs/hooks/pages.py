@@ -55,8 +55,5 @@ def _link(match: re.Match[str], page: Any) -> str:
 @cache
 def public_names() -> tuple[str, ...]:
     """`layerscope.__all__`, read without importing anything."""
-    tree = ast.parse((ROOT / "src/layerscope/__init__.py").read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return tuple(ast.literal_eval(node.value))
-    raise ValueError("src/layerscope/__init__.py has no __all__")
+    tree = ast.parse((ROOT / "src/layerscope/__init__.pyi").read_text(encoding="utf-8"))
+    return tuple(alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names)

@@ -15,11 +15,12 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def aligners() -> str:
     """Every aligner, those that must be beaten first."""
-    from layerscope.alignment.methods import METHODS, by_place, options_of
+    from layerscope.alignment.aligner import by_place, options_of
+    from layerscope.registry import ALIGNERS
 
     rows = []
     for name in by_place():
-        kind = METHODS[name]
+        kind = ALIGNERS[name]
         widths = "with `pad=True`" if kind.same_width else "yes"
         inverse = f"none: {kind.no_inverse}" if kind.no_inverse else "yes"
         options = ", ".join(f"`{option}`" for option in options_of(name))
@@ -30,7 +31,7 @@ def aligners() -> str:
 
 def methods() -> str:
     """Every method of tuning."""
-    from layerscope.tuning.registry import METHODS
+    from layerscope.registry import METHODS
 
     rows = []
     for name in METHODS:
@@ -43,7 +44,7 @@ def methods() -> str:
 
 def measures() -> str:
     """Every measure, as `ls.measures()` lists them."""
-    from layerscope.similarity.registry import registry
+    from layerscope.registry import MEASURES
 
     rows = [
         {
@@ -54,14 +55,14 @@ def measures() -> str:
             "needs": m.needs,
             "source": m.source,
         }
-        for m in registry().values()
+        for m in MEASURES.values()
     ]
     return _table(rows)
 
 
 def rules() -> str:
     """Every rule that proposes plans to `ls.advise`."""
-    from layerscope.cutting.rule import RULES
+    from layerscope.registry import RULES
 
     rows = []
     for name in RULES:

@@ -194,7 +194,7 @@ def main() -> None:
     between = ls.alignment_study(SEEDS, "pydocs", layers=LAYERS, methods=METHODS, pairs=PAIRS).frame
     sides = [
         ls.alignment_study(
-            SEEDS, "pydocs", layers=ATTENDED, methods=["linear"], pairs=PAIRS, of=of, train=size, test=size
+            SEEDS, "pydocs", layers=ATTENDED, methods=["linear"], pairs=PAIRS, representation=of, train=size, test=size
         ).frame.assign(of=of)
         for of, size in (("attention", 400), ("states", 1600))
     ]

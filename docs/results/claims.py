@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.engine import Job, Outcome, check_engine
-from layerscope.recipes.cell import Cell
-from layerscope.recipes.planning import available, cells_of, changed
+from layerscope.recipes.experiment_run import ExperimentRun
 from layerscope.recipes.recipe import Experiment, Profile, read_recipe
+from layerscope.recipes.reproduce import available, cells_of, changed
 from layerscope.store import write_json
 
 HERE = Path(__file__).parent
@@ -139,9 +139,9 @@ def _studied(models: Mapping[str, Any], task: str) -> Iterator[Step]:
     yield Step("xie2022", "table6", models, (task,), settings=BOTH)
 
 
-def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, str]) -> dict[str, Cell]:
+def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, str]) -> dict[str, ExperimentRun]:
     """The jobs of all steps in their order, by name, without those that need what is missing."""
-    planned: dict[str, Cell] = {}
+    planned: dict[str, ExperimentRun] = {}
     for step in planned_steps:
         recipe = read_recipe(step.paper)
         profile = _without(missing, changed(recipe.profile(PROFILE), step.models, step.tasks or None, step.seeds))
@@ -158,7 +158,7 @@ def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, 
     return planned
 
 
-def enough(planned: Mapping[str, Cell]) -> dict[str, Cell]:
+def enough(planned: Mapping[str, ExperimentRun]) -> dict[str, ExperimentRun]:
     """Jobs that between them have every experiment, model and task, each both where models are tuned and where not."""
     seen: set[tuple[str, ...]] = set()
     chosen = {}
@@ -212,7 +212,7 @@ class Findings:
         """So far, since the last beginning."""
         self.about["runs"][-1]["minutes"] = round(minutes, 1)
 
-    def add(self, name: str, cell: Cell, outcome: Outcome) -> None:
+    def add(self, name: str, cell: ExperimentRun, outcome: Outcome) -> None:
         """Note what became of a job."""
         entry: dict[str, Any] = {"paper": cell.paper, "experiment": cell.experiment.name, "chosen": dict(cell.chosen)}
         if outcome.folder is not None:
@@ -233,7 +233,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}
 
 
-def run(planned: Mapping[str, Cell], findings: Findings, engine: str, minutes: float) -> None:
+def run(planned: Mapping[str, ExperimentRun], findings: Findings, engine: str, minutes: float) -> None:
     """Do the jobs that are not done yet; after so many minutes what still runs is stopped."""
     todo = [name for name in planned if "statistics" not in findings.jobs.get(name, {})]
     start = time.monotonic()

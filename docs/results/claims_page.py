@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas
 
-from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import Claim, Statistic, claims
+from layerscope.recipes.experiment_run import ExperimentRun
 from layerscope.recipes.recipe import Profile, read_recipe
 from layerscope.recipes.reproduction import VERDICTS, summarised, verdicts
-from layerscope.recipes.statistics import UNITS
+from layerscope.registry import UNITS
 
 Jobs = Mapping[str, Mapping[str, Any]]
 _INTRODUCTION = """
@@ -98,10 +98,10 @@ def _verdicts(jobs: Jobs) -> pandas.DataFrame:
     return frame[~absent]
 
 
-def _cell(job: Mapping[str, Any]) -> Cell:
+def _cell(job: Mapping[str, Any]) -> ExperimentRun:
     """A job's cell, as far as verdicts ask for it."""
     (experiment,) = read_recipe(job["paper"]).chosen(job["experiment"])
-    return Cell(job["paper"], experiment, job["chosen"], Profile(models={}))
+    return ExperimentRun(job["paper"], experiment, job["chosen"], Profile(models={}))
 
 
 def _statistics(said: Mapping[str, Any]) -> dict[str, Statistic]:

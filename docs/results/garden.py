@@ -107,7 +107,7 @@ def sentences(one: dict[str, Any]) -> list[str]:
 def _tested(one: dict[str, Any]) -> str:
     """The strength's interval, its p-value, and what stands beside it."""
     if "p" not in one:
-        return ", measured before `ls.blocks` had a test that holds, and to be measured again"
+        return ", measured before `ls.layer_blocks` had a test that holds, and to be measured again"
     beside = "; ".join(f"{what} {other['strength']:.2f}, p = {other['p']:.3g}" for what, other in one["beside"].items())
     return f", 95% interval {one['strength_low']:.2f} to {one['strength_high']:.2f}, p = {one['p']:.3g}; {beside}"
 
@@ -120,11 +120,11 @@ def measured(name: str, limit: int | None, train_limit: int | None, out: Path) -
     options: dict[str, Any] = {"task": TASK, "limit": limit, "pool": "cls", "max_length": 128}
     same = ls.compare(tuned, names=[f"{name}, tuned"], ci=0.95, **options)
     sources = {"untuned": original, "untrained": f"random:{original}"}
-    beside = {what: ls.blocks(ls.compare(source, **options)) for what, source in sources.items()}
+    beside = {what: ls.layer_blocks(ls.compare(source, **options)) for what, source in sources.items()}
     across = ls.compare(tuned, original, names=[f"{name}, tuned", name], **options)
     curve = ls.truncation_curve(tuned, TASK, limit=limit, max_length=128)
     ls.panels({"FT-FT": same, "FT-ORIG": across}, out / picture(name))
-    return numbers(ls.blocks(same), across, curve, beside)
+    return numbers(ls.layer_blocks(same), across, curve, beside)
 
 
 def picture(name: str) -> str:
@@ -144,7 +144,8 @@ def page(found: dict[str, Any]) -> str:
         "its summary token is the same for every text. Phang et al. (2021) find a block of like layers at the top of a",
         "tuned model, unlike what is below and unlike the untuned model's, and that these top blocks can be cut",
         "without training: the tuned head reads a lower layer. Whether that shows is computed from the numbers.",
-        "Blocks: `ls.blocks` finds steps out of line with gradual change (p below 0.05), and the top block is more",
+        "Blocks: `ls.layer_blocks` finds steps out of line with gradual change (p below 0.05), and the top block is "
+        "more",
         "like itself than like what is below; the split that is named is the best one even where there are none.",
         "Strength is the mean CKA within minus that between blocks, and stands beside that of the model before tuning",
         "and of an untrained twin, which have a best split too. Cuts: a loss of at most",

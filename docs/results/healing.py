@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.cli import app
-from layerscope.cli.streams import prepare
+from layerscope.cli.console import prepare
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.painting import draw
+from layerscope.drawing.render import draw
 from layerscope.store import write_json, write_text
 
 HERE = Path(__file__).resolve().parent

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.painting import draw
+from layerscope.drawing.render import draw
 from layerscope.store import write_text
 
 HERE = Path(__file__).resolve().parent

@@ -39,8 +39,7 @@ class Bidirectional(Objective):
     @staticmethod
     def of_words(options: dict[str, Any], folder: Path, vocabulary: int) -> Bidirectional:
         """With the distinct words of a cache folder of `words.number_words`."""
-        from layerscope.models.elmo import Elmo
-        from layerscope.models.elmo_options import ElmoOptions
+        from layerscope.models.elmo import Elmo, ElmoOptions
 
         characters, first = (torch.from_numpy(np.load(folder / f"{name}.npy")) for name in ("characters", "first"))
         return Bidirectional(Elmo(ElmoOptions.model_validate(options)), characters, first, vocabulary)

@@ -90,7 +90,7 @@ class Objective(nn.Module, ABC):
         return self._head(self.network, states)
 
 
-class Masked(Objective):
+class MaskedLMEvaluator(Objective):
     """Masked language modelling (Devlin et al. 2019), masks drawn anew in every step (Liu et al. 2019)."""
 
     def prepare(self, tokens: Tensor, generator: torch.Generator) -> Batch:
@@ -178,7 +178,7 @@ class Permuted(Objective):
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    "masked": Masked,
+    "masked": MaskedLMEvaluator,
     "causal": Causal,
     "replaced": Replaced,
     "permuted": Permuted,

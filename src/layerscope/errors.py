@@ -1,4 +1,4 @@
-"""What can go wrong, in one sentence each: what was asked, what was found, what is allowed, the way out."""
+"""Errors and the checks that raise them. A message says what was asked, found and allowed, and the way out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from numbers import Integral, Real
 from typing import Any
 
 log = logging.getLogger("layerscope")
-_LONG = 60  # characters of a name in a sentence
+NOTICE = 25  # between INFO and WARNING: the command line shows it, and Python stays silent
+_LONG = 60  # characters of a name in a message
 
 
 class LayerscopeError(Exception):
@@ -26,86 +27,86 @@ class LayerscopeError(Exception):
 
 
 class InputError(LayerscopeError, ValueError):
-    """An argument has a value that cannot be used."""
+    """Raised where an argument has a value that cannot be used."""
 
 
 class UnknownNameError(LayerscopeError, KeyError):
-    """A name that is in no list."""
+    """Raised where a name is not in the list of what there is."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0])
 
 
 class DataError(InputError):
-    """A file, a column or a row that cannot be read as it was asked for."""
+    """Raised where a file, a column or a row cannot be read as it was asked for."""
 
 
 class ModelError(InputError):
-    """A checkpoint or an architecture that cannot be used rightly."""
+    """Raised where a checkpoint or an architecture cannot be used correctly."""
 
 
 class StoreError(LayerscopeError):
-    """The store cannot be read or written."""
+    """Raised where the store cannot be read or written."""
 
 
 class LayerscopeWarning(UserWarning):
-    """Something that is allowed but seldom meant."""
+    """Warns about something that is allowed but seldom meant."""
 
 
 def near(name: str, allowed: Iterable[str]) -> str:
-    """`' Did you mean 'sst2'?'` for a near miss, else an empty string."""
+    """Return `' Did you mean 'sst2'?'` for a near miss, else an empty string."""
     spelled = {each.lower(): each for each in allowed}
     close = [spelled[c] for c in difflib.get_close_matches(name.lower(), list(spelled), n=2, cutoff=0.6)]
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another library says, in one line, with its kind where it says little."""
+    """Return the message of another library's error in one line, with the error's class where it says little."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1]).rstrip(".")[:300]
+    message = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1]).rstrip(".")[:300]
     kind = type(error).__name__
-    return kind if not said else f"{kind}: {said}" if isinstance(error, (KeyError, IndexError)) else said
+    return kind if not message else f"{kind}: {message}" if isinstance(error, (KeyError, IndexError)) else message
 
 
 def some(names: Iterable[str], most: int = 20) -> str:
-    """Names with commas between them, of many only the first ones, for a sentence that stays one."""
+    """Return names with commas between them, only the first of many, so that a message stays readable."""
     spelled = [name if len(name) <= _LONG else f"{name[:_LONG]}.." for name in map(str, names)]
     more = f" and {len(spelled) - most} more" if len(spelled) > most else ""
     return ", ".join(spelled[:most]) + more
 
 
 def whole(value: Any) -> bool:
-    """Whether a value is a whole number, of Python's or of numpy's; True and False are none."""
+    """Return whether a value is a whole number of Python or numpy. Booleans are not accepted."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def check_count(count: int | None, name: str) -> None:
-    """Raise unless a setting of that name is a number of things, 1 or more, or not given."""
+    """Raise InputError unless the setting of that name is a whole number of at least 1, or None."""
     if count is not None and (not whole(count) or count < 1):
         raise InputError(f"{name} is {count}; it must be a whole number of at least 1.")
 
 
 def check_seed(seed: int) -> int:
-    """The seed, if numpy and torch can both be seeded with it."""
+    """Return the seed if numpy and torch can both be seeded with it, else raise InputError."""
     if not isinstance(seed, Integral) or not 0 <= seed < 1 << 32:
         raise InputError(f"seed is {seed}; it must be a whole number from 0 to {(1 << 32) - 1}.")
     return int(seed)
 
 
 def check_level(ci: float | None) -> None:
-    """Raise unless `ci` is the level of an interval, such as 0.95, or none is asked for."""
+    """Raise InputError unless `ci` is the level of an interval, such as 0.95, or None."""
     if ci is not None and not (isinstance(ci, Real) and 0 < ci < 1):
         raise InputError(f"ci is {ci}; it must be between 0 and 1, such as 0.95.")
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
-    """The error for a name that is in no list, with the near ones and the whole list."""
+    """Return the error for an unknown name, which suggests near names and lists all of them."""
     allowed = sorted(allowed)
     return UnknownNameError(f"There is no {kind} {name!r}.{near(name, allowed)} Known: {', '.join(allowed)}.")
 
 
 def choose(kind: str, value: str, allowed: Iterable[str]) -> str:
-    """`value` if it is allowed, else the error that says what is."""
+    """Return `value` if it is allowed, else raise InputError with what is."""
     allowed = tuple(allowed)
     if value not in allowed:
         raise InputError(f"There is no {kind} {value!r}; allowed: {', '.join(allowed)}.{near(str(value), allowed)}")

@@ -1,4 +1,4 @@
-"""Progress for long work: a bar on stderr in a terminal, one in the page in a notebook, nothing elsewhere."""
+"""Progress bars for long work: on stderr in a terminal, in the page in a notebook, none elsewhere."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from layerscope.team import Team
+from layerscope.distributed import Team
 
-_EVERY = 0.2  # seconds between two looks of a notebook's bar
+_EVERY = 0.2  # seconds between two updates of a notebook's bar
 
 
 @contextmanager
 def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Callable[[float], None]]:
-    """A bar with speed and time left; the yielded function is told how much more is done."""
+    """Show a bar with the time left while the block runs; call the yielded function with how much more is done."""
     if not Team.current().is_main:
         yield lambda _: None
     elif in_notebook():
@@ -30,14 +30,14 @@ def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Cal
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook; never imports IPython by itself."""
-    python = sys.modules.get("IPython")
-    shell = python.get_ipython() if python is not None and hasattr(python, "get_ipython") else None
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")  # a kernel has imported it; elsewhere the import would only cost time
+    shell = ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
     return getattr(shell, "kernel", None) is not None
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`, `2 days`."""
+    """Return a time as `40 s`, `12 min`, `3.5 h` or `2 days`."""
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.2g} {unit}"
@@ -73,19 +73,19 @@ def _in_terminal(title: str, total: int | None, unit: str) -> Iterator[Callable[
 
 @contextmanager
 def _in_page(title: str, total: int | None, unit: str) -> Iterator[Callable[[float], None]]:
-    """A bar that the page draws itself, so that it needs no widgets; it is gone when the work is done."""
+    """Show a bar of plain HTML, which needs no widgets, and remove it when the work is done."""
     from IPython.display import HTML, display
 
     handle: Any = display(HTML(bar_of(title, 0, total, unit, 0.0)), display_id=True)
-    begun = looked = time.monotonic()
+    start = updated = time.monotonic()
     done = 0.0
 
     def advance(more: float) -> None:
-        nonlocal done, looked
+        nonlocal done, updated
         done += more
-        if (now := time.monotonic()) - looked >= _EVERY:
-            looked = now
-            handle.update(HTML(bar_of(title, done, total, unit, now - begun)))
+        if (now := time.monotonic()) - updated >= _EVERY:
+            updated = now
+            handle.update(HTML(bar_of(title, done, total, unit, now - start)))
 
     try:
         yield advance
@@ -94,7 +94,7 @@ def _in_page(title: str, total: int | None, unit: str) -> Iterator[Callable[[flo
 
 
 def bar_of(title: str, done: float, total: int | None, unit: str, seconds: float) -> str:
-    """A bar as HTML: what is done of how much, and about how long the rest takes."""
+    """Return a bar as HTML: how much is done, of how much, and about how long the rest takes."""
     if not total:
         return f"<div>{escape(title)} <progress></progress> {done:,.0f} {escape(unit)}</div>"
     left = f", about {duration(seconds * (total - done) / done)} left" if 0 < done < total else ""

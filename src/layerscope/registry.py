@@ -1,16 +1,34 @@
-"""Classes that are found by their files: one file per class, and nothing is imported to list their names."""
+"""What can be chosen by name and is found by its file: every registry of a folder, and nothing heavy to list them.
+
+There are two ways to be known by name. What is code is a file of a folder, and its registry stands at the end of this
+file. What is data is an entry of a table: YAML for tasks and recipes, families and heads of `models`, and metrics.
+"""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from layerscope.errors import unknown
 
+if TYPE_CHECKING:
+    from layerscope.alignment.aligner import Aligner
+    from layerscope.cutting.search import Rule
+    from layerscope.drawing.figure import Figure
+    from layerscope.engine.jobs import Engine
+    from layerscope.recipes.claims import Statistic
+    from layerscope.similarity.registry import Measure
+    from layerscope.tuning.method import Method
+
 T = TypeVar("T")
+
+
+def _files(package: str) -> tuple[str, ...]:
+    """The names of a package's files, in alphabetical order; none of them is imported."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(import_module(package).__path__)))
 
 
 class Registry(Mapping[str, "type[T]"], Generic[T]):
@@ -25,7 +43,7 @@ class Registry(Mapping[str, "type[T]"], Generic[T]):
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Every name, in alphabetical order."""
-        return tuple(sorted(module.name for module in pkgutil.iter_modules(import_module(self.package).__path__)))
+        return _files(self.package)
 
     def __getitem__(self, name: str) -> type[T]:
         if name not in self.names:
@@ -47,3 +65,50 @@ class Registry(Mapping[str, "type[T]"], Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
+
+
+class Entries(MutableMapping[str, T]):
+    """What the files of a package enter by name, several in a file: `entries[name] = ..` in a decorator.
+
+    Their names stand in the code, so that the first look imports every file of the package.
+    """
+
+    def __init__(self, package: str, noun: str) -> None:
+        self.package, self.noun = package, noun
+        self._entered: dict[str, T] = {}
+
+    @cached_property
+    def _all(self) -> dict[str, T]:
+        for name in _files(self.package):
+            import_module(f"{self.package}.{name}")
+        return self._entered
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._all:
+            raise unknown(self.noun, name, self._all)
+        return self._all[name]
+
+    def __setitem__(self, name: str, entry: T) -> None:
+        self._entered[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entered[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._all
+
+
+ENGINES: Registry[Engine] = Registry("layerscope.engine.engines", "engine")
+FIGURES: Registry[Figure] = Registry("layerscope.drawing.figures", "kind of figure", "kind")
+ALIGNERS: Registry[Aligner] = Registry("layerscope.alignment.aligners", "alignment method", "method")
+RULES: Registry[Rule] = Registry("layerscope.cutting.rules", "rule")
+METHODS: Registry[Method] = Registry("layerscope.tuning.methods", "method")
+MEASURES: Entries[Measure] = Entries("layerscope.similarity.measures", "measure")
+STATISTICS: Entries[Callable[..., Statistic]] = Entries("layerscope.recipes.statistics", "statistic")
+UNITS: Entries[str] = Entries("layerscope.recipes.statistics", "statistic")  # of the numbers of those

@@ -4,9 +4,9 @@ import numpy as np
 import pandas
 import pytest
 import torch
-import zoo
 
 import layerscope as ls
+from tests.helpers.models import random_network, word_tokenizer
 
 
 @pytest.fixture(scope="package")
@@ -29,8 +29,8 @@ def seeds(data):
 
 def trained(data, seed, steps=90, batch=16):
     """A classifier after a few epochs of plain AdamW."""
-    examples, tokenizer = data.split("train"), zoo.tokenizer()
-    network = zoo.network("bert", labels=2, seed=seed).train()
+    examples, tokenizer = data.split("train"), word_tokenizer()
+    network = random_network("bert", labels=2, seed=seed).train()
     network.config.id2label = dict(enumerate(examples.label_names))
     network.config.label2id = {name: k for k, name in enumerate(examples.label_names)}
     optimizer = torch.optim.AdamW(network.parameters(), 3e-3)

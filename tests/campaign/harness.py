@@ -39,8 +39,7 @@ def prepare() -> None:
         "MPLBACKEND": "agg",
     }
     os.environ.pop("LAYERSCOPE_DATA", None)
-    here = Path(__file__).parent.parent
-    sys.path[:0] = [str(here), str(here.parent / "garden" / "src")]
+    sys.path.insert(0, str(Path(__file__).parents[2] / "garden" / "src"))
     import layerscope
 
     for module in pkgutil.walk_packages(layerscope.__path__, "layerscope."):

@@ -53,7 +53,7 @@ class Malice:
 
         def show() -> None:
             ls.report(record, "mine/page.html")
-            ls.figures(record, "mine/figures", format="svg")
+            ls.paper_figures(record, "mine/figures", format="svg")
 
         return show
 
@@ -117,7 +117,7 @@ class Malice:
 
         def act() -> None:
             model = self.world.seeds / "model"
-            code = command("specialty", model, "--task", file, "--no-probe", "-o", "mine/out")
+            code = command("specialty", model, "--task", file, "--no-probes", "-o", "mine/out")
             code = code or command("report", "mine/out", "-o", "mine/page.html")
             _check(code)
 

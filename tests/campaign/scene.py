@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from .harness import World, ended
 
@@ -24,14 +25,14 @@ COMMANDS = {
     "skip --save": "skip {model} --task {task} --blocks 2 --save {save} -o {out}",
     "advise": "advise {model} --task {task} --evaluations 0 --max-span 1 --save {save} -o {out}",
     "specialty": "specialty {model} --task {task} -o {out}",
-    "align": "align {model} {other} --task {task} --layer 1 --method linear --train 16 --test 16 -o {out}",
-    "inject": "inject {model} {other} --task {task} --layer 1 --method linear --train 16 -o {out}",
+    "align": "align {model} {other} --task {task} --layers 1 --methods linear --train 16 --test 16 -o {out}",
+    "inject": "inject {model} {other} --task {task} --layers 1 --methods linear --train 16 -o {out}",
     "advise --heal": "advise {model} --task {task} --rules last --no-timed --confidence 0 --heal 1 -o {out}",
     "heal": f"heal {{model}} --without 1 --task {{task}} {_STEP} -o {{out}}",
     "tune": f"tune {{model}} --task {{task}} {_QUICK} -o {{out}}",
     "tune --method lora": f"tune {{model}} --task {{task}} --method lora {_QUICK} -o {{out}}",
-    "tune --study": f"tune {{model}} --task {{task}} --study --best 1 {_QUICK} -o {{out}}",
-    "strategies": "strategies {model} --task {task} --best 1 -o {out}",
+    "tune --study": f"tune {{model}} --task {{task}} --study --specialty-layer 1 {_QUICK} -o {{out}}",
+    "strategies": "strategies {model} --task {task} --specialty-layer 1 -o {out}",
     "reproduce": "reproduce ren2023 --only norms --models {model} --tasks {task} --profile smoke -o {out}",
     "report": "report {record} -o {out}/page.html",
     "figures": "figures {record} --format png -o {out}",
@@ -54,7 +55,9 @@ def names_of_commands() -> list[str]:
     from layerscope.cli import app
 
     names = []
-    for name, found in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+    group: Any = typer.main.get_command(app)
+    for name in group.list_commands(None):
+        found = group.get_command(None, name)
         inside = getattr(found, "commands", None)
         names += [name] if inside is None else [f"{name} {part}" for part in inside]
     return names
@@ -82,15 +85,15 @@ def make_seeds(world: World) -> None:
 
 
 def _make(seeds: Path) -> None:
-    import gallery
     import torch
-    import zoo
 
     import layerscope as ls
+    from tests.helpers.figures import record_of_every_kind
+    from tests.helpers.models import save_random
 
     torch.set_num_threads(1)
     for seed, name in enumerate(("model", "other")):
-        zoo.save(seeds / name, "bert", labels=2, seed=seed, **SMALL)
+        save_random(seeds / name, "bert", labels=2, seed=seed, **SMALL)
         _name_classes(seeds / name / "config.json")
     for count, which in ((32, "new"), (24, "old")):
         folder = seeds / f"{which}-words"
@@ -98,7 +101,7 @@ def _make(seeds: Path) -> None:
         for split in ("train", "validation"):
             rows = [f"the {'file' if i % 2 else 'list'} is {i},{'file' if i % 2 else 'list'}" for i in range(count)]
             (folder / f"{split}.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-        record = gallery.every_kind(which)
+        record = record_of_every_kind(which)
         ls.write_record(seeds / f"{which}-record", record)
 
 

@@ -175,7 +175,7 @@ def open_record(folder: Path) -> None:
 def open_figures(folder: Path) -> None:
     import layerscope as ls
 
-    ls.figures(folder, folder.parent / "figures", format="svg")
+    ls.paper_figures(folder, folder.parent / "figures", format="svg")
 
 
 def open_store(folder: Path) -> None:

@@ -8,7 +8,8 @@ import sys
 from random import Random
 
 import pytest
-from scripts import ROOT
+
+from tests.helpers.cli import ROOT
 
 from . import regressions
 from .hostile import markup_in

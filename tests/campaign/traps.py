@@ -53,7 +53,7 @@ class Trap:
     """Counts what a process asks of the disk (fsync, rename, mkdir, unlink ..) and acts before the n-th."""
 
     CALLS = ("fsync", "rename", "replace", "link", "mkdir", "unlink", "rmdir")
-    OWN = (("layerscope.store.folders", "exchange"),)  # what does not go through `os`
+    OWN = (("layerscope.store.atomic", "exchange"),)  # what does not go through `os`
 
     def __init__(self, n: int, act: Callable[[str], None]) -> None:
         self.count, self._n, self._act = 0, n, act

@@ -70,15 +70,15 @@ def _make_data(seeds: Path) -> None:
 
 def _make_objects(seeds: Path) -> None:
 
-    import gallery
     import numpy as np
-    import zoo
 
     import layerscope as ls
+    from tests.helpers.figures import record_of_every_kind
+    from tests.helpers.models import random_network, word_tokenizer
 
-    network = zoo.network("bert", labels=2, **SMALL)
+    network = random_network("bert", labels=2, **SMALL)
     network.save_pretrained(seeds / "sharded", max_shard_size="12KB")
-    zoo.tokenizer("bert").save_pretrained(seeds / "sharded")
+    word_tokenizer("bert").save_pretrained(seeds / "sharded")
     reps = extract()
     reps.save(seeds / "reps")
     ls.save(ls.truncate(model(), 1), seeds / "cut")
@@ -92,7 +92,7 @@ def _make_objects(seeds: Path) -> None:
     moments.save(seeds / "moments")
     (seeds / "similarity").mkdir()
     ls.compare(reps).save(seeds / "similarity" / "cka.parquet")
-    record = gallery.every_kind("few")
+    record = record_of_every_kind("few")
     ls.write_record(seeds / "few-record", replace(record, figures=[record.figures[0], *record.figures[2:]]))
 
 

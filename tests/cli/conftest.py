@@ -3,16 +3,16 @@
 import sys
 
 import pytest
-import tiny_demo
-import zoo
 from typer.testing import CliRunner
 
 from layerscope.cli import app
+from tests.helpers.cli import play_demo
+from tests.helpers.models import save_random
 
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    return zoo.save(tmp_path_factory.mktemp("model"), "bert")
+    return save_random(tmp_path_factory.mktemp("model"), "bert")
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def labelled(tmp_path):
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory):
     """A model of two classes, those of `words`."""
-    return zoo.save(tmp_path_factory.mktemp("model"), "bert", labels=2)
+    return save_random(tmp_path_factory.mktemp("model"), "bert", labels=2)
 
 
 @pytest.fixture(scope="session")
@@ -61,7 +61,7 @@ def invoke(monkeypatch):
 
 @pytest.fixture(scope="session")
 def played_once(tmp_path_factory):
-    return tiny_demo.play(*(tmp_path_factory.mktemp(name) for name in ("model", "out", "store")))
+    return play_demo(*(tmp_path_factory.mktemp(name) for name in ("model", "out", "store")))
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-import zoo
-from command import run_here
-from quick import QUICK, rows
 
 import layerscope as ls
+from tests.helpers.cli import run_here
+from tests.helpers.data import three_class_frame
+from tests.helpers.models import QUICK, save_random
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_a_tool_that_is_not_known_is_refused_before_the_work(tuned_minilm):
 
 
 def test_what_cannot_be_saved_is_refused_before_the_work(tmp_path):
-    base, data = zoo.save(tmp_path / "base", "bert", "encoder"), rows(60, 0)
+    base, data = save_random(tmp_path / "base", "bert", "encoder"), three_class_frame(60, 0)
     data.to_csv(tmp_path / "rows.csv", index=False)
     ls.tune(base, str(tmp_path / "rows.csv"), out=tmp_path / "tuned", method="adapter", size=4, **QUICK)
     done = run_here("advise", tmp_path / "tuned", "--task", tmp_path / "rows.csv", "--save", tmp_path / "small")

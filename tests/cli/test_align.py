@@ -2,18 +2,18 @@
 
 import pandas
 import pytest
-import zoo
 
 import layerscope as ls
-from layerscope.models.identity import fingerprint
+from layerscope.models.fingerprint import fingerprint
+from tests.helpers.models import save_random
 
 
 @pytest.mark.filterwarnings("ignore:.*correlations at 1")  # the words of a few short texts come again and again
 def test_alignment(classifier, words, invoke, tmp_path):
     """Two models, so two weights in the record; every method a line."""
-    other = zoo.save(tmp_path / "other", "bert", labels=2, seed=1)
+    other = save_random(tmp_path / "other", "bert", labels=2, seed=1)
     out = tmp_path / "out"
-    done = invoke("align", classifier, other, "--task", words, "--method", "linear,cca,pwcca", "-o", out)
+    done = invoke("align", classifier, other, "--task", words, "--methods", "linear,cca,pwcca", "-o", out)
     assert done.exit_code == 0, done.output
     found = ls.read_record(out / "align-record")
     assert [m["weights"] for m in found.models] == [fingerprint(ls.load(m)) for m in (classifier, other)]
@@ -23,14 +23,24 @@ def test_alignment(classifier, words, invoke, tmp_path):
     assert table.table["method"] == ["linear", "cca", "pwcca"]
     assert "in place of" not in done.stderr
     done = invoke(
-        "align", classifier, "--task", words, "--against", "every", "--method", "linear", "-o", out, "--overwrite"
+        "align",
+        classifier,
+        "--task",
+        words,
+        "--target-layers",
+        "every",
+        "--methods",
+        "linear",
+        "-o",
+        out,
+        "--overwrite",
     )
     assert f"{out / 'align-record'}, in place of the one before;" in done.stderr
     assert ls.read_record(out / "align-record").figures[0].values.shape == (5, 5)
     assert {p.name for p in out.iterdir()} == {"align-record", "alignment.csv", "alignment.parquet", "alignment.png"}
     assert invoke("report", out, "-o", tmp_path / "report.html").exit_code == 0
     with pytest.raises(ls.LayerscopeError, match="no alignment method 'pls'"):
-        invoke("align", classifier, other, "--task", words, "--method", "pls")
+        invoke("align", classifier, other, "--task", words, "--methods", "pls")
 
 
 def test_many_models_are_a_study(classifier, words, invoke):
@@ -39,16 +49,16 @@ def test_many_models_are_a_study(classifier, words, invoke):
 
 
 def test_known_maps_are_a_study_of_one_model(classifier, words, invoke, tmp_path):
-    out, options = tmp_path / "out", ["--truths", "linear", "--noise", "0,0.5", "--repeats", "2"]
+    out, options = tmp_path / "out", ["--true-maps", "linear", "--noise", "0,0.5", "--repeats", "2"]
     done = invoke(
         "align",
         classifier,
         "--task",
         words,
         "--synthetic",
-        "--method",
+        "--methods",
         "mean,linear",
-        "--layer",
+        "--layers",
         "2",
         *options,
         "-o",
@@ -62,17 +72,17 @@ def test_known_maps_are_a_study_of_one_model(classifier, words, invoke, tmp_path
     assert ls.read_record(out / "align-record").data
     for given, sentence in (
         (["--synthetic", "--study"], "--synthetic maps the states of one model"),
-        (["--synthetic", "--layer", "1,2"], "--synthetic takes one layer; --layer 1,2 names 2"),
-        (["--against", "every", "--repeats", "2"], "Only --synthetic has --repeats"),
+        (["--synthetic", "--layers", "1,2"], "--synthetic takes one layer; --layers 1,2 names 2"),
+        (["--target-layers", "every", "--repeats", "2"], "--repeats is for --synthetic"),
     ):
         with pytest.raises(ls.LayerscopeError, match=sentence):
             invoke("align", classifier, "--task", words, *given)
 
 
 def test_fits_run_where_they_are_asked_to(classifier, words, invoke, posted):
-    given = ["align", classifier, classifier, "--task", words, "--engine", "posted", "--layer", "2"]
-    assert invoke(*given, "--method", "linear,mean").exit_code == 0
+    given = ["align", classifier, classifier, "--task", words, "--engine", "posted", "--layers", "2"]
+    assert invoke(*given, "--methods", "linear,mean").exit_code == 0
     assert [name.split()[0] for name in posted] == ["linear", "mean"]
-    known = ["align", classifier, "--task", words, "--synthetic", "--truths", "linear", "--noise", "0"]
-    assert invoke(*known, "--repeats", "1", "--method", "linear", "--engine", "posted").exit_code == 0
+    known = ["align", classifier, "--task", words, "--synthetic", "--true-maps", "linear", "--noise", "0"]
+    assert invoke(*known, "--repeats", "1", "--methods", "linear", "--engine", "posted").exit_code == 0
     assert posted[2:] == ["linear to linear, noise 0, repeat 0"]

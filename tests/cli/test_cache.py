@@ -2,7 +2,7 @@
 
 import json
 
-from command import run_here
+from tests.helpers.cli import run_here
 
 
 def test_an_empty_key_removes_nothing(model, reviews):

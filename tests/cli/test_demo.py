@@ -11,17 +11,17 @@ from dataclasses import replace
 
 import pandas
 import pytest
-from tiny_demo import FOLDERS, numbers
 from typer.testing import CliRunner
 
 import layerscope as ls
 from layerscope.cli import app, demo
 from layerscope.cli.demo import stage as demo_stage
 from layerscope.cli.demo import steps as demo_steps
-from layerscope.cli.demo.language import missing
+from layerscope.cli.demo.steps import missing
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.errors import InputError
 from layerscope.results import Table
+from tests.helpers.cli import DEMO_FOLDERS, numbers_in
 
 
 @pytest.fixture
@@ -39,26 +39,28 @@ def quick(monkeypatch):
 
 
 def _named(name):
-    table = TableFigure.of([{"name": name}], title=name, shows="a name", reading="as it is")
+    table = TableFigure.from_records([{"name": name}], title=name, shows="a name", reading="as it is")
     result = Table(pandas.DataFrame([{"name": name}]), [table], {}, name)
     return lambda stage: demo_stage.Outcome([f"This is {name}."], {name: result}, "layerscope")
 
 
 def test_every_step_says_what_came_out_and_leaves_a_record(played):
-    assert [each.state for each in played.done] == ["done"] * len(FOLDERS)
-    for folder, each in zip(FOLDERS, played.done, strict=True):
+    assert [each.state for each in played.done] == ["done"] * len(DEMO_FOLDERS)
+    for folder, each in zip(DEMO_FOLDERS, played.done, strict=True):
         record = ls.read_record(played.out / folder)
         assert record.figures
         assert record.tables
         assert record.seconds > 0
         assert each.findings
-        assert list(record.findings[:-1]) == each.findings
+        said = [finding.text for finding in record.findings]
+        assert said[: len(each.findings)] == each.findings
+        assert said[len(each.findings)] == f"On your own model: {record.next.line}"
         assert all(sentence in played.said for sentence in each.findings)
     assert played.said.count("everything is measured on 40 of its") == 1
     assert played.said.endswith(demo.NEXT[-1])
     assert str(played.out / "report.html") in played.said
     page = (played.out / "report.html").read_text()
-    assert all(f"record-{k}" in page for k in range(1, len(FOLDERS) + 1))
+    assert all(f"record-{k}" in page for k in range(1, len(DEMO_FOLDERS) + 1))
     for pair in ("ORIG-ORIG", "FT-ORIG", "FT-FT", "FT[1]-FT[2]"):
         assert pair in page
 
@@ -66,7 +68,7 @@ def test_every_step_says_what_came_out_and_leaves_a_record(played):
 def test_a_second_run_keeps_everything(played):
     before = sorted(played.home.rglob("*"))
     again = demo.play(played.settings, played.out)
-    assert [each.state for each in again] == ["kept"] * len(FOLDERS)
+    assert [each.state for each in again] == ["kept"] * len(DEMO_FOLDERS)
     assert [each.findings for each in again] == [each.findings for each in played.done]
     assert sorted(played.home.rglob("*")) == before  # nothing was made anew
 
@@ -125,7 +127,10 @@ def test_an_interrupt_says_what_is_finished(played, tmp_path, quick, capsys):
     quick("layers", stop)
     with pytest.raises(KeyboardInterrupt):
         demo.play(played.settings, tmp_path)
-    assert f"1 of {len(FOLDERS)} steps are finished; {tmp_path / 'report.html'} shows them." in capsys.readouterr().err
+    assert (
+        f"1 of {len(DEMO_FOLDERS)} steps are finished; {tmp_path / 'report.html'} shows them."
+        in capsys.readouterr().err
+    )
 
 
 def test_failure_is_an_exit_code_and_json_is_for_programs(played, tmp_path, quick, monkeypatch):
@@ -138,7 +143,7 @@ def test_failure_is_an_exit_code_and_json_is_for_programs(played, tmp_path, quic
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 1
     records = json.loads(done.stdout)
-    expected = [str(tmp_path / folder) if "attention" not in folder else None for folder in FOLDERS]
+    expected = [str(tmp_path / folder) if "attention" not in folder else None for folder in DEMO_FOLDERS]
     assert [record["record"] for record in records] == expected
     quick("", None)
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
@@ -158,13 +163,13 @@ def test_killed_and_started_again_it_goes_on(played, tmp_path):
         if line.startswith("3/"):
             process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    kept = [folder for folder in FOLDERS if (tmp_path / "out" / folder / "record.json").is_file()]
-    assert kept[:2] == FOLDERS[:2]
-    assert len(kept) < len(FOLDERS)
+    kept = [folder for folder in DEMO_FOLDERS if (tmp_path / "out" / folder / "record.json").is_file()]
+    assert kept[:2] == DEMO_FOLDERS[:2]
+    assert len(kept) < len(DEMO_FOLDERS)
     assert "record-2" in (tmp_path / "out" / "report.html").read_text()
     done = subprocess.run(start, capture_output=True, text=True, check=True)
     states = done.stdout.rsplit("STATES ", 1)[1].split()
-    assert states == [*["kept"] * len(kept), *["done"] * (len(FOLDERS) - len(kept))]
+    assert states == [*["kept"] * len(kept), *["done"] * (len(DEMO_FOLDERS) - len(kept))]
 
 
 @pytest.mark.slow
@@ -180,8 +185,8 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     done = subprocess.run(start, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     absent = missing(demo_stage.Settings())
-    runs = [ls.read_record(tmp_path / "out" / folder) for folder in (FOLDERS[:-1] if absent else FOLDERS)]
-    first, second, majority = numbers(runs[0].findings[0])
+    runs = [ls.read_record(tmp_path / "out" / folder) for folder in (DEMO_FOLDERS[:-1] if absent else DEMO_FOLDERS)]
+    first, second, majority = numbers_in(str(runs[0].findings[0]))
     assert min(first, second) > majority + 0.35  # a well tuned model
     whole, smaller = (
         next(iter(path.glob("*.safetensors"))).stat().st_size
@@ -193,7 +198,7 @@ def test_the_real_demo_killed_midway_ends_offline(tmp_path, home):
     again = subprocess.run([*start, "--format", "json"], capture_output=True, text=True, env=environment, check=True)
     assert time.perf_counter() - began < 60  # seconds, also on a busy machine
     states = [record["state"] for record in json.loads(again.stdout)]
-    assert states == [*["kept"] * (len(FOLDERS) - 1), "not installed" if absent else "kept"]
+    assert states == [*["kept"] * (len(DEMO_FOLDERS) - 1), "not installed" if absent else "kept"]
 
 
 def test_float_type_and_device_reach_the_steps(monkeypatch, tmp_path):

@@ -2,12 +2,12 @@
 
 import json
 
-import language
 import pytest
-import zoo
-from command import run_here
 
 import layerscope as ls
+from tests.helpers.cli import run_here
+from tests.helpers.data import random_texts
+from tests.helpers.models import random_network, word_tokenizer
 
 
 def test_the_score_is_printed_beside_the_majority(classifier, words):
@@ -37,12 +37,12 @@ def test_a_metric_that_is_none(classifier, words):
 def speaker(tmp_path_factory):
     """A causal language model with a first and a last token, and running text for it."""
     folder = tmp_path_factory.mktemp("speaker")
-    tokenizer = zoo.tokenizer("gpt2")
+    tokenizer = word_tokenizer("gpt2")
     tokenizer.bos_token, tokenizer.eos_token = "[CLS]", "[SEP]"
-    zoo.network("gpt2", "next").save_pretrained(folder)
+    random_network("gpt2", "next").save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     text = tmp_path_factory.mktemp("text") / "corpus.txt"
-    text.write_text("\n".join(language.texts(40)))
+    text.write_text("\n".join(random_texts(40)))
     return folder, text
 
 
@@ -70,7 +70,7 @@ def test_tasks_of_the_harness(speaker, tmp_path):
     pytest.importorskip("lm_eval", reason="lm-eval is not installed")
     folder, text = speaker
     rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"a": t, "b": ["file", "list of"], "c": 1}) + "\n" for t in language.texts(6)))
+    rows.write_text("".join(json.dumps({"a": t, "b": ["file", "list of"], "c": 1}) + "\n" for t in random_texts(6)))
     written = {
         "task": "local",
         "dataset_path": "json",
@@ -97,4 +97,4 @@ def test_what_does_not_go_together(classifier):
     done = run_here("evaluate", classifier)
     assert (done.returncode, "Name a task to evaluate" in done.stderr) == (2, True)
     done = run_here("evaluate", classifier, "--new-tokens", "8", "--lm-eval", "x")
-    assert (done.returncode, "give --generate N too" in done.stderr) == (2, True)
+    assert (done.returncode, "give generate (--generate) too" in done.stderr) == (2, True)

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from command import run_here
 
 import layerscope as ls
 import layerscope.cli.extract
+from tests.helpers.cli import run_here
 
 
 def test_extract_prints_a_table_or_json_and_saves(model, reviews, tmp_path):

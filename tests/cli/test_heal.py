@@ -2,16 +2,14 @@
 
 import json
 
-import language
 import pytest
-import zoo
-from healed import LLAMA
 from typer.testing import CliRunner
 
 import layerscope as ls
 from layerscope.cli import app
-from layerscope.cli.heal import plan_without
 from layerscope.errors import InputError
+from tests.helpers.data import random_texts
+from tests.helpers.models import SMALL_LLAMA, save_random
 
 FEW = ("--steps", "2", "--batch", "2", "--max-length", "16")
 
@@ -19,8 +17,8 @@ FEW = ("--steps", "2", "--batch", "2", "--max-length", "16")
 @pytest.fixture
 def world(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    zoo.save(tmp_path / "model", "llama", "next", **LLAMA)
-    (tmp_path / "corpus.txt").write_text("\n".join(language.texts(60)))
+    save_random(tmp_path / "model", "llama", "next", **SMALL_LLAMA)
+    (tmp_path / "corpus.txt").write_text("\n".join(random_texts(60)))
     return tmp_path
 
 
@@ -49,4 +47,4 @@ def test_blocks_that_are_not_there_and_folders_that_are_taken(world):
     (world / "taken" / "mine.txt").write_text("mine")
     with pytest.raises(InputError, match="taken"):
         run("model", "--without", "2", "--task", "corpus.txt", "-o", "taken")
-    assert plan_without(ls.load("model"), "1,3") == ls.LayerPlan([2])
+    assert ls.LayerPlan.parse("without 1,3", 3) == ls.LayerPlan([2])

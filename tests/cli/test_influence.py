@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from command import run_here
 
 import layerscope as ls
+from tests.helpers.cli import run_here
 
 
 def test_influence_on_the_command_line(model, tmp_path):

@@ -3,10 +3,9 @@
 import errno
 
 import pytest
-from command import run, run_here
 
-from layerscope.store.places import remember
-from layerscope.store.staging import STAGING
+from layerscope.store.atomic import STAGING, remember
+from tests.helpers.cli import run, run_here
 
 
 @pytest.mark.parametrize(
@@ -122,12 +121,15 @@ def test_mistakes_in_cutting_are_sentences(arguments, message, model, reviews):
         (["extract", "--subword", "first"], "subword='first' is for the pool words"),
         (["compare", "--measure", ","], "No measure was named in ','"),
         (["compare", "--heads", "1,2", "-o", "out"], "--heads is for measures by attention head"),
-        (["align", "--against", "every", "--pairs", "3"], "leave it out, or give --study"),
+        (["align", "--target-layers", "every", "--pairs", "3"], "leave it out, or give --study"),
         (
-            ["align", "--against", "every", "--method", "linear", "--start", "plain"],
+            ["align", "--target-layers", "every", "--methods", "linear", "--start", "plain"],
             "--start plain is for inn",
         ),
-        (["align", "--against", "every", "--method", "linear", "--pad"], "--pad is for identity, procrustes and inn"),
+        (
+            ["align", "--target-layers", "every", "--methods", "linear", "--pad"],
+            "--pad is for identity, procrustes and inn",
+        ),
         (["specialty", "--scarcity", "few"], "'few' is not a list of numbers"),
         (["specialty", "--pools", "mean,max"], "no pool 'max'"),
         (["specialty", "--label", "stars", "--seed", "-1"], "seed is -1"),
@@ -146,7 +148,7 @@ def test_options_that_would_be_ignored_are_refused(arguments, message, model, re
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--seeds", "2", "--seed", "5"], "Both --seed 5 and --seeds 2"),
+        (["--seeds", "2", "--seed", "5"], "Both seed (--seed) 5 and seeds (--seeds) 2"),
         (["--study", "--strategy", "top-2"], "leave out --strategy"),
         (["--method", "lora,adapter"], "give one, or --study"),
         (["-o", "PHOTOS"], "is not overwritten"),

@@ -4,21 +4,22 @@ import json
 from pathlib import Path
 
 import pytest
-import zoo
-from command import run_here
+
+from tests.helpers.cli import run_here
+from tests.helpers.models import FAMILIES, random_network, save_random, word_tokenizer
 
 
 def test_models(model):
     families = {r["family"] for r in json.loads(run_here("models", "--format", "json").stdout)}
-    assert families >= set(zoo.FAMILIES)
+    assert families >= set(FAMILIES)
     record = json.loads(run_here("models", model, "--format", "json").stdout)[0]
     assert record["self_check"] == "passed: its blocks can be run one by one"
     assert record["blocks"] == "1..4 at encoder.layer"
 
 
 def test_an_encoder_has_no_head(tmp_path):
-    zoo.network("bert", "encoder").save_pretrained(tmp_path)
-    zoo.tokenizer().save_pretrained(tmp_path)
+    random_network("bert", "encoder").save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
     assert json.loads(run_here("models", tmp_path, "--format", "json").stdout)[0]["head"] == "none"
 
 
@@ -30,7 +31,7 @@ def test_a_model_and_the_garden_are_not_listed_at_once(model):
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_models_checks_a_classifier_without_a_padding_token(family, tmp_path):
-    zoo.save(tmp_path, family, pad_token_id=None)
+    save_random(tmp_path, family, pad_token_id=None)
     result = run_here("models", tmp_path)
     assert result.returncode == 0
     assert "passed: its blocks can be run one by one" in result.stdout

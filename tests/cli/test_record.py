@@ -9,8 +9,8 @@ from markupsafe import escape
 import layerscope as ls
 from layerscope.cli.record import writable
 from layerscope.errors import InputError
-from layerscope.models.identity import fingerprint
-from layerscope.reporting.findings import findings_of
+from layerscope.models.fingerprint import fingerprint
+from layerscope.reporting.summary import by_weight
 
 QUICK = ["--epochs", 2, "--batch", 8]
 
@@ -25,8 +25,8 @@ COMMANDS = {
     "advise": (["advise", "--max-span", 1, "--evaluations", 0], {"scatter", "curve", "table"}),
     "specialty": (["specialty"], {"curve", "bars", "table"}),
     "tune": (["tune", "--strategy", "(3, 4, 4)", "--seeds", 2, *QUICK], {"box", "curve", "table"}),
-    "study": (["tune", "--study", "--best", 3, "--preset", "wu2020", *QUICK], {"scatter", "table"}),
-    "strategies": (["strategies", "--best", 2], {"table"}),
+    "study": (["tune", "--study", "--specialty-layer", 3, "--preset", "wu2020", *QUICK], {"scatter", "table"}),
+    "strategies": (["strategies", "--specialty-layer", 2], {"table"}),
 }
 
 
@@ -59,7 +59,7 @@ def test_a_command_leaves_a_record_that_can_be_shown(kind, classifier, words, in
     page = (tmp_path / "report.html").read_text()
     assert found.title in page
     if kind not in ("extract", "strategies"):
-        told = findings_of(found)
+        told = by_weight(found)
         assert told
         assert escape(told[0].text) in page  # the summary begins with what came out
     if kind != "extract":

@@ -1,15 +1,15 @@
 """`layerscope report` and `layerscope figures`"""
 
-import gallery
 import pytest
-from command import run_here
 
 import layerscope as ls
+from tests.helpers.cli import run_here
+from tests.helpers.figures import record_of_every_kind
 
 
 @pytest.fixture
 def record(tmp_path):
-    return ls.write_record(tmp_path / "out" / "compare-record", gallery.every_kind())
+    return ls.write_record(tmp_path / "out" / "compare-record", record_of_every_kind())
 
 
 def test_a_report_is_one_file(record, tmp_path):
@@ -24,7 +24,7 @@ def test_every_figure_is_a_file(record, tmp_path):
     done = run_here("figures", record, "--format", "svg", "--width", "8cm", "-o", tmp_path / "figures")
     assert done.returncode == 0, done.stderr
     paths = done.stdout.split()
-    assert len(paths) == len(gallery.every_kind().figures)
+    assert len(paths) == len(record_of_every_kind().figures)
     assert {path.rsplit(".", 1)[1] for path in paths} == {"svg", "csv"}
 
 

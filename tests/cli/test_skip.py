@@ -3,10 +3,10 @@
 import json
 
 import torch
-from command import run_here
 from safetensors.torch import load_file
 
 import layerscope as ls
+from tests.helpers.cli import run_here
 
 
 def test_blocks_that_are_left_out_score_as_on_the_map(classifier, words, tmp_path):
@@ -27,7 +27,7 @@ def test_which_model_to_save_is_asked(classifier, words, tmp_path):
 
 
 def test_without_a_task_the_checkpoint_is_cut_on_disk(classifier, tmp_path, monkeypatch, invoke):
-    from layerscope.cutting import cutting
+    from layerscope.cutting import cut as cutting
 
     def built(*_):
         raise AssertionError("the network was cut in memory")
@@ -47,7 +47,7 @@ def test_without_a_task_the_checkpoint_is_cut_on_disk(classifier, tmp_path, monk
 
 def test_what_cannot_be_cut_on_disk_is_cut_in_memory_and_says_why(classifier, tmp_path, invoke):
     done = invoke("skip", classifier, "--blocks", "2", "--save", tmp_path / "half", "--dtype", "bfloat16")
-    assert "cut in memory (--dtype bfloat16 may convert the weights), reopened" in " ".join(done.stdout.split())
+    assert "cut in memory (it is open in bfloat16), reopened" in " ".join(done.stdout.split())
     assert load_file(tmp_path / "half" / "model.safetensors")["classifier.weight"].dtype == torch.bfloat16
     done = invoke("skip", f"random:{classifier}", "--blocks", "2", "--save", tmp_path / "random")
     assert "cut in memory (" in done.stdout

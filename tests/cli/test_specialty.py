@@ -5,13 +5,13 @@ import re
 import shlex
 
 import pytest
-from command import run_here
 
 from layerscope.errors import InputError
+from tests.helpers.cli import run_here
 
 
 def test_specialty_on_the_command_line(model, labelled, tmp_path):
-    done = run_here("specialty", model, "--task", labelled, "--no-probe", "-o", tmp_path / "out")
+    done = run_here("specialty", model, "--task", labelled, "--no-probes", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "Next: layerscope tune" in done.stdout
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
@@ -23,7 +23,7 @@ def test_the_recommended_command_can_be_run_as_it_stands(model, tmp_path):
     rows = [f"the {'file' if i % 2 else 'list'} is {i},{'file' if i % 2 else 'list'}" for i in range(60)]
     (tmp_path / "data.csv").write_text("words,kind\n" + "\n".join(rows) + "\n")
     given = ["--task", tmp_path / "data.csv", "--text", "words", "--label", "kind"]
-    done = run_here("specialty", model, *given, "--no-probe")
+    done = run_here("specialty", model, *given, "--no-probes")
     assert done.returncode == 0, done.stderr
     expected = shlex.join(map(str, ["layerscope", "tune", model, *given]))
     assert expected in done.stdout
@@ -32,7 +32,7 @@ def test_the_recommended_command_can_be_run_as_it_stands(model, tmp_path):
 def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
     asked = ["--imbalance", "0.5,0.3", "--scarcity", "8", "--pools", "mean,cls", "--tuned", model]
     done = run_here(
-        "specialty", model, "--task", labelled, "--no-probe", *asked, "-o", tmp_path / "out", "--format", "json"
+        "specialty", model, "--task", labelled, "--no-probes", *asked, "-o", tmp_path / "out", "--format", "json"
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
@@ -42,9 +42,9 @@ def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
     assert ("pools", f"{model}, cls") in settings
     names = {p.stem for p in (tmp_path / "out").iterdir()}
     assert names == {"specialty", "imbalance", "scarcity", "pools", "specialty-record"}
-    wrong = run_here("specialty", model, "--task", labelled, "--no-probe", "--imbalance", "half")
+    wrong = run_here("specialty", model, "--task", labelled, "--no-probes", "--imbalance", "half")
     assert wrong.returncode != 0
-    assert "write 0.5,0.25,0.1" in wrong.stderr
+    assert "several with commas: 0.5,0.25,0.1" in wrong.stderr
 
 
 def test_other_measures_and_the_papers_probe(model, words, tmp_path):
@@ -69,17 +69,16 @@ def test_what_cannot_be_asked_of_specialty_is_a_sentence(model, words):
         (["--measures", "label_ca"], "no measure 'label_ca'; allowed: label_cca, numerical_rank"),
         (["--probe", "tree"], "no kind of probe 'tree'; allowed: linear, head"),
         (["--null", 5], "null is 5; at least 20 permutations"),
-        (["--imbalance-size", 30], "--imbalance-size is the size of the sets of --imbalance"),
+        (["--imbalance-size", 30], "imbalance_size is the size of the sets of imbalance (--imbalance)"),
     ):
-        done = run_here("specialty", model, "--task", words, "--no-probe", *more)
+        done = run_here("specialty", model, "--task", words, "--no-probes", *more)
         assert done.returncode == 2
         assert message in done.stderr
 
 
 def test_a_network_that_cannot_be_tuned_has_nu_and_probes_and_no_strategy(labelled, tmp_path):
-    from layerscope.models.elmo import Elmo
+    from layerscope.models.elmo import Elmo, ElmoOptions
     from layerscope.models.elmo_files import write_folder
-    from layerscope.models.elmo_options import ElmoOptions
 
     options = {
         "char_cnn": {"filters": [[1, 4]], "n_highway": 1, "embedding": {"dim": 4}},
@@ -111,8 +110,8 @@ def test_l_is_one_and_the_strategy_is_in_numbers(model, words):
 
 
 def test_models_run_over_the_texts_where_they_are_asked_to(model, labelled, invoke, posted):
-    given = ["specialty", model, "--task", labelled, "--no-probe", "--null", "20", "--engine", "posted"]
+    given = ["specialty", model, "--task", labelled, "--no-probes", "--null", "20", "--engine", "posted"]
     assert invoke(*given, "--pools", "mean,cls").exit_code == 0
     assert [name.split(" of ")[0] for name in posted] == ["mean states", "cls states", "cls states"]  # one is there
-    with pytest.raises(InputError, match="--engine posted is for several pools or models"):
+    with pytest.raises(InputError, match=r"engine='posted' \(--engine\) is for several pools or models"):
         invoke(*given)

@@ -10,9 +10,9 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-from command import run, run_here
 
 from layerscope.__main__ import main
+from tests.helpers.cli import run, run_here
 
 INTERRUPTED = "Interrupted. What was finished is kept: the same command goes on from there."
 

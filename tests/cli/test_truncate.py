@@ -2,10 +2,9 @@
 
 import json
 
-import zoo
-from command import run_here
-
 import layerscope as ls
+from tests.helpers.cli import run_here
+from tests.helpers.models import save_random
 
 
 def test_one_depth_is_shown_beside_the_whole_and_saved(classifier, words, tmp_path):
@@ -62,7 +61,7 @@ def test_options_of_trained_heads_are_refused_elsewhere(classifier, words):
 
 
 def test_saving_alone_needs_no_task(tmp_path):
-    folder = zoo.save(tmp_path / "whole", "llama", "next")
+    folder = save_random(tmp_path / "whole", "llama", "next")
     done = run_here("truncate", folder, "--keep", 2, "--save", tmp_path / "small", "--dtype", "bfloat16")
     assert done.returncode == 0, done.stderr
     assert "reopened and compared" in done.stdout
@@ -75,7 +74,7 @@ def test_saving_alone_needs_no_task(tmp_path):
 
 
 def test_the_logit_lens_of_a_language_model(tmp_path):
-    folder = zoo.save(tmp_path / "whole", "gpt2", "next")
+    folder = save_random(tmp_path / "whole", "gpt2", "next")
     (tmp_path / "texts.txt").write_text("the file is a list\nof value s and more\n" * 10)
     given = ["--task", tmp_path / "texts.txt", "--kind", "text", "--max-length", 16, "--by-text"]
     done = run_here("truncate", folder, *given, "--curve", "--format", "json")

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from command import run_here
 
 import layerscope as ls
 from layerscope.errors import InputError
+from tests.helpers.cli import run_here
 
 
 def test_tuning_on_the_command_line(model, labelled, tmp_path):
@@ -19,7 +19,7 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
     done = run_here("evaluate", tmp_path / "out" / "seed-0" / "checkpoint", "--task", labelled, "--format", "json")
     assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
-    done = run_here("tune", model, *quick, "--study", "--best", "4", "-o", tmp_path / "study")
+    done = run_here("tune", model, *quick, "--study", "--specialty-layer", "4", "-o", tmp_path / "study")
     assert done.returncode == 0, done.stderr
     assert {p.name for p in (tmp_path / "study").iterdir()} == {
         *("strategies.csv", "strategies.parquet", "strategies.png", "study-record"),
@@ -28,7 +28,7 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     assert "One seed gives no standard error" in done.stderr
     done = run_here("tune", model, *quick, "--learning-rate", "fast")
     assert done.returncode == 2
-    assert "not a learning rate" in done.stderr
+    assert "--learning-rate is 'fast'" in done.stderr
 
 
 def test_a_training_that_learned_nothing_is_named(model, labelled):
@@ -43,7 +43,7 @@ def test_a_training_that_learned_nothing_is_named(model, labelled):
 
 
 def test_strategies_on_the_command_line(model, labelled):
-    done = run_here("strategies", model, "--task", labelled, "--best", "2", "--format", "json")
+    done = run_here("strategies", model, "--task", labelled, "--specialty-layer", "2", "--format", "json")
     assert done.returncode == 0, done.stderr
     rows = {row["strategy"]: row for row in json.loads(done.stdout)}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
@@ -71,5 +71,5 @@ def test_several_trainings_run_where_they_are_asked_to(model, labelled, invoke, 
     assert invoke(*given, "--seeds", "2", "-o", tmp_path / "out").exit_code == 0
     assert [name.split(", ")[1] for name in posted] == ["seed 0", "seed 1"]
     assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
-    with pytest.raises(InputError, match="--engine posted spreads several trainings, and this is one"):
+    with pytest.raises(InputError, match=r"engine='posted' \(--engine\) spreads several trainings, and this is one"):
         invoke(*given)

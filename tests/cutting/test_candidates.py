@@ -4,18 +4,18 @@ import math
 
 import numpy as np
 import pandas
-from searches import Made, gone
 
 from layerscope.cutting.candidates import best_of_each_size, by_rule, front, in_short, proposed
-from layerscope.cutting.rule import chosen_rules
+from layerscope.cutting.search import chosen_rules
+from tests.helpers.data import MadeUpSearch, removed_blocks
 
 
 def test_a_plan_of_several_rules_names_them_all():
-    found = proposed(Made(4, [1, 2]), chosen_rules("last,deepest,spans", 4))
+    found = proposed(MadeUpSearch(4, [1, 2]), chosen_rules("last,deepest,spans", 4))
     plans = list(found)
-    assert gone(plans, 4)[0] == ()
+    assert removed_blocks(plans, 4)[0] == ()
     assert found[plans[0]] == ()
-    named = dict(zip(gone(plans, 4), found.values(), strict=True))
+    named = dict(zip(removed_blocks(plans, 4), found.values(), strict=True))
     assert named[(3, 4)] == ("last", "spans")
     assert named[(2, 3)] == ("deepest", "spans")
     assert named[(1, 2)] == ("spans",)

@@ -2,22 +2,21 @@
 
 import pytest
 import torch
-import zoo
-from quick import model
 from torch.utils.flop_counter import FlopCounterMode
 
 import layerscope as ls
 from layerscope.cutting.costs import Costs
+from tests.helpers.models import FAMILIES, random_model, random_network
 
 PLANS = [ls.LayerPlan([1, 2, 3, 4]), ls.LayerPlan([1, 3]), ls.LayerPlan([1])]
 
 
-@pytest.mark.parametrize("family", zoo.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_parameters_are_those_of_the_cut_model(family):
-    opened = model(family, "classifier")
+    opened = random_model(family, "classifier")
     costs = Costs(opened)
     for plan in PLANS:
-        if opened.anatomy.shared:
+        if opened.architecture.shared:
             assert costs.parameters(plan) == costs.parameters(PLANS[0])  # one block, however often it runs
         else:
             cut = ls.cut(opened, plan)
@@ -26,7 +25,7 @@ def test_parameters_are_those_of_the_cut_model(family):
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "albert"])
 def test_multiply_adds_are_those_of_the_cut_model(family):
-    opened = model(family, "classifier")
+    opened = random_model(family, "classifier")
     implementation = opened.network.config._attn_implementation
     costs = Costs(opened, tokens=20)
     counts = [costs.macs(plan) for plan in PLANS]
@@ -39,12 +38,12 @@ def test_multiply_adds_are_those_of_the_cut_model(family):
 
 
 def test_a_text_is_no_longer_than_the_model_allows():
-    assert Costs(model(max_position_embeddings=40)).tokens == 40
-    assert Costs(model(), tokens=30).tokens == 30
+    assert Costs(random_model(max_position_embeddings=40)).tokens == 40
+    assert Costs(random_model(), tokens=30).tokens == 30
 
 
 def test_plans_alike_are_timed_once(monkeypatch):
-    opened = model(kind="classifier")
+    opened = random_model(kind="classifier")
     costs = Costs(opened, tokens=8)
     first = costs.latency(ls.LayerPlan([1, 2]), 2)
     assert first > 0
@@ -56,7 +55,7 @@ def test_plans_alike_are_timed_once(monkeypatch):
 
 @pytest.mark.parametrize("pad", [0, None, -1])
 def test_the_latency_of_32_texts_is_of_32_texts(pad):
-    model = ls.load(zoo.network("gpt2", pad_token_id=pad))
+    model = ls.load(random_network("gpt2", pad_token_id=pad))
     seen = []
     model.network.register_forward_pre_hook(
         lambda _, args, kwargs: seen.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True

@@ -2,20 +2,21 @@
 
 import pytest
 import torch
-from quick import model, rows
 
 import layerscope as ls
 from layerscope.errors import InputError, ModelError
+from tests.helpers.data import three_class_frame
+from tests.helpers.models import random_model
 
 
 @pytest.fixture(scope="module")
 def task():
-    return ls.task({"train": rows(48, 0), "validation": rows(24, 1)})
+    return ls.task({"train": three_class_frame(48, 0), "validation": three_class_frame(24, 1)})
 
 
 @pytest.mark.parametrize("mode", ["tuned", "tunedorig"])
 def test_trained_truncation_curves(mode, task):
-    base = model()
+    base = random_model()
     tuned = ls.load(ls.tune(base, task, epochs=3, batch=8, learning_rate=3e-3).model)
     extra = {"base": base} if mode == "tunedorig" else {}
     curve = ls.truncation_curve(tuned, task, mode=mode, epochs=4, learning_rate=1e-2, **extra)
@@ -32,16 +33,16 @@ def test_trained_truncation_curves(mode, task):
 
 
 def test_heads_are_not_trained_in_16_bits(task):
-    whole = model(kind="classifier")
+    whole = random_model(kind="classifier")
     half = ls.load(whole.network.half(), tokenizer=whole.tokenizer, dtype=torch.float16)
     with pytest.raises(ModelError, match="are open in float16, where training heads goes wrong"):
         ls.truncation_curve(half, task, mode="tuned")
 
 
 def test_heads_are_not_scored_on_what_they_learn_from():
-    whole = rows(50, 3)
+    whole = three_class_frame(50, 3)
     with pytest.raises(InputError, match=r"Heads are trained on one split of .* and scored on another"):
-        ls.truncation_curve(model(kind="classifier"), ls.task(whole), mode="tuned")
+        ls.truncation_curve(random_model(kind="classifier"), ls.task(whole), mode="tuned")
     two = ls.task({"train": whole, "validation": whole[:9]})
     with pytest.raises(InputError, match="train was to serve for both"):
-        ls.truncation_curve(model(kind="classifier"), two, mode="tuned", split="train")
+        ls.truncation_curve(random_model(kind="classifier"), two, mode="tuned", split="train")

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pandas
-from own_data import write
 
 import layerscope as ls
+from tests.helpers.data import write_table
 
 
 def test_the_fingerprint_changes_with_any_text_or_label(tmp_path):
@@ -16,7 +16,7 @@ def test_the_fingerprint_changes_with_any_text_or_label(tmp_path):
 
 
 def test_taking_some_keeps_identity(tmp_path):
-    examples = ls.task(write(tmp_path / "a.csv")).split()
+    examples = ls.task(write_table(tmp_path / "a.csv")).split()
     part = examples.take(np.array([1, 3]))
     assert part.rows.tolist() == [1, 3]
     assert part.labels.tolist() == [0, 1]

@@ -2,15 +2,15 @@
 
 import pandas
 import pytest
-from own_data import ROWS, write
 
 import layerscope as ls
 from layerscope.errors import DataError, InputError
+from tests.helpers.data import REVIEWS, write_table
 
 
 def test_a_folder_names_several_splits_and_validation_is_the_default(tmp_path):
-    write(tmp_path / "train.csv")
-    write(tmp_path / "dev.csv", ROWS[:1])
+    write_table(tmp_path / "train.csv")
+    write_table(tmp_path / "dev.csv", REVIEWS[:1])
     task = ls.task(tmp_path)
     assert set(task.splits) == {"train", "validation"}
     assert len(task.split()) == 1
@@ -21,26 +21,26 @@ def test_a_folder_names_several_splits_and_validation_is_the_default(tmp_path):
 
 
 def test_data_beside_the_splits_of_a_folder_is_not_left_out_in_silence(tmp_path, caplog):
-    write(tmp_path / "train.csv")
-    write(tmp_path / "dev_matched.csv")
+    write_table(tmp_path / "train.csv")
+    write_table(tmp_path / "dev_matched.csv")
     (tmp_path / "README.txt").write_text("Not a split.")
     assert set(ls.task(tmp_path).splits) == {"train", "validation_matched"}
     assert not caplog.text
-    write(tmp_path / "eval.csv")
+    write_table(tmp_path / "eval.csv")
     assert set(ls.task(tmp_path).splits) == {"train", "validation_matched"}
     assert "eval.csv. The names of splits begin with train, validation (or dev) or test" in caplog.text
 
 
 def test_a_mapping_names_several_splits(tmp_path):
-    task = ls.task({"one": write(tmp_path / "a.csv"), "two": write(tmp_path / "b.parquet")})
+    task = ls.task({"one": write_table(tmp_path / "a.csv"), "two": write_table(tmp_path / "b.parquet")})
     assert task.splits == ("one", "two")
     with pytest.raises(InputError, match="choose one of one, two"):
         task.split()
 
 
 def test_two_files_for_one_split_are_refused(tmp_path):
-    write(tmp_path / "dev.csv")
-    write(tmp_path / "validation.parquet")
+    write_table(tmp_path / "dev.csv")
+    write_table(tmp_path / "validation.parquet")
     with pytest.raises(DataError, match="two files for split 'validation'"):
         ls.task(tmp_path)
 
@@ -52,7 +52,7 @@ def test_paths_and_tables_mix_and_data_sets_are_tables(tmp_path):
     data = datasets.Dataset.from_dict({"text": ["a b"], "label": [1]}, features=features)
     assert ls.task(datasets.DatasetDict({"train": data})).split().label_names == ("b", "a")
     task = ls.task(
-        {"train": write(tmp_path / "a.csv"), "validation": pandas.DataFrame(ROWS, columns=["text", "label"])}
+        {"train": write_table(tmp_path / "a.csv"), "validation": pandas.DataFrame(REVIEWS, columns=["text", "label"])}
     )
     assert task.split().labels.tolist() == task.split("train").labels.tolist()
 

@@ -4,9 +4,9 @@ import re
 
 import pandas
 import pytest
-from scripts import ROOT, script
 
 import layerscope as ls
+from tests.helpers.cli import ROOT, script
 
 results = script("docs/results/alignment.py")
 PAGE = (ROOT / "docs/results/alignment.md").read_text(encoding="utf-8")

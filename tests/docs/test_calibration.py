@@ -2,7 +2,8 @@
 
 import pandas
 import pytest
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 calibration = script("benchmarks/calibration.py")
 MODULES = {name: calibration.module(name) for name in calibration.names()}

@@ -4,9 +4,9 @@ import json
 import math
 
 import pytest
-from scripts import ROOT, script
 
 from layerscope.recipes.claims import claims
+from tests.helpers.cli import ROOT, script
 
 RESULTS = ROOT / "docs" / "results"
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "notebooks.py")

@@ -3,7 +3,8 @@
 import json
 
 import numpy as np
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 results = script("docs/results/garden.py")
 

@@ -5,7 +5,8 @@ import itertools
 import json
 
 import pytest
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 results = script("docs/results/healing.py")
 

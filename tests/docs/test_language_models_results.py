@@ -3,11 +3,12 @@
 import argparse
 import json
 
-import language
 import pytest
-from scripts import ROOT, script
 
-from layerscope.drawing.painting import draw
+from layerscope.drawing.render import draw
+from tests.helpers.cli import ROOT, script
+from tests.helpers.data import random_texts
+from tests.helpers.models import language_model
 
 results, pages = (script(f"docs/results/{name}.py") for name in ("language_models", "language_models_page"))
 
@@ -15,7 +16,7 @@ results, pages = (script(f"docs/results/{name}.py") for name in ("language_model
 @pytest.fixture
 def options(tmp_path):
     path = tmp_path / "texts.txt"
-    path.write_text("\n\n".join("\n".join(language.texts(30, seed=seed)) for seed in range(20)))
+    path.write_text("\n\n".join("\n".join(random_texts(30, seed=seed)) for seed in range(20)))
     return argparse.Namespace(
         **{"text": path, "texts": 10, "choosing_texts": 8, "tokens": 512, "window": 32, "choosing_windows": 12},
         **{"sizes": [1, 2], "seen": ["2"]},
@@ -24,7 +25,7 @@ def options(tmp_path):
 
 @pytest.mark.slow
 def test_a_tiny_model(options, tmp_path, monkeypatch):
-    model = language.model("llama", bos="adds", num_hidden_layers=4)
+    model = language_model("llama", bos="adds", num_hidden_layers=4)
     monkeypatch.setattr(results.ls, "load", lambda _: model)
     numbers = json.loads(json.dumps({pages.SEEN_OF: results.measured("tiny", True, options)}))
     tiny = numbers[pages.SEEN_OF]
@@ -46,7 +47,7 @@ def test_choosing_texts_are_others_than_those_that_are_scored(options, monkeypat
     monkeypatch.setattr(results, "running", lambda text, bos: read.append(text) or text)
     monkeypatch.setattr(results, "chosen", lambda *_: {})
     monkeypatch.setattr(results, "perplexity", lambda *_: {"perplexity": 1.0, "bits_per_byte": 1.0, "tokens": 1.0})
-    model = language.model("llama")
+    model = language_model("llama")
     monkeypatch.setattr(results.ls, "load", lambda _: model)
     results.measured("tiny", False, options)
     texts = results.articles(options.text)
@@ -67,7 +68,7 @@ def test_a_run_that_was_cut_off_goes_on(options, tmp_path, monkeypatch):
 
     monkeypatch.setattr(results, "chosen", lambda *_: chosen.append(1) or plans)
     monkeypatch.setattr(results, "perplexity", perplexity)
-    model = language.model("llama", bos="adds")
+    model = language_model("llama", bos="adds")
     monkeypatch.setattr(results.ls, "load", lambda _: model)
     notes = tmp_path / "notes.json"
     with pytest.raises(KeyboardInterrupt):
@@ -98,7 +99,7 @@ def test_stretches_and_what_was_seen_on_the_one_most_alike(options, monkeypatch)
         return {"perplexity": float(next(values))}
 
     monkeypatch.setattr(results, "perplexity", perplexity)
-    model = language.model("llama")
+    model = language_model("llama")
     monkeypatch.setattr(results.ls, "load", lambda _: model)
     options.stretches, options.tokens = 3, 64
     results.stretches("tiny", options, kept.append)

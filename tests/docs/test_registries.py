@@ -1,17 +1,14 @@
 """The tables of what can be chosen are those of the registries."""
 
 import pytest
-from scripts import script
 
-from layerscope.alignment.methods import METHODS as ALIGNERS
-from layerscope.cutting.rule import RULES
-from layerscope.similarity.registry import registry
-from layerscope.tuning.registry import METHODS
+from layerscope.registry import ALIGNERS, MEASURES, METHODS, RULES
+from tests.helpers.cli import script
 
 HOOK = script("docs/hooks/registries.py")
 
 
-KNOWN = {"rules": RULES, "aligners": ALIGNERS, "methods": METHODS, "measures": registry()}
+KNOWN = {"rules": RULES, "aligners": ALIGNERS, "methods": METHODS, "measures": MEASURES}
 
 
 @pytest.mark.parametrize("name", KNOWN)

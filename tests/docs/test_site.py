@@ -10,7 +10,8 @@ import sys
 
 import pytest
 from filelock import FileLock
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 DOCS = ROOT / "docs"
 
@@ -56,7 +57,26 @@ def test_every_command_has_its_entry(site):
 
 def test_names_in_sentences_are_links(site):
     page = (site / "glossary/index.html").read_text(encoding="utf-8")
-    assert re.search(r'<a [^>]*href="\.\./reference/api/#ls\.blocks"[^>]*><code>ls\.blocks</code></a>', page)
+    assert re.search(
+        r'<a [^>]*href="\.\./reference/api/#ls\.layer_blocks"[^>]*><code>ls\.layer_blocks</code></a>', page
+    )
+
+
+def test_the_glossary_has_every_public_class():
+    import layerscope
+
+    page = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    classes = [name for name in layerscope.__all__ if isinstance(getattr(layerscope, name), type)]
+    assert len(classes) > 20
+    assert [name for name in classes if f"`ls.{name}`" not in page] == []
+
+
+def test_words_of_the_code_in_the_glossary_are_classes():
+    page = (DOCS / "glossary.md").read_text(encoding="utf-8").split("## Words of the code")[1]
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src/layerscope").rglob("*.py"))
+    names = re.findall(r"`([A-Z]\w+)`", page)
+    assert {"Evaluator", "LayerSource", "Objective"} <= set(names)
+    assert [name for name in names if not re.search(rf"^class {name}\b", sources, re.MULTILINE)] == []
 
 
 def test_the_python_reference_finds_every_definition():
@@ -74,10 +94,14 @@ def test_the_command_reference_has_every_option():
 
     from layerscope.cli import app
 
-    page = hook("cli").reference()
-    for name, command in typer.main.get_command(app).commands.items():
+    page, top = hook("cli").reference(), typer.main.get_command(app)
+    names = top.list_commands(None)
+    assert {"compare", "tune", "cache"} <= set(names)
+    for name in names:
+        command = top.get_command(None, name)
         section = page.split(f"\n## {name}")[1].split("\n## ")[0]
-        options = [o for p in getattr(command, "params", ()) if not hasattr(command, "commands") for o in p.opts]
+        parameters = [] if hasattr(command, "commands") else command.params
+        options = [o for p in parameters for o in (*p.opts, *p.secondary_opts)]
         assert [o for o in options if o.startswith("--") and o != "--help" and o not in section] == []
 
 

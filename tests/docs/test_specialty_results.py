@@ -4,9 +4,9 @@ import math
 import os
 
 import pytest
-from scripts import ROOT, script
 
 import layerscope as ls
+from tests.helpers.cli import ROOT, script
 
 results = script("docs/results/specialty.py")
 

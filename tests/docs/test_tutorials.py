@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 rehearse = script("docs/rehearse.py")
 ALL = sorted((ROOT / "docs").rglob("*.md"))

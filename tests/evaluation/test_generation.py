@@ -1,20 +1,21 @@
 """The generation check: against a plain loop without a cache, and what it says of damage."""
 
-import language
 import numpy as np
 import pandas
 import pytest
 import torch
 
 import layerscope as ls
-from layerscope.evaluation.exam import exam
-from layerscope.evaluation.generation import Generating, continued, measured, prompts_of, repetition
+from layerscope.evaluation.evaluate import make_evaluator
+from layerscope.evaluation.generation import GenerationOptions, continued, measured, prompts_of, repetition
+from tests.helpers.data import text_frame
+from tests.helpers.models import language_model
 
 FEW = {"prompts": 5, "prompt_tokens": 16, "new_tokens": 8}
 
 
 def text(count=40, **options):
-    return ls.task(language.frame(count), kind="text", **options)
+    return ls.task(text_frame(count), kind="text", **options)
 
 
 @torch.inference_mode()
@@ -29,14 +30,14 @@ def plainly(opened, ids, count):
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bloom"])
 @pytest.mark.parametrize("bos", [None, "adds"])
 def test_what_is_generated_is_that_of_a_plain_loop(family, bos):
-    opened = language.model(family, bos=bos)
+    opened = language_model(family, bos=bos)
     opened.network.generation_config.repetition_penalty = 5.0  # settings of its own must not matter
     opened.network.generation_config.eos_token_id = 7
     kept = opened.network.generation_config
     score = ls.evaluate(opened, text(), generate=FEW)
     assert opened.network.generation_config is kept
-    source, asking, first = exam(opened, text()).source
-    prompts = prompts_of(opened, source, asking, first, Generating(**FEW))
+    source, prompt_options, first = make_evaluator(opened, text()).source
+    prompts = prompts_of(opened, source, prompt_options, first, GenerationOptions(**FEW))
     front = [] if first is None else [first]
     written = np.asarray([plainly(opened, [*front, *prompt.given], 8) for prompt in prompts])
     values = {name: value.mean() for name, value in measured(written, np.stack([p.follow for p in prompts])).items()}
@@ -46,7 +47,7 @@ def test_what_is_generated_is_that_of_a_plain_loop(family, bos):
 
 
 def test_prompts_of_any_length_are_continued_as_each_is_alone():
-    opened = language.model("llama")
+    opened = language_model("llama")
     generator = np.random.default_rng(0)
     prompts = [generator.integers(5, 60, size=length) for length in (3, 9, 3, 17, 9)]
     together = continued(opened, prompts, 6)
@@ -73,27 +74,29 @@ def test_a_model_that_knows_the_text_continues_it():
 
 
 def test_the_seed_decides_the_prompts_and_they_do_not_overlap():
-    opened = language.model("gpt2")
-    source, asking, first = exam(opened, text()).source
-    chosen = [prompts_of(opened, source, asking, first, Generating(**FEW, seed=seed)) for seed in (0, 0, 1)]
+    opened = language_model("gpt2")
+    source, prompt_options, first = make_evaluator(opened, text()).source
+    chosen = [
+        prompts_of(opened, source, prompt_options, first, GenerationOptions(**FEW, seed=seed)) for seed in (0, 0, 1)
+    ]
     given = [[tuple(prompt.given) for prompt in prompts] for prompts in chosen]
     assert given[0] == given[1] != given[2]
-    every = prompts_of(opened, source, asking, first, Generating(10**6, 16, 8))
+    every = prompts_of(opened, source, prompt_options, first, GenerationOptions(10**6, 16, 8))
     ids = opened.tokenizer("\n\n".join(source.texts), add_special_tokens=False)["input_ids"]
     joined = np.concatenate([np.concatenate([prompt.given, prompt.follow]) for prompt in every])
     assert joined.tolist() == ids[: len(joined)]
 
 
 def test_short_texts_by_themselves_have_shorter_prompts():
-    opened = language.model("gpt2")
-    source, asking, first = exam(opened, text(by_text=True)).source
-    prompts = prompts_of(opened, source, asking, first, Generating(100, 40, 8))
+    opened = language_model("gpt2")
+    source, prompt_options, first = make_evaluator(opened, text(by_text=True)).source
+    prompts = prompts_of(opened, source, prompt_options, first, GenerationOptions(100, 40, 8))
     assert {len(prompt.given) for prompt in prompts} <= {8, 16, 24, 32, 40}
     assert all(len(prompt.follow) == 8 for prompt in prompts)
 
 
 def test_the_score_says_which_kind_each_number_is_and_how_sure_it_is():
-    score = ls.evaluate(language.model("gpt2"), text(), generate=8, max_length=40)
+    score = ls.evaluate(language_model("gpt2"), text(), generate=8, max_length=40)
     kinds = {number.metric: number.kind for number in score.numbers}
     assert kinds["perplexity"] == "perplexity"
     assert kinds["repetition"] == "generation"
@@ -101,7 +104,7 @@ def test_the_score_says_which_kind_each_number_is_and_how_sure_it_is():
     exact = next(number for number in score.more if number.metric == "continuation_exact")
     assert exact.low == 0 < exact.high < 1  # none of a few is not none at all
     assert score.provenance["settings"]["generate"]["prompts"] == 8
-    assert "of the 4-grams are repeats" in score.findings()[0]
+    assert "of the 4-grams are repeats" in str(score.findings()[0])
 
 
 @pytest.mark.parametrize(
@@ -116,13 +119,13 @@ def test_the_score_says_which_kind_each_number_is_and_how_sure_it_is():
 )
 def test_what_cannot_be_generated(generate, said):
     with pytest.raises(ls.LayerscopeError, match=said):
-        ls.evaluate(language.model("gpt2"), text(), generate=generate)
+        ls.evaluate(language_model("gpt2"), text(), generate=generate)
 
 
 def test_too_little_text_and_other_heads():
     with pytest.raises(ls.LayerscopeError, match="no text of 40 tokens"):
         ls.evaluate(
-            language.model("gpt2"), ls.task(pandas.DataFrame({"text": ["a file and"]}), kind="text"), generate=1
+            language_model("gpt2"), ls.task(pandas.DataFrame({"text": ["a file and"]}), kind="text"), generate=1
         )
     with pytest.raises(ls.LayerscopeError, match="continues running text"):
-        ls.evaluate(language.model("bert", "masked"), text(), generate=True)
+        ls.evaluate(language_model("bert", "masked"), text(), generate=True)

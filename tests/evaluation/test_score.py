@@ -84,3 +84,22 @@ def test_every_number_has_its_rows_its_interval_and_its_kind():
     for again in (copy.copy(whole), pickle.loads(pickle.dumps(whole))):
         assert (again.interval, again.kind, again.more) == (whole.interval, "classes", (written,))
     assert math.isnan(score().interval[0])
+
+
+@pytest.mark.parametrize(("half", "sure"), [(1.0, True), (9.0, False)])
+def test_a_perplexity_is_sure_where_its_interval_is_narrow(half, sure):
+    bounds = {"interval": (50 - half, 50 + half), "majority": math.nan}
+    assert score(50.0, metric="perplexity", metrics={}, **bounds).findings()[0].sure is sure
+
+
+@pytest.mark.parametrize(("low", "sure"), [(0.6, True), (0.2, False), (math.nan, None)])
+def test_a_score_is_sure_where_it_lies_above_guessing(low, sure):
+    versioned = {**PROVENANCE, "data": {"task": "t@1"}}
+    (told,) = score(0.7, majority=0.3, interval=(low, 0.9), provenance=versioned).findings()
+    assert told.text == "m has accuracy 0.700 on t; always giving the most frequent class would have 0.300."
+    assert told.sure is sure
+    assert score(provenance={}).findings()[0].text.startswith("The model has accuracy 0.900;")
+
+
+def test_what_may_go_is_tested_next():
+    assert score().next_step().command == "advise"

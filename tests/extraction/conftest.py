@@ -1,7 +1,7 @@
 import pytest
-import zoo
 
 import layerscope as ls
+from tests.helpers.models import random_network, word_tokenizer
 
 SENTENCES = [
     "the file is a list of value s",
@@ -31,5 +31,5 @@ def corpus(tmp_path):
 
 @pytest.fixture
 def reps(task):
-    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())
     return ls.extract(model, task, pool="mean", store=False)

@@ -2,22 +2,21 @@
 
 import pytest
 import torch
-import zoo
 
 import layerscope as ls
-from layerscope.extraction import keeping
-from layerscope.extraction.encode import encode
-from layerscope.extraction.forward import Runner
-from layerscope.extraction.packing import Pooling
-from layerscope.extraction.reading import Reading
+from layerscope.extraction import extract
+from layerscope.extraction.encoding import encode
+from layerscope.extraction.forward import Pooling, Runner
+from layerscope.extraction.pooling import Reading
+from tests.helpers.models import FAMILIES, random_network, word_tokenizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
 
 
-@pytest.mark.parametrize("family", zoo.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_pool_of_every_family(family, task, corpus):
     cpu, gpu = (
-        ls.load(zoo.network(family, "encoder").to(device), tokenizer=zoo.tokenizer(family))
+        ls.load(random_network(family, "encoder").to(device), tokenizer=word_tokenizer(family))
         for device in ("cpu", "cuda")
     )
     for pool in ("cls", "mean", "last", "tokens", "words"):
@@ -33,7 +32,7 @@ def test_every_pool_of_every_family(family, task, corpus):
 
 
 def test_two_runs_give_the_same_numbers(task):
-    model = ls.load(zoo.network("bert", "encoder").to("cuda"), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert", "encoder").to("cuda"), tokenizer=word_tokenizer())
     one, two = (ls.extract(model, task, pool="mean", store=False) for _ in range(2))
     assert all(torch.equal(one[layer], two[layer]) for layer in one.layers)
 
@@ -43,7 +42,7 @@ def test_real_exhaustion_of_memory_halves_the_batch(caplog):
 
     frame = pandas.DataFrame({"text": [f"the file {'of the value ' * 20}{i}" for i in range(3000)]})
     shape = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
-    model = ls.load(zoo.network("bert", "encoder", **shape).to("cuda"), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert", "encoder", **shape).to("cuda"), tokenizer=word_tokenizer())
     expected = ls.extract(model, frame, limit=50, store=False)
     total = torch.cuda.get_device_properties(0).total_memory
     torch.cuda.empty_cache()
@@ -58,7 +57,7 @@ def test_real_exhaustion_of_memory_halves_the_batch(caplog):
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "words"])
 def test_neither_copies_nor_pooling_make_the_host_wait(pool, corpus):
-    model = ls.load(zoo.network("bert", "encoder").to("cuda"), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert", "encoder").to("cuda"), tokenizer=word_tokenizer())
     reading = Reading(pool, subword="mean") if pool == "words" else Reading(pool)
     packed = Runner(model, None, reading).pack_rows(encode(model, corpus.split(), reading))
     torch.cuda.set_sync_debug_mode("error")
@@ -72,8 +71,8 @@ def test_neither_copies_nor_pooling_make_the_host_wait(pool, corpus):
 
 
 def test_rows_in_the_store_are_those_in_memory(task, monkeypatch):
-    monkeypatch.setattr(keeping, "_PIECE", 1000)  # several pieces
-    model = ls.load(zoo.network("bert", "encoder").to("cuda"), tokenizer=zoo.tokenizer())
+    monkeypatch.setattr(extract, "_PIECE", 1000)  # several pieces
+    model = ls.load(random_network("bert", "encoder").to("cuda"), tokenizer=word_tokenizer())
     kept, stored = (ls.extract(model, task, pool="mean", store=store, batch_tokens=40) for store in (False, True))
     assert kept.rows.difference(stored.rows) is None
     for layer in kept.layers:

@@ -39,7 +39,7 @@ def assert_same(a, b):
 @given(st.integers(0, 10**6), st.integers(1, 12), st.booleans(), st.booleans())
 def test_every_item_comes_back_and_places_choose_among_them(seed, count, typed, targets):
     items = drawn(seed, count, typed, targets)
-    together = Items.of(items)
+    together = Items.from_list(items)
     assert len(together) == count
     for one, two in zip(items, together, strict=True):
         assert_same(one, two)
@@ -52,13 +52,13 @@ def test_every_item_comes_back_and_places_choose_among_them(seed, count, typed, 
     both = Items.join([together, together.at(places)])
     for one, two in zip(both, [*items, *(items[p] for p in places)], strict=True):
         assert_same(one, two)
-    assert Items.of(together) is together
+    assert Items.from_list(together) is together
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8))
 def test_rows_that_are_left_out_go_with_their_tokens(seed, count):
     items = drawn(seed, count)
-    together = Items.of(items)
+    together = Items.from_list(items)
     wanted = np.random.default_rng(seed).integers(0, 2, int(together.rows.sum())).astype(bool)
     start = 0
     for item, kept in zip(items, together.keep(wanted), strict=True):
@@ -77,10 +77,10 @@ def test_rows_and_owners_of_what_is_taken():
     rest = np.zeros(0, np.int64)
     one = Item(np.arange(3), None, np.asarray([0, 1, 2]), np.asarray([0, 0, 1]), np.asarray([4, 7]), False, rest)
     none = Item(np.arange(1), None, rest, rest, rest, False, rest)
-    items = Items.of([one, none, one])
+    items = Items.from_list([one, none, one])
     assert items.owner.tolist() == [0, 0, 0, 2, 2, 2]
     assert items.row.tolist() == [0, 0, 1, 2, 2, 3]
-    assert len(Items.of([])) == 0
+    assert len(Items.from_list([])) == 0
 
 
 def test_ranges_end_to_end():

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 import torch
-import zoo
-from command import TOGETHER
 
 import layerscope as ls
 from layerscope.store import Store
+from tests.helpers.cli import TWO_PROCESSES
+from tests.helpers.models import save_random
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    return zoo.save(tmp_path / "model", "bert")
+    return save_random(tmp_path / "model", "bert")
 
 
 @pytest.fixture
@@ -42,11 +42,11 @@ def test_two_processes_share_the_rows_and_give_the_same_result(pool, checkpoint,
     alone = ls.extract(checkpoint, data, pool=pool, store=False)
     script = tmp_path / "job.py"  # the command line with shards small enough that both processes get some
     script.write_text(
-        "import sys, layerscope.extraction.extracting\n"
-        "sys.modules['layerscope.extraction.extracting']._SHARD_BYTES = 1\n"
+        "import sys, layerscope.extraction.extract\n"
+        "sys.modules['layerscope.extraction.extract']._SHARD_BYTES = 1\n"
         "from layerscope.cli import main\nmain()\n"
     )
-    command = [*TOGETHER, str(script), "extract", checkpoint, "--task", str(data), "--pool", pool]
+    command = [*TWO_PROCESSES, str(script), "extract", checkpoint, "--task", str(data), "--pool", pool]
     command += ["-o", str(tmp_path / "out")]
     environment = {**os.environ, "LAYERSCOPE_HOME": str(tmp_path / "shared"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
@@ -61,9 +61,9 @@ def test_two_processes_share_the_rows_and_give_the_same_result(pool, checkpoint,
 KILLED = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore Ctrl-C
-import layerscope.extraction.extracting
+import layerscope.extraction.extract
 import layerscope as ls
-module = sys.modules["layerscope.extraction.extracting"]
+module = sys.modules["layerscope.extraction.extract"]
 module._SHARD_BYTES = 1
 write = module.write_shard
 def slow(path, *rest):
@@ -106,7 +106,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(how, checkpoint, data, hom
 
 
 def test_a_window_without_a_single_row_is_no_obstacle(checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["layerscope.extraction.extracting"], "_SHARD_BYTES", 1)
+    monkeypatch.setattr(sys.modules["layerscope.extraction.extract"], "_SHARD_BYTES", 1)
     path = tmp_path / "corpus.txt"
     long = "x" * 90
     path.write_text("\n".join([long] * 64 + ["the file is here"] * 3) + "\n")

@@ -8,13 +8,14 @@ import pretrain
 import pytest
 import yaml
 from nursery.recipes import FOLDER
-from small_garden import LENGTH, SMALL, make_text
+
+from tests.helpers.data import GARDEN_LENGTH, GARDEN_SIZES, animal_articles
 
 
 @pytest.fixture(scope="session")
 def shard(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "animals.txt"
-    path.write_text(make_text(400), encoding="utf-8")
+    path.write_text(animal_articles(400), encoding="utf-8")
     return path
 
 
@@ -32,10 +33,10 @@ def trained(shard, tokenizer_folder, tmp_path_factory):
 
     def train(family: str, name: str, *options: str, **changes) -> Path:
         recipe = yaml.safe_load((FOLDER / f"{family}.yaml").read_text(encoding="utf-8"))
-        recipe["config"] |= SMALL[family]
+        recipe["config"] |= GARDEN_SIZES[family]
         if recipe.get("generator"):
             recipe["generator"] |= {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
-        recipe |= {"name": family, "length": LENGTH, "batch": 16, "learning_rate": 5e-3} | changes
+        recipe |= {"name": family, "length": GARDEN_LENGTH, "batch": 16, "learning_rate": 5e-3} | changes
         path = root / f"{family}-{name}.yaml"
         path.write_text(yaml.safe_dump(recipe), encoding="utf-8")
         places = ["--tokenizer", str(tokenizer_folder), "--cache", str(root / "cache"), "--workers", "1"]

@@ -15,8 +15,7 @@ from nursery.recipes import FOLDER, Recipe
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import layerscope as ls
-from layerscope.models.elmo import Elmo, word_characters
-from layerscope.models.elmo_options import ElmoOptions
+from layerscope.models.elmo import Elmo, ElmoOptions, word_characters
 
 CHARACTERS = {
     "activation": "relu", "filters": [[1, 4], [2, 4]], "n_highway": 1, "embedding": {"dim": 4},

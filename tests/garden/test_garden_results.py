@@ -5,7 +5,8 @@ import math
 
 import pandas
 import pytest
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 results = script("docs/results/garden.py")
 FOUND = json.loads((ROOT / "docs/results/garden.json").read_text(encoding="utf-8"))

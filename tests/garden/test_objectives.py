@@ -8,14 +8,15 @@ import torch
 from nursery.objectives import Permuted, Replaced, chosen_positions, masked
 from nursery.recipes import Recipe, build
 from nursery.vocabulary import MASK_ID, SEP_ID, SPECIAL
-from small_garden import SMALL
+
+from tests.helpers.data import GARDEN_SIZES
 
 VOCABULARY, LENGTH = 90, 20
 
 
 def small(family, **changes):
     recipe = Recipe.read(family)
-    config = recipe.config | SMALL[family]
+    config = recipe.config | GARDEN_SIZES[family]
     generator = recipe.generator and recipe.generator | {"hidden_size": 16, "intermediate_size": 32}
     return build(dataclasses.replace(recipe, config=config, generator=generator, **changes), VOCABULARY, 0).eval()
 
@@ -111,7 +112,7 @@ def test_a_token_is_predicted_from_earlier_ones_of_the_order_only():
     assert moved.tolist() == [False, False, *[True] * (len(order) - 2)]
 
 
-@pytest.mark.parametrize("family", sorted(SMALL))
+@pytest.mark.parametrize("family", sorted(GARDEN_SIZES))
 def test_a_training_step_is_one_graph(family):
     objective = small(family).train()
     batch = objective.prepare(tokens_of(), generator())

@@ -10,12 +10,12 @@ from nursery import cards
 from nursery.loop import Length, Trainer, rate
 from nursery.running import command, read_log
 from safetensors.torch import load_file
-from small_garden import SMALL
 
 import layerscope as ls
+from tests.helpers.data import GARDEN_SIZES
 
 
-@pytest.mark.parametrize("family", sorted(SMALL))
+@pytest.mark.parametrize("family", sorted(GARDEN_SIZES))
 def test_the_loss_falls_and_the_checkpoint_opens(family, trained):
     folder = trained(family, f"{family}-s0", "--steps", "60", "--every", "0.5")
     noted = [line for line in read_log(folder) if "held_out_loss" in line]

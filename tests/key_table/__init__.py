@@ -6,9 +6,9 @@ in `rounded`) but for rounding.
 """
 
 import layerscope as ls
-from key_table import alignment, cutting, layers, recipes, tuning
-from key_table.call import pairs
 from layerscope.store import keys_of
+from tests.key_table import alignment, cutting, layers, recipes, tuning
+from tests.key_table.call import pairs
 
 __all__ = ["CALLS", "WITHOUT", "changes", "keys", "pairs"]
 
@@ -21,17 +21,35 @@ READS = "reads or writes the user's own files"
 STREAMS = "one pass whose result is all there is to keep"
 NOUN = "a value, made by the functions that are tested here"
 WITHOUT = {
-    **dict.fromkeys(["align", "probe", "imbalance", "scarcity", "label_cca", "mutual_information"], ROWS),
-    **dict.fromkeys(["nuclear_norm", "numerical_rank", "smoothness", "agreement", "blocks", "measure"], ROWS),
+    **dict.fromkeys(["align", "probe", "imbalance_study", "scarcity_study", "label_cca", "mutual_information"], ROWS),
+    **dict.fromkeys(["nuclear_norm", "numerical_rank", "smoothness", "agreement", "layer_blocks", "measure"], ROWS),
     **dict.fromkeys(
-        ["load", "wrap", "truncate", "skip", "cut", "cut_folder", "save", "inject", "compare_weights"], MODULES
+        ["load", "wrap", "truncate", "skip", "cut", "cut_folder", "save", "inject", "compare_weights", "describe"],
+        MODULES,
     ),
+    "describe": MODULES,
     **dict.fromkeys(["training_cost", "strategies"], "counts parameters and operations"),
-    **dict.fromkeys(["read_record", "write_record", "report", "figures", "load_aligner", "panels", "push"], READS),
-    **dict.fromkeys(["stream", "attentions", "evaluate", "block_influence"], STREAMS),
-    **dict.fromkeys(["families", "measures", "tasks"], "lists what there is"),
+    **dict.fromkeys(
+        ["read_record", "write_record", "report", "paper_figures", "load_aligner", "panels", "push"], READS
+    ),
+    **dict.fromkeys(["stream", "attentions", "evaluate", "block_influence", "cut_study"], STREAMS),
+    **dict.fromkeys(["families", "measures", "tasks", "experiments"], "lists what there is"),
     "task": "opens data; its one artifact, the built-in pydocs, is tested in data/test_pydocs.py",
-    **dict.fromkeys(["Advice", "Aligner", "Attentions", "Blocks", "Choice", "Curve", "Healing", "Injection"], NOUN),
+    **dict.fromkeys(
+        [
+            "Advice",
+            "Aligner",
+            "Attentions",
+            "Blocks",
+            "Choice",
+            "CutStudy",
+            "Curve",
+            "Description",
+            "Healing",
+            "Injection",
+        ],
+        NOUN,
+    ),
     **dict.fromkeys(["LayerPlan", "Model", "Moments", "Record", "Replay", "Representations", "Reproduction"], NOUN),
     **dict.fromkeys(["Result", "Score"], NOUN),
     **dict.fromkeys(["Similarity", "SkipMap", "Strategy", "Task", "Training", "Trainings", "Truncation"], NOUN),

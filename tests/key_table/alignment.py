@@ -1,9 +1,10 @@
 """Studies of alignment."""
 
-from keyed import classifier, encoder, reps, task
-
-from key_table.call import ENGINE, Call
-from layerscope.alignment.methods import METHODS, options_of
+from layerscope.alignment.aligner import options_of
+from layerscope.registry import ALIGNERS
+from tests.helpers.data import random_reps, two_class_task
+from tests.helpers.models import shared_classifier, shared_encoder
+from tests.key_table.call import ENGINE, Call
 
 METHOD_OPTIONS = {
     "ridge": 0.1,
@@ -26,18 +27,19 @@ METHOD_OPTIONS = {
 def _method_options():
     """Every option of every method of alignment."""
     changes = []
-    for method in METHODS:
+    for method in ALIGNERS:
         for option in options_of(method):
             given = {"options": {method: {option: METHOD_OPTIONS[option]}}}
             changes.append(({"methods": [method]}, {"methods": [method], **given}))
     return changes
 
 
+OVER_TEXTS = {"source": shared_encoder(), "task": two_class_task()}
 CALLS = {
     "alignment_study": Call(
         {
-            "models": [encoder(), encoder(1)],
-            "task": task(),
+            "models": [shared_encoder(), shared_encoder(1)],
+            "task": two_class_task(),
             "layers": [1],
             "methods": ["linear"],
             "pairs": 1,
@@ -45,13 +47,16 @@ CALLS = {
             "test": 40,
         },
         {
-            "models": [{"models": [encoder(2), encoder(1)]}, {"models": [encoder(), encoder(2)]}],
-            "task": {"task": task(5)},
+            "models": [
+                {"models": [shared_encoder(2), shared_encoder(1)]},
+                {"models": [shared_encoder(), shared_encoder(2)]},
+            ],
+            "task": {"task": two_class_task(5)},
             "layers": {"layers": [2]},
             "methods": {"methods": ["mean"]},
             "pairs": {"pairs": 2},
-            "of": {"of": "attention"},
-            "against": ({"layers": [1, 2]}, {"layers": [1, 2], "against": "every"}),
+            "representation": {"representation": "attention"},
+            "target_layers": ({"layers": [1, 2]}, {"layers": [1, 2], "target_layers": "every"}),
             "pool": {"pool": "cls"},
             "train": {"train": 40},
             "max_length": {"max_length": 16},
@@ -61,11 +66,17 @@ CALLS = {
         {"test": {"test": 20}, **ENGINE},
     ),
     "injection_study": Call(
-        {"source": classifier(), "target": classifier(1), "task": task(), "methods": ["linear"], "train": 50},
         {
-            "source": {"source": classifier(2)},
-            "target": {"target": classifier(2)},
-            "task": {"task": task(5)},
+            "source": shared_classifier(),
+            "target": shared_classifier(1),
+            "task": two_class_task(),
+            "methods": ["linear"],
+            "train": 50,
+        },
+        {
+            "source": {"source": shared_classifier(2)},
+            "target": {"target": shared_classifier(2)},
+            "task": {"task": two_class_task(5)},
             "layers": {"layers": [1]},
             "methods": {"methods": ["mean"]},
             "train": {"train": 40},
@@ -76,11 +87,15 @@ CALLS = {
         {"split": {"split": "test"}, "limit": {"limit": 20}, "all_rows": {"all_rows": True}, **ENGINE},
     ),
     "synthetic_study": Call(
-        {"reps": reps(), "truths": ["linear"], "noise": [0.0], "methods": ["linear"], "repeats": 1},
+        {"source": random_reps(), "true_maps": ["linear"], "noise": [0.0], "methods": ["linear"], "repeats": 1},
         {
-            "reps": {"reps": reps(1)},
+            "source": {"source": random_reps(1)},
+            "task": (OVER_TEXTS, {**OVER_TEXTS, "task": two_class_task(5)}),
+            "pool": (OVER_TEXTS, {**OVER_TEXTS, "pool": "cls"}),
+            "limit": (OVER_TEXTS, {**OVER_TEXTS, "limit": 40}),
+            "max_length": (OVER_TEXTS, {**OVER_TEXTS, "max_length": 16}),
             "layer": {"layer": 0},
-            "truths": {"truths": ["inn"]},
+            "true_maps": {"true_maps": ["inn"]},
             "noise": {"noise": [0.1]},
             "methods": {"methods": ["mean"]},
             "repeats": {"repeats": 2},

@@ -1,22 +1,21 @@
 """Cutting: the curve, the map, and advice."""
 
-from keyed import classifier, encoder, task
-
-from key_table.call import Call
-from layerscope.cutting.trained_heads import HeadTraining
+from tests.helpers.data import two_class_task
+from tests.helpers.models import shared_classifier, shared_encoder
+from tests.key_table.call import Call
 
 HEADS = {"learning_rate": 1e-2, "batch": 4, "seed": 1, "epochs": 2}
 TUNED = {"mode": "tuned"}
 CALLS = {
     "truncation_curve": Call(
-        {"model": classifier(), "task": task()},
+        {"model": shared_classifier(), "task": two_class_task()},
         {
-            "model": [{"model": classifier(1)}, (TUNED, {**TUNED, "model": classifier(1)})],
-            "task": [{"task": task(5)}, (TUNED, {**TUNED, "task": task(5)})],
+            "model": [{"model": shared_classifier(1)}, (TUNED, {**TUNED, "model": shared_classifier(1)})],
+            "task": [{"task": two_class_task(5)}, (TUNED, {**TUNED, "task": two_class_task(5)})],
             "mode": TUNED,
             "base": [
-                (TUNED, {"mode": "tunedorig", "base": encoder()}),
-                ({"mode": "tunedorig", "base": encoder()}, {"mode": "tunedorig", "base": encoder(1)}),
+                (TUNED, {"mode": "tunedorig", "base": shared_encoder()}),
+                ({"mode": "tunedorig", "base": shared_encoder()}, {"mode": "tunedorig", "base": shared_encoder(1)}),
             ],
             "split": [{"split": "test"}, (TUNED, {**TUNED, "split": "test"})],
             "limit": [{"limit": 20}, (TUNED, {**TUNED, "limit": 20})],
@@ -28,13 +27,12 @@ CALLS = {
             "batch_tokens": [{"batch_tokens": 32}, (TUNED, {**TUNED, "batch_tokens": 32})],
             "all_rows": {"all_rows": True},
         },
-        tuple(HeadTraining.__dataclass_fields__),
     ),
     "skip_map": Call(
-        {"model": classifier(), "task": task()},
+        {"model": shared_classifier(), "task": two_class_task()},
         {
-            "model": {"model": classifier(1)},
-            "task": {"task": task(5)},
+            "model": {"model": shared_classifier(1)},
+            "task": {"task": two_class_task(5)},
             "max_span": {"max_span": 1},
             "split": {"split": "test"},
             "limit": {"limit": 20},
@@ -43,10 +41,10 @@ CALLS = {
         {"batch_tokens": {"batch_tokens": 32}, "all_rows": {"all_rows": True}},
     ),
     "advise": Call(
-        {"model": classifier(), "task": task(), "limit": 40, "rules": "angular,last"},
+        {"model": shared_classifier(), "task": two_class_task(), "limit": 40, "rules": "angular,last"},
         {
-            "model": {"model": classifier(1)},
-            "task": {"task": task(5)},
+            "model": {"model": shared_classifier(1)},
+            "task": {"task": two_class_task(5)},
             "split": {"split": "test"},
             "limit": {"limit": 30},
             "max_length": {"max_length": 16},

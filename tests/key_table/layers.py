@@ -1,10 +1,10 @@
 """Looking at layers: their rows, their similarity, and what labels can be read from them."""
 
-from keyed import cased, encoder, task
-
 import layerscope as ls
-from key_table.call import ENGINE, Call
 from layerscope.similarity.registry import measure
+from tests.helpers.data import two_class_task
+from tests.helpers.models import cased_tokenizer, shared_encoder
+from tests.key_table.call import ENGINE, Call
 
 MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
     "standardize": ("cka", False, True),
@@ -23,7 +23,7 @@ MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
 }
 ATTENTION = {"measure": "attention_js", "pool": "tokens", "baseline": False}
 COMPARED = {
-    "task": {"task": task(5)},
+    "task": {"task": two_class_task(5)},
     "split": {"split": "test"},
     "pool": {"pool": "mean"},
     "limit": {"limit": 20},
@@ -49,10 +49,10 @@ def _with_option(option):
 
 CALLS = {
     "extract": Call(
-        {"model": encoder(), "task": task()},
+        {"model": shared_encoder(), "task": two_class_task()},
         {
-            "model": {"model": encoder(1)},
-            "task": {"task": task(5)},
+            "model": {"model": shared_encoder(1)},
+            "task": {"task": two_class_task(5)},
             "split": {"split": "test"},
             "pool": {"pool": "mean"},
             "layers": {"layers": [1]},
@@ -62,13 +62,13 @@ CALLS = {
             "subword": ({"pool": "words"}, {"pool": "words", "subword": "first"}),
             "special": ({"pool": "mean"}, {"pool": "mean", "special": True}),
             "autocast": {"autocast": "bfloat16"},
-            "tokenizer": {"tokenizer": cased()},
+            "tokenizer": {"tokenizer": cased_tokenizer()},
         },
         {"batch_tokens": {"batch_tokens": 32}, "store": {"store": False}},
     ),
     "compare": Call(
-        {"a": encoder(), "b": encoder(1), "task": task(), "baseline": True},
-        {"a": {"a": encoder(2)}, "b": [{"b": encoder(2)}, {"b": None}], **COMPARED},
+        {"a": shared_encoder(), "b": shared_encoder(1), "task": two_class_task(), "baseline": True},
+        {"a": {"a": shared_encoder(2)}, "b": [{"b": shared_encoder(2)}, {"b": None}], **COMPARED},
         {
             "measure": [{"measure": "svcca"}, {"measure": ["cka", "mutual_knn"]}],
             "special": (ATTENTION, {**ATTENTION, "special": True}),
@@ -78,8 +78,8 @@ CALLS = {
         tuple({option for name in ls.measures()["name"] for option in measure(name).options()}),
     ),
     "localization": Call(
-        {"sources": [encoder(), encoder(1)], "task": task(), "baseline": True},
-        {"sources": {"sources": [encoder(), encoder(2)]}, **COMPARED},
+        {"models": [shared_encoder(), shared_encoder(1)], "task": two_class_task(), "baseline": True},
+        {"models": {"models": [shared_encoder(), shared_encoder(2)]}, **COMPARED, "pool": {"pool": "cls"}},
         {
             "standardize": {"standardize": True},
             "rank_tolerance": {"rank_tolerance": 1e-3},
@@ -88,13 +88,13 @@ CALLS = {
             "top_k": {"top_k": 2},
             **WITHOUT_INTERVAL,
         },
-        (*COMPARED, *WITHOUT_INTERVAL, *measure("neuron").options(), *measure("svcca").options()),
+        (),
     ),
     "specialty": Call(
-        {"source": encoder(), "task": task(), "ci": 0.95},
+        {"source": shared_encoder(), "task": two_class_task(), "ci": 0.95},
         {
-            "source": {"source": encoder(1)},
-            "task": {"task": task(5)},
+            "source": {"source": shared_encoder(1)},
+            "task": {"task": two_class_task(5)},
             "split": {"split": "test"},
             "pool": {"pool": "cls"},
             "limit": {"limit": 40},
@@ -108,10 +108,10 @@ CALLS = {
         },
     ),
     "specialty_study": Call(
-        {"models": {"one": encoder()}, "task": task()},
+        {"models": {"one": shared_encoder()}, "task": two_class_task()},
         {
-            "models": {"models": {"one": encoder(1)}},
-            "task": {"task": task(5)},
+            "models": {"models": {"one": shared_encoder(1)}},
+            "task": {"task": two_class_task(5)},
             "pools": {"pools": ["cls"]},
             "limit": {"limit": 40},
             "max_length": {"max_length": 16},

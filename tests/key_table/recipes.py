@@ -3,22 +3,21 @@
 import tempfile
 from pathlib import Path
 
-import zoo
-from keyed import SMALL, rows
-
-from key_table.call import ENGINE, Call
+from tests.helpers.data import two_class_frame
+from tests.helpers.models import SMALL, save_random
+from tests.key_table.call import ENGINE, Call
 
 
 def _words(seed):
     """A folder with texts of two classes."""
     folder = Path(tempfile.mkdtemp())
     for split in ("train", "validation"):
-        rows(48, seed).to_csv(folder / f"{split}.csv", index=False)
+        two_class_frame(48, seed).to_csv(folder / f"{split}.csv", index=False)
     return str(folder)
 
 
 def _saved(seed):
-    return str(zoo.save(Path(tempfile.mkdtemp()), "bert", seed=seed, **SMALL))
+    return str(save_random(Path(tempfile.mkdtemp()), "bert", seed=seed, **SMALL))
 
 
 CALLS = {

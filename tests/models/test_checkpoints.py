@@ -3,12 +3,12 @@ import json
 import pandas
 import pytest
 import torch
-import zoo
 from safetensors.torch import load_file, save_file
 
 from layerscope.errors import ModelError
 from layerscope.models import load
-from layerscope.models.identity import fingerprint
+from layerscope.models.fingerprint import fingerprint
+from tests.helpers.models import CONFIGS, random_network, save_random, word_tokenizer
 
 
 def rewrite(folder, change):
@@ -25,9 +25,9 @@ def reconfigure(folder, **changes):
 @pytest.mark.parametrize("kind", ["encoder", "masked", "next", "tags", "spans", "pretraining"])
 def test_a_checkpoint_opens_as_the_class_that_its_config_names(kind, tmp_path):
     changes = {"is_decoder": True} if kind == "next" else {}
-    network = zoo.network("bert", kind, **changes)
+    network = random_network("bert", kind, **changes)
     network.save_pretrained(tmp_path)
-    zoo.tokenizer().save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
     model, twin = load(tmp_path), load(f"random:{tmp_path}")
     assert type(model.network) is type(network)
     assert type(twin.network) is type(network)
@@ -36,7 +36,7 @@ def test_a_checkpoint_opens_as_the_class_that_its_config_names(kind, tmp_path):
 
 
 def test_a_class_that_transformers_has_not_opens_as_the_bare_network(tmp_path):
-    zoo.save(tmp_path, "bert", "masked")
+    save_random(tmp_path, "bert", "masked")
     reconfigure(tmp_path, architectures=["BertForEverything"])
     model = load(tmp_path)
     assert (type(model.network).__name__, model.head) == ("BertModel", "none")
@@ -46,7 +46,7 @@ def test_a_class_that_transformers_has_not_opens_as_the_bare_network(tmp_path):
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "bitsandbytes"])
 def test_quantised_checkpoints_are_refused_with_the_way_out(method, tmp_path):
-    zoo.save(tmp_path, "llama", "next")
+    save_random(tmp_path, "llama", "next")
     reconfigure(tmp_path, quantization_config={"quant_method": method, "bits": 4})
     with pytest.raises(ModelError, match=rf"is quantised \({method}\).*the checkpoint that it was made from"):
         load(tmp_path)
@@ -65,7 +65,7 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path):
 
 @pytest.mark.parametrize("kind", ["classifier", "encoder"])
 def test_missing_blocks_are_refused_not_filled_in(kind, tmp_path):
-    zoo.save(tmp_path, "bert", kind)
+    save_random(tmp_path, "bert", kind)
     reconfigure(tmp_path, num_hidden_layers=5)
     with pytest.raises(ModelError, match=r"do not match its config.json: \d+ tensors are missing"):
         load(tmp_path)
@@ -73,28 +73,28 @@ def test_missing_blocks_are_refused_not_filled_in(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["classifier", "encoder"])
 def test_blocks_that_the_config_does_not_know_are_refused(kind, tmp_path):
-    zoo.save(tmp_path, "bert", kind)
+    save_random(tmp_path, "bert", kind)
     reconfigure(tmp_path, num_hidden_layers=3)
     with pytest.raises(ModelError, match=r"not in the model that the config describes .*encoder\.layer\.3"):
         load(tmp_path)
 
 
 def test_a_classifier_without_its_head_is_refused(tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     rewrite(tmp_path, lambda w: {k: v for k, v in w.items() if not k.startswith("classifier")})
     with pytest.raises(ModelError, match=r"2 tensors are missing \(such as classifier\.bias\)"):
         load(tmp_path)
 
 
 def test_wrong_shapes_are_refused(tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     reconfigure(tmp_path, intermediate_size=64)
     with pytest.raises(ModelError, match="do not have the shapes"):
         load(tmp_path)
 
 
 def test_the_pooler_of_a_bare_encoder_may_be_missing_and_is_seeded(tmp_path):
-    zoo.save(tmp_path, "bert", "encoder")
+    save_random(tmp_path, "bert", "encoder")
     rewrite(tmp_path, lambda w: {k: v for k, v in w.items() if "pooler" not in k})
     assert fingerprint(load(tmp_path)) == fingerprint(load(tmp_path))
 
@@ -103,7 +103,7 @@ def test_the_pooler_of_a_bare_encoder_may_be_missing_and_is_seeded(tmp_path):
     "content", [b"", b"version https://git-lfs.github.com/spec/v1\n", None], ids=["empty", "lfs", "cut"]
 )
 def test_weights_that_cannot_be_read_are_a_sentence(content, tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100] if content is None else content)
     with pytest.raises(ModelError, match=r"The weights of .* cannot be read .* fetch it again"):
@@ -111,7 +111,7 @@ def test_weights_that_cannot_be_read_are_a_sentence(content, tmp_path):
 
 
 def test_a_missing_shard_is_named(tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     names = list(load_file(tmp_path / "model.safetensors"))
     (tmp_path / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
     shards = {name: f"model-0000{1 + k % 2}-of-00002.safetensors" for k, name in enumerate(names)}
@@ -125,14 +125,14 @@ def test_a_missing_shard_is_named(tmp_path):
     [('{"model_type": "bert",', "is not JSON"), ("", "is not JSON"), ("[1]", "config.json is damaged")],
 )
 def test_a_broken_config_is_not_taken_for_an_unknown_architecture(content, sentence, tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelError, match=sentence):
         load(tmp_path)
 
 
 def test_a_folder_without_tokenizer_files_gets_none_made_up(tmp_path):
-    zoo.network("bert").save_pretrained(tmp_path)
+    random_network("bert").save_pretrained(tmp_path)
     assert load(tmp_path).tokenizer is None
 
 
@@ -140,7 +140,7 @@ def test_a_folder_without_tokenizer_files_gets_none_made_up(tmp_path):
     ("family", "key"), [("gpt2", "transformer.h.0.attn.masked_bias"), ("openai-gpt", "transformer.h.0.attn.bias")]
 )
 def test_mask_buffers_of_old_checkpoints_are_no_weights(family, key, tmp_path):
-    zoo.save(tmp_path, family)
+    save_random(tmp_path, family)
     rewrite(tmp_path, lambda w: {**w, key: torch.zeros(1)})
     assert load(tmp_path).depth == 4
 
@@ -157,7 +157,7 @@ def test_mask_buffers_of_old_checkpoints_are_no_weights(family, key, tmp_path):
 def test_mask_buffers_of_unrecorded_families_are_no_weights(family, key, changes, tmp_path):
     from transformers import AutoConfig, AutoModel
 
-    sizes = {**zoo.CONFIGS["gpt2"], "vocab_size": 60, "num_heads": 4, "hidden_size": 32, **changes}
+    sizes = {**CONFIGS["gpt2"], "vocab_size": 60, "num_heads": 4, "hidden_size": 32, **changes}
     sizes = sizes if family == "gpt_neo" else {k: v for k, v in sizes.items() if k not in ("num_heads", "hidden_size")}
     AutoModel.from_config(AutoConfig.for_model(family, **sizes)).save_pretrained(tmp_path)
     rewrite(tmp_path, lambda w: {**w, key: torch.zeros(1)})
@@ -170,7 +170,7 @@ def test_mask_buffers_of_unrecorded_families_are_no_weights(family, key, changes
 def test_a_tokenizer_without_a_vocabulary_file_is_one(tmp_path):
     from transformers import ByT5Tokenizer
 
-    zoo.network("bert", vocab_size=400).save_pretrained(tmp_path)
+    random_network("bert", vocab_size=400).save_pretrained(tmp_path)
     ByT5Tokenizer().save_pretrained(tmp_path)
     for left in ("added_tokens.json", "special_tokens_map.json", "tokenizer.json"):
         (tmp_path / left).unlink(missing_ok=True)
@@ -180,9 +180,9 @@ def test_a_tokenizer_without_a_vocabulary_file_is_one(tmp_path):
 def test_a_config_that_asks_for_tuples_is_no_obstacle(tmp_path):
     import layerscope as ls
 
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     reconfigure(tmp_path, return_dict=False)
     frame = pandas.DataFrame({"text": ["the file", "a list", "this"], "label": [0, 1, 2]})
     assert ls.evaluate(load(tmp_path), frame).n == 3
     with pytest.raises(ModelError, match=r"network\.config\.return_dict = True"):
-        load(zoo.network("bert", return_dict=False))
+        load(random_network("bert", return_dict=False))

@@ -2,31 +2,30 @@
 
 import json
 
-import elmo_by_hand as by_hand
 import numpy as np
 import pytest
 import torch
-from own_networks import some_examples
 
 import layerscope as ls
 from layerscope.data import Examples
 from layerscope.errors import InputError, ModelError
-from layerscope.models.elmo import Elmo
+from layerscope.models.elmo import Elmo, ElmoOptions
 from layerscope.models.elmo_files import published_weights, write_folder
 from layerscope.models.elmo_opening import WordReader
-from layerscope.models.elmo_options import ElmoOptions
 from layerscope.store import NoKey
+from tests.helpers.data import some_examples
+from tests.helpers.elmo import ELMO_OPTIONS, random_arrays, states_by_hand
 
 WORDS = [["The", "cat", "sat", "."], ["Ünïcödé", "extraordinarily-long-word", "x"], ["One"]]
 TEXTS = Examples("own", "all", [" ".join(words) for words in WORDS], np.arange(3), words=WORDS, labels=np.arange(3) % 2)
 
 
 def make(folder, dtype=torch.float32, **changes):
-    options = {**by_hand.OPTIONS, "lstm": {**by_hand.OPTIONS["lstm"], **changes}}
+    options = {**ELMO_OPTIONS, "lstm": {**ELMO_OPTIONS["lstm"], **changes}}
     torch.manual_seed(0)
     network = Elmo(ElmoOptions.model_validate(options))
     if not changes:
-        network.load_state_dict(published_weights(network.options, by_hand.random_arrays(options).__getitem__))
+        network.load_state_dict(published_weights(network.options, random_arrays(options).__getitem__))
     write_folder(network.to(dtype), folder)
     return folder
 
@@ -40,8 +39,8 @@ def test_words_of_a_folder_of_our_own_agree_with_numpy(folder):
     model = ls.load(str(folder))
     assert (model.depth, model.width, model.widths) == (3, 12, (12,) * 4)
     reps = ls.extract(model, TEXTS, pool="words", store=False)
-    arrays = by_hand.random_arrays(by_hand.OPTIONS)
-    layers = [by_hand.states(words, by_hand.OPTIONS, arrays) for words in WORDS]
+    arrays = random_arrays(ELMO_OPTIONS)
+    layers = [states_by_hand(words, ELMO_OPTIONS, arrays) for words in WORDS]
     for layer in range(4):
         np.testing.assert_allclose(reps[layer], np.concatenate([own[layer] for own in layers]), atol=1e-5)
     mean = ls.extract(model, TEXTS, pool="mean", store=False)
@@ -52,9 +51,9 @@ def test_the_published_files_open_as_the_same_model(folder, tmp_path):
     h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'layerscope[elmo]'")
     published = tmp_path / "published"
     published.mkdir()
-    (published / "elmo_small_options.json").write_text(json.dumps(by_hand.OPTIONS))
+    (published / "elmo_small_options.json").write_text(json.dumps(ELMO_OPTIONS))
     with h5py.File(published / "elmo_small_weights.hdf5", "w") as file:
-        for name, array in by_hand.random_arrays(by_hand.OPTIONS).items():
+        for name, array in random_arrays(ELMO_OPTIONS).items():
             file[name] = array
     ours, theirs = ls.load(str(folder)), ls.load(str(published))
     assert ours.spec() == theirs.spec()

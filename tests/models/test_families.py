@@ -2,7 +2,8 @@
 
 import pytest
 import transformers
-from scripts import ROOT, script
+
+from tests.helpers.cli import ROOT, script
 
 
 @pytest.mark.slow

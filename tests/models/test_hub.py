@@ -7,8 +7,9 @@ import sys
 import pandas
 import pytest
 import torch
-import zoo
-from hub import SHA, serving
+
+from tests.helpers.checkpoints import HUB_SHA, serve_hub
+from tests.helpers.models import random_network, save_random
 
 CODE = """
 import sys, torch
@@ -23,18 +24,18 @@ except ls.LayerscopeError as error:
 @pytest.fixture
 def hub(tmp_path):
     """A hub with a model, a model that has only a pickle, and a data set; and a function to use it."""
-    zoo.save(tmp_path / "models" / "org" / "good", "bert")
+    save_random(tmp_path / "models" / "org" / "good", "bert")
     (tmp_path / "models" / "org" / "good" / "pytorch_model.bin").write_bytes(b"never fetched")
     (tmp_path / "models" / "org" / "good" / "evil.py").write_text("raise SystemExit")
     pickled = tmp_path / "models" / "org" / "pickled"
-    zoo.network("bert").config.save_pretrained(pickled)
+    random_network("bert").config.save_pretrained(pickled)
     torch.save({}, pickled / "pytorch_model.bin")
     data = tmp_path / "datasets" / "org" / "data" / "data"
     data.mkdir(parents=True)
     for split, n in (("train", 5), ("validation", 2)):
         frame = pandas.DataFrame({"text": [f"the file {i}" for i in range(n)], "label": [i % 2 for i in range(n)]})
         frame.to_parquet(data / f"{split}-00000-of-00001.parquet")
-    with serving(tmp_path) as (address, requests):
+    with serve_hub(tmp_path) as (address, requests):
 
         def use(code, **environment):
             offline = {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
@@ -55,7 +56,7 @@ def test_a_hub_id_and_a_revision_open(hub):
     out, requests = hub("m = ls.load('org/good@v2'); print(m.depth, m.name, m.has_head, m.tokenizer is not None)")
     assert "4 org/good@v2 True True" in out
     assert any("/revision/v2" in r for r in requests)
-    assert any(f"/resolve/{SHA}/model.safetensors" in r for r in requests)
+    assert any(f"/resolve/{HUB_SHA}/model.safetensors" in r for r in requests)
     fetched = [r for r in requests if "/resolve/" in r]
     assert not any("pytorch_model.bin" in r or "evil.py" in r for r in fetched)
     # What was fetched once is found without a network.

@@ -9,11 +9,11 @@ import zlib
 import numpy as np
 import pandas
 import pytest
-import zoo
 
 import layerscope as ls
 from layerscope.errors import InputError, ModelError
 from layerscope.models.lineage import learn, learned, packed, unpacked
+from tests.helpers.models import random_network, save_random, word_tokenizer
 
 WORDS = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in", "this", "that", "not"]
 FEW = {"max_steps": 2, "max_length": 16}
@@ -26,7 +26,7 @@ def table(n=60, seed=0):
 
 
 def encoder():
-    return ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    return ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())
 
 
 @pytest.mark.parametrize("rows", [[], [0], [3, 4, 900], range(0, 5000, 7), range(100_000)])
@@ -68,10 +68,10 @@ def test_copies_and_cuts_remember(tmp_path):
     saved = ls.save(smaller, tmp_path / "smaller")
     assert ls.evaluate(saved, data).n == 24
     assert json.loads((saved / "layerscope.json").read_text())["learned"][0]["n"] == 96
-    assert ls.advise(str(tmp_path / "copy"), data, max_span=1, evaluations=0).exam.examples.texts_fingerprint
-    assert len(ls.advise(str(tmp_path / "copy"), data, max_span=1, evaluations=0).exam.examples) == 24
+    assert ls.advise(str(tmp_path / "copy"), data, max_span=1, evaluations=0).evaluator.examples.texts_fingerprint
+    assert len(ls.advise(str(tmp_path / "copy"), data, max_span=1, evaluations=0).evaluator.examples) == 24
     again = ls.tune(smaller, data, **FEW)
-    assert again.job.lesson.validation.rows.tolist() == training.job.lesson.validation.rows.tolist()
+    assert again.job.training_data.validation.rows.tolist() == training.job.training_data.validation.rows.tolist()
     study = ls.injection_study(str(tmp_path / "copy"), training.model, data, methods=["identity"])
     assert study.frame["n"].tolist() == [24] * 3
     everything = {"methods": ["identity"], "all_rows": True}
@@ -99,10 +99,10 @@ def test_rows_that_were_learned_from_are_known_in_other_files_and_splits(tmp_pat
         assert ls.evaluate(tuned, more).n == 25
     assert "learned from 96 of the 121 rows of table (all), so only 25 others are scored" in caplog.text
     assert ls.evaluate(tuned, more, all_rows=True).n == 121
-    held_out = set(training.job.lesson.validation.texts)
+    held_out = set(training.job.training_data.validation.texts)
     few = data.sample(40, random_state=0)
     assert ls.evaluate(tuned, few).n == sum(text in held_out for text in few["text"])
-    again = ls.tune(tuned, more, **FEW).job.lesson
+    again = ls.tune(tuned, more, **FEW).job.training_data
     assert set(again.validation.texts) <= held_out | {"one more"}
     # A split of its own is scored as it is, and what it shares with the rows that were learned from is said.
     score = ls.evaluate(tuned, {"train": table(60, seed=3), "validation": few})
@@ -116,16 +116,16 @@ def test_marks_survive_their_text_and_joins(monkeypatch):
     from layerscope.models import lineage
 
     data = ls.task(table(50)).split()
-    network = zoo.network("bert", "encoder")
+    network = random_network("bert", "encoder")
     learn(network, data.take(slice(0, 20)))
     learn(network, data.take(slice(10, 40)))
     (entry,) = learned(network)
     assert entry["n"] == 40
     expected = np.unique(lineage.marks(data)[:40])
-    assert lineage._read(entry).tolist() == expected.tolist()
-    assert lineage._read({}).tolist() == []  # what earlier versions wrote
+    assert lineage._decoded_marks(entry).tolist() == expected.tolist()
+    assert lineage._decoded_marks({}).tolist() == []  # what earlier versions wrote
     monkeypatch.setattr(lineage, "_MOST", 7)
-    assert lineage._read({"marks": lineage._written(expected)}).tolist() == expected[:7].tolist()
+    assert lineage._decoded_marks({"marks": lineage._encoded_marks(expected)}).tolist() == expected[:7].tolist()
 
 
 def test_a_mark_is_of_the_texts_alone_and_of_all_of_them():
@@ -138,7 +138,7 @@ def test_a_mark_is_of_the_texts_alone_and_of_all_of_them():
 
 
 def test_what_a_model_learned_from_is_no_part_of_what_it_is():
-    model = ls.load(zoo.network("bert"), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert"), tokenizer=word_tokenizer())
     before = model.spec()
     learn(model.network, ls.task(table()).split())
     assert model.spec() == before
@@ -164,14 +164,14 @@ STEP = {"from": "m", "depth": 4, "keep": [1, 2], "head": 2, "weights": "x"}
     ],
 )
 def test_a_damaged_account_is_a_sentence(content, tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     (tmp_path / "layerscope.json").write_text(content)
     with pytest.raises(ModelError, match=r"layerscope.json is (not JSON|damaged) .*remove the file"):
         ls.load(tmp_path)
 
 
 def test_an_account_that_is_whole_is_kept(tmp_path):
-    zoo.save(tmp_path, "bert")
+    save_random(tmp_path, "bert")
     (tmp_path / "layerscope.json").write_text(json.dumps({"steps": [STEP], "learned": [GOOD], "other": 1}))
     network = ls.load(tmp_path).network
     assert learned(network) == [GOOD]

@@ -2,18 +2,18 @@
 
 import sys
 
-import gguf_file
 import pytest
 import torch
-import zoo
 
 from layerscope.errors import InputError, ModelError, UnknownNameError
 from layerscope.models import load
 from layerscope.models.sources import demo_lm_file
+from tests.helpers.checkpoints import write_gguf
+from tests.helpers.models import random_network, save_random
 
 
 def test_a_pickle_is_refused_with_the_way_to_convert_it(tmp_path):
-    net = zoo.network("bert")
+    net = random_network("bert")
     net.config.save_pretrained(tmp_path)
     torch.save(net.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"pickle file \(pytorch_model.bin\).*save_pretrained"):
@@ -36,7 +36,7 @@ def test_folders_that_are_no_checkpoints(content, sentence, tmp_path):
 
 
 def test_a_folder_of_checkpoints_leads_to_them(tmp_path):
-    zoo.save(tmp_path / "checkpoint-500", "bert")
+    save_random(tmp_path / "checkpoint-500", "bert")
     with pytest.raises(ModelError, match="give one of those: checkpoint-500"):
         load(tmp_path)
 
@@ -65,7 +65,7 @@ def packaged(tmp_path, monkeypatch):
 
 def test_the_language_model_of_the_demo_is_found_without_importing_its_package(packaged):
     pytest.importorskip("gguf")
-    gguf_file.write(packaged)
+    write_gguf(packaged)
     opened = load("demo:smollm2")
     assert (opened.name, opened.head, opened.network.name_or_path) == ("demo:smollm2", "next", "demo:smollm2")
     assert demo_lm_file() == packaged
@@ -101,7 +101,7 @@ def test_names_that_lead_nowhere():
 
 
 def test_the_folder_of_a_tuned_run_is_its_checkpoint(tmp_path):
-    zoo.save(tmp_path / "tuned" / "checkpoint", "bert", labels=2)
+    save_random(tmp_path / "tuned" / "checkpoint", "bert", labels=2)
     assert load(tmp_path / "tuned").network.config.num_labels == 2
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"holds no config\.json"):

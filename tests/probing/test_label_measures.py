@@ -6,10 +6,10 @@ import torch
 from sklearn.cross_decomposition import CCA
 
 import layerscope as ls
-from layerscope.data.resampling import folds
 from layerscope.errors import InputError
-from layerscope.extraction.rows import Rows
+from layerscope.extraction.row_store import Rows
 from layerscope.probing.label_measures import RidgeCCA
+from layerscope.resampling import folds
 
 
 @pytest.mark.parametrize("name", ["specialty", "label_cca", "mutual_information"])

@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
-import zoo
 from sklearn.linear_model import LogisticRegression
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
-from layerscope.extraction.rows import Rows
+from layerscope.extraction.row_store import Rows
 from layerscope.probing.probes import _parts, ties
 from layerscope.results import Curve
+from tests.helpers.models import random_network, word_tokenizer
 
 
 def test_probes_have_intervals_and_wins(planted):
@@ -78,7 +78,7 @@ def test_head_probes():
     layers = [centres[labels] * share + generator.normal(size=(120, 32)) for share in (0.0, 0.05, 1.0, 0.3, 0.1)]
     reps = ls.Representations.from_arrays(layers, [["c", "a", "b"][k] for k in labels])
     train, validation = reps.select(rows=slice(80)), reps.select(rows=slice(80, None))
-    base = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    base = ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())
     curve = ls.probe(train, validation, kind="head", model=base, epochs=10, learning_rate=1e-2)
     assert curve.best == 2
     assert curve.values[2] > 0.9 > curve.values[0]

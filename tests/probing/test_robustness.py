@@ -3,13 +3,13 @@
 import numpy as np
 import pandas
 import pytest
-import zoo
 
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.probing.robustness import drawn
 from layerscope.results import Curve
 from layerscope.store import Store
+from tests.helpers.models import random_network, word_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +29,13 @@ def test_drawn_rows(reps):
     with pytest.raises(InputError, match="401 rows of class 2 were asked for; there are 400"):
         drawn(reps, [1, 1, 401])
     named = ls.task(pandas.DataFrame({"text": ["a", "b", "c"], "label": ["file", "list", "list"]}))
-    rows = ls.extract(ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer()), named, pool="mean")
+    rows = ls.extract(ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer()), named, pool="mean")
     with pytest.raises(InputError, match=r"3 rows of class list were asked for; there are 2. .* take more texts"):
         drawn(rows, [1, 3])
 
 
 def test_equal_class_weights_hold_up_under_imbalance(reps):
-    frame = ls.imbalance(reps, (1 / 3, 0.1, 0.05)).frame
+    frame = ls.imbalance_study(reps, (1 / 3, 0.1, 0.05)).frame
     nu = frame.pivot_table(index="layer", columns="setting", values=["nu", "nu_rows"])
     change = {
         name: (nu[name] / nu[name]["p = 0.333333"].to_numpy()[:, None]).sub(1).abs().max().max()
@@ -52,7 +52,7 @@ def test_pools_and_tuned_models(tmp_path):
     frame = pandas.DataFrame({"text": texts, "label": ["file", "list"] * 40})
     data = ls.task({"train": frame, "validation": frame[:30]})
     models = {
-        name: ls.load(zoo.network("bert", "encoder", seed=seed), tokenizer=zoo.tokenizer())
+        name: ls.load(random_network("bert", "encoder", seed=seed), tokenizer=word_tokenizer())
         for seed, name in enumerate(("base", "tuned"))
     }
     result = ls.specialty_study(models, data)
@@ -71,34 +71,36 @@ def test_pools_and_tuned_models(tmp_path):
 
 def test_scarcity(reps, tmp_path):
     probe = Curve("accuracy", ["m"] * 4, [0, 1, 2, 3], np.asarray([0.9, 0.8, 0.6, 0.5]))
-    result = ls.scarcity(reps, (1200, 300, 60), probe=probe)
+    result = ls.scarcity_study(reps, (1200, 300, 60), probe=probe)
     frame = result.frame
     assert frame.groupby("setting", sort=False)["n"].first().tolist() == [1200, 300, 60]
     assert (frame[frame["n"] >= 300]["rho"] > 0.9).all()  # with 60 rows nu is not to be trusted
     result.plot(tmp_path / "scarcity.png")
     assert (tmp_path / "scarcity.png").stat().st_size > 1000
-    assert ls.scarcity(reps, (100,)).frame["n"].unique().tolist() == [100]  # N in all, where classes cannot be even
+    assert ls.scarcity_study(reps, (100,)).frame["n"].unique().tolist() == [
+        100
+    ]  # N in all, where classes cannot be even
     with pytest.raises(InputError, match="there are 400"):
-        ls.scarcity(reps, (6000,))
+        ls.scarcity_study(reps, (6000,))
     with pytest.raises(InputError, match="N is 2, which is fewer rows than there are classes"):
-        ls.scarcity(reps, (2,))
+        ls.scarcity_study(reps, (2,))
     with pytest.raises(InputError, match="No sizes were given"):
-        ls.scarcity(reps, [])
+        ls.scarcity_study(reps, [])
     with pytest.raises(InputError, match=r"N is 30\.0; it must be a whole number"):
-        ls.scarcity(reps, [30.0])
+        ls.scarcity_study(reps, [30.0])
     with pytest.raises(InputError, match=r"size is 7\.5; it must be a whole number"):
-        ls.imbalance(reps, size=7.5)
-    sizes = ls.imbalance(reps, (0.5, 0.1), size=301).frame["n"].unique().tolist()
+        ls.imbalance_study(reps, size=7.5)
+    sizes = ls.imbalance_study(reps, (0.5, 0.1), size=301).frame["n"].unique().tolist()
     assert sizes == [301]
     with pytest.raises(InputError, match="A share is 2"):
-        ls.imbalance(reps, (2,))
+        ls.imbalance_study(reps, (2,))
 
 
 def test_states_are_jobs_that_can_be_made_elsewhere(posted):
     texts = pandas.DataFrame({"text": [f"{word} {k}" for k in range(30) for word in ("file", "list")]})
     texts["label"] = [text.split()[0] for text in texts["text"]]
     data = ls.task({"train": texts[:40], "validation": texts[40:]})
-    models = {"one": ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())}
+    models = {"one": ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())}
     study = ls.specialty_study(models, data, pools=["mean"], engine="posted")
     assert posted == ["mean states of one, train", "mean states of one, validation"]
     kept = {entry.key for entry in Store().entries()}

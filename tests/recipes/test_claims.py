@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from layerscope.recipes.claims import Claim, Statistic, claims, claims_of, verdict
 from layerscope.recipes.recipe import read_recipe
-from layerscope.recipes.statistics import STATISTICS
+from layerscope.registry import STATISTICS
 
 CLAIM = {
     "name": "n",

@@ -6,8 +6,8 @@ import pytest
 
 import layerscope as ls
 from layerscope.errors import LayerscopeError
-from layerscope.recipes.cell import TRAININGS, UNTRAINED, Cell
 from layerscope.recipes.claims import claims
+from layerscope.recipes.experiment_run import TRAININGS, UNTRAINED, ExperimentRun
 from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
 
 PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "offline", "smoke")]
@@ -33,7 +33,7 @@ def test_calls_are_public_functions_with_arguments_that_they_take(paper, profile
     recipe = read_recipe(paper)
     for experiment in recipe.chosen(None):
         chosen = next(experiment.combinations(recipe.profile(profile)))
-        cell = Cell(paper, experiment, chosen, recipe.profile(profile))
+        cell = ExperimentRun(paper, experiment, chosen, recipe.profile(profile))
         values = cell.values()
         assert not {call.name for call in experiment.calls} & set(values), "a call hides a setting"
         for call in experiment.calls:

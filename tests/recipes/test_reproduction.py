@@ -6,8 +6,8 @@ import pandas
 import pytest
 
 import layerscope as ls
-from layerscope.recipes.cell import Cell
 from layerscope.recipes.claims import Claim, Statistic
+from layerscope.recipes.experiment_run import ExperimentRun
 from layerscope.recipes.recipe import Experiment, Profile
 from layerscope.recipes.reproduction import COLUMNS, Reproduction, summarised, verdicts
 
@@ -36,7 +36,7 @@ def done(*entries):
     """(model, task, value): decided clearly."""
     return [
         (
-            Cell("p", EXPERIMENT, {"model": m, "task": t}, PROFILE),
+            ExperimentRun("p", EXPERIMENT, {"model": m, "task": t}, PROFILE),
             {n: Statistic(v, v - 1, v + 1) for n in ("alone", "compared")},
         )
         for m, t, v in entries
@@ -82,11 +82,30 @@ def test_the_summary_counts_and_names_the_models(frame):
 def test_a_reproduction_is_a_result(frame, tmp_path):
     result = Reproduction(frame, {}, {"sst2": "it is not here"}, Path("out"))
     assert result.claims is result.frame
-    assert result.findings()[0] == "alone: holds in 2 of 4, does not hold in 1, undecided in 1."
+    assert str(result.findings()[0]) == "alone: holds in 2 of 4, does not hold in 1, undecided in 1."
     never = Reproduction(verdicts([COMPARED], done(("a", "x", 5))), {}, {}, Path("out"))
-    assert never.findings() == ["compared: not testable in 1."]
-    assert result.findings()[-1] == "Left out: sst2: it is not here"
+    assert [finding.text for finding in never.findings()] == [
+        "compared: not testable in 1.",
+        "No claim could be tested.",
+    ]
+    assert str(result.findings()[-1]) == "Left out: sst2: it is not here"
     assert "1 left out" in repr(result)
     record = ls.Record.of("reproduce", "t", {"claims": result})
     assert ls.read_record(ls.write_record(tmp_path / "r", record)).figures[0].title == "Claims"
     assert "Reproduction(no claim was decided" in repr(Reproduction(pandas.DataFrame(columns=COLUMNS), {}, {}, Path()))
+
+
+def test_claims_are_counted_and_undecided_ones_are_not_sure():
+    verdicts = {
+        "claim": ["A", "A", "B", "B", "C"],
+        "verdict": ["holds", "holds", "holds", "undecided", "not testable"],
+    }
+    frame = pandas.DataFrame(verdicts).reindex(columns=COLUMNS).assign(paper="p", where="here", models="m")
+    a, b, c, first = Reproduction(frame, {}, {}, Path("out")).findings()
+    assert first.text == "1 of 2 claims hold wherever they were tested: A."
+    assert first.sure is False
+    assert a.text == "A: holds in 2 of 2."
+    assert a.sure is True
+    assert b.text == "B: holds in 1 of 2, undecided in 1."
+    assert b.sure is False
+    assert c.sure is None

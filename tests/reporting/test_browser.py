@@ -4,11 +4,12 @@ import os
 import shutil
 import time
 
-import gallery
 import pytest
 
 import layerscope as ls
 from layerscope.drawing.figures.table import TableFigure
+from layerscope.results import NextStep
+from tests.helpers.figures import SCRIPT, degenerate_record, large_study, layer_heatmap, record_of_every_kind
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the dev extra)")
 expect = sync_api.expect  # waits: a browser draws when it finds the time
@@ -52,7 +53,7 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    records = [gallery.every_kind("base"), gallery.every_kind(gallery.SCRIPT)]
+    records = [record_of_every_kind("base"), record_of_every_kind(SCRIPT)]
     return ls.report(records, tmp_path_factory.mktemp("report") / "report.html")
 
 
@@ -90,7 +91,7 @@ def test_far_figures_wait(visit):
 
 def test_hovering_tells_models_layers_value_interval_and_n(visit):
     page = visit.page
-    figure = gallery.heatmap(("base", "tuned"))
+    figure = layer_heatmap(("base", "tuned"))
     svg = page.locator("#record-1 svg.map")
     frame = svg.bounding_box()
     cells = svg.locator("path.cells").evaluate_all(
@@ -184,9 +185,9 @@ def test_a_script_in_a_name_stays_text(visit):
     for svg in page.locator("#record-2 .plot svg").all():
         svg.focus()
         page.keyboard.press("ArrowRight")
-    assert page.locator("#record-2-title").inner_text() == f"A record of {gallery.SCRIPT}"
+    assert page.locator("#record-2-title").inner_text() == f"A record of {SCRIPT}"
     assert page.locator("main script:not([type='application/json'])").count() == 0
-    assert f"{gallery.SCRIPT} \u2013 tuned" in page.locator("#record-2 select[data-pair]").inner_text()
+    assert f"{SCRIPT} \u2013 tuned" in page.locator("#record-2 select[data-pair]").inner_text()
 
 
 def test_light_dark_and_a_phone(browser, report):
@@ -206,7 +207,7 @@ def test_light_dark_and_a_phone(browser, report):
 
 
 def test_next_to_nothing_is_drawn_without_a_fault(browser, tmp_path):
-    visit = Visit(browser, ls.report(gallery.degenerate(), tmp_path / "r.html"), viewport={"width": 900, "height": 700})
+    visit = Visit(browser, ls.report(degenerate_record(), tmp_path / "r.html"), viewport={"width": 900, "height": 700})
     visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert visit.page.locator("[data-lazy]").count() == 0
     for svg in visit.page.locator(".plot svg").all():
@@ -219,7 +220,7 @@ def test_next_to_nothing_is_drawn_without_a_fault(browser, tmp_path):
 
 
 def test_a_large_report_is_interactive_in_two_seconds(browser, tmp_path):
-    path = ls.report(gallery.large(), tmp_path / "large.html")
+    path = ls.report(large_study(), tmp_path / "large.html")
     assert path.stat().st_size < 15e6
     for _ in range(8):  # other tests run beside this one: once is enough
         started = time.perf_counter()
@@ -263,7 +264,7 @@ def test_tables_keep_their_last_column_at_1280_pixels(browser, tmp_path):
     row |= {f"a number {k}": 0.12345 * k for k in range(9)}
     row |= {"parameters": 22_713_216, "macs": 1_434_601_728}
     table = [{**row, "removed": k, "parameters": 10**6 * k} for k in range(5)]
-    figure = TableFigure.of(table, title="Wide", shows="", reading="")
+    figure = TableFigure.from_records(table, title="Wide", shows="", reading="")
     path = ls.report(ls.Record(kind="x", title="x", figures=[figure]), tmp_path / "r.html")
     visit = Visit(browser, path, viewport={"width": 1280, "height": 900})
     box = visit.page.locator(".card .scroll")
@@ -274,7 +275,7 @@ def test_tables_keep_their_last_column_at_1280_pixels(browser, tmp_path):
 
 
 def test_a_command_can_be_copied(browser, tmp_path):
-    record = ls.Record(kind="x", title="x", figures=[], findings=["Next: layerscope tune 'my model'"])
+    record = ls.Record(kind="x", title="x", figures=[], next=NextStep("tune", line="layerscope tune 'my model'"))
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = context.new_page()
     page.goto(ls.report(record, tmp_path / "r.html").as_uri())

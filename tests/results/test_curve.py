@@ -53,3 +53,15 @@ def test_a_curve_says_why_layers_have_no_value():
     whole = Curve("nu", ["m"], [1], np.array([1.0]))
     whole.explain_gaps("nothing varies there")
     assert "undefined" not in whole.provenance
+
+
+def test_a_curve_tells_its_ends():
+    values = np.array([0.3, 0.01, 0.2])
+    words = {"words": {"x_name": "block"}, "provenance": {"data": {"n": 9}}}
+    (told,) = Curve("influence", ["m"] * 3, [1, 2, 3], values, **words).findings()
+    assert "lowest in block 2 (0.010) and highest in block 1 (0.300)" in told.text
+    assert told.sure is None
+    assert told.evidence == "no interval was measured, n = 9"
+    bounds = {"low": values - 0.001, "high": values + 0.001}
+    assert Curve("influence", ["m"] * 3, [1, 2, 3], values, **bounds).findings()[0].sure is True
+    assert Curve("nu", ["m"], [1], np.array([np.nan])).findings() == []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import reference
 from scipy.stats import pearsonr
+
+from tests.similarity import reference
 
 
 def restricted(matrix, causal):

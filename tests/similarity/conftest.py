@@ -1,10 +1,5 @@
 """Four layers of made-up rows, and sixty short sentences."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 import numpy as np
 import pytest
 

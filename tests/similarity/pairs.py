@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from layerscope.similarity.registry import registry
+from layerscope.registry import MEASURES
 
 ATTENTION = {f"attention_{name}" for name in ("norm", "pearson", "js", "cka", "svcca", "pwcca")}
 ROWWISE = {"cosine", "angular"}  # of two layers of one width, so that they are tested in a file of their own
-NAMES = sorted(set(registry()) - ATTENTION - ROWWISE)
-LINEAR = [name for name in NAMES if registry()[name].needs == "moments" and registry()[name].cross == "scatter"]
+NAMES = sorted(set(MEASURES) - ATTENTION - ROWWISE)
+LINEAR = [name for name in NAMES if MEASURES[name].needs == "moments" and MEASURES[name].cross == "scatter"]
 
 
 def data(n=120, d=7, e=5, seed=0):

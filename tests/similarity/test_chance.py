@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 import torch
-import zoo
-from pairs import NAMES
 
 import layerscope as ls
-from layerscope.data.resampling import exchanged
 from layerscope.errors import InputError
-from layerscope.extraction.rows import Rows
+from layerscope.extraction.row_store import Rows
+from layerscope.registry import MEASURES
+from layerscope.resampling import exchanged
 from layerscope.similarity import chance
-from layerscope.similarity.arriving import Stored
-from layerscope.similarity.planning import Groups, Plan
-from layerscope.similarity.registry import registry
+from layerscope.similarity.execution_plan import Groups, Plan
+from layerscope.similarity.layer_sources import Stored
+from tests.helpers.models import random_network, word_tokenizer
+from tests.similarity.pairs import NAMES
 
 
 def words(texts, sizes, seed, width=16, spread=0.3):
@@ -89,12 +89,12 @@ def test_above_chance_and_a_small_p_value_are_the_same_thing(count):
 def test_every_way_to_shuffle_gives_what_the_rows_in_that_order_give(name, reps):
     rows = Stored(Groups(reps.select(layers=[0, 1]), reps.select(layers=[2, 3])), None)
     taken = np.random.default_rng(3).permutation(60)
-    of_order = chance._shuffled(registry()[name], Plan((registry()[name],), {}), rows)
+    of_order = chance._shuffled(MEASURES[name], Plan((MEASURES[name],), {}), rows)
     expected = [
         [ls.measure(name)(reps[i].double(), reps[j].double()[torch.from_numpy(taken)]) for j in (2, 3)] for i in (0, 1)
     ]
     for _ in range(2):  # what is kept of the first shuffle does no harm to the second
-        np.testing.assert_allclose(of_order(taken), expected, atol=1e-9 if not registry()[name].estimate else 1e-5)
+        np.testing.assert_allclose(of_order(taken), expected, atol=1e-9 if not MEASURES[name].estimate else 1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
@@ -104,7 +104,7 @@ def test_where_rows_repeat_every_side_is_made_anew(name, width):
     """Texts of unlike lengths: the column side of a shuffle has some rows twice and lacks others."""
     sides = words(8, np.arange(3, 11), 0, width)
     rows = Stored(Groups(*sides), None)
-    of_order = chance._shuffled(registry()[name], Plan((registry()[name],), {}), rows)
+    of_order = chance._shuffled(MEASURES[name], Plan((MEASURES[name],), {}), rows)
     for seed in range(2):
         taken = exchanged(rows.texts, seed=seed)
         assert len(set(taken)) < len(taken)
@@ -118,7 +118,7 @@ def test_few_rows_go_by_gram_matrices(name):
     draw = np.random.default_rng(0).normal
     reps = ls.Representations.from_arrays([draw(size=(12, 30)), np.ones((12, 30)), draw(size=(12, 30))])
     rows = Stored(Groups(reps, None), None)
-    of_order = chance._shuffled(registry()[name], Plan((registry()[name],), {}), rows)
+    of_order = chance._shuffled(MEASURES[name], Plan((MEASURES[name],), {}), rows)
     assert isinstance(of_order, chance._OfGrams)
     taken = np.random.default_rng(3).permutation(12)
     values = of_order(taken)
@@ -184,7 +184,7 @@ def test_five_shuffles_give_the_mean_alone(reps):
 def test_models_are_shuffled_as_their_representations_are(tmp_path):
     path = tmp_path / "c.txt"
     path.write_text("\n".join(f"the file {i} {'is a ' * (i % 4)} list" for i in range(30)) + "\n")
-    model = ls.load(zoo.network("bert", "encoder"), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())
     streamed = ls.compare(model, task=path, pool="words", baseline=19)
     stored = ls.compare(ls.extract(model, path, pool="words"), baseline=19)
     np.testing.assert_allclose(streamed.baseline, stored.baseline, atol=1e-5)

@@ -1,16 +1,15 @@
 """The influence of blocks, against hidden states that the network itself gives."""
 
-import language
 import numpy as np
 import pytest
-import reference
 import torch
-from own_networks import Recurrent, some_examples, with_lengths
-from quick import model, rows
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
-from layerscope.similarity.influence import least_first
+from layerscope.similarity.influence import Influence, least_first
+from tests.helpers.data import some_examples, text_frame, three_class_frame
+from tests.helpers.models import Recurrent, language_model, random_model, with_lengths
+from tests.similarity import reference
 
 
 @torch.inference_mode()
@@ -52,7 +51,7 @@ def by_hand(opened, texts, special=False, parts=None):
 
 @pytest.mark.parametrize("special", [False, True])
 def test_an_encoder_on_labelled_texts(special):
-    opened, frame = model("bert"), rows(20, 0)
+    opened, frame = random_model("bert"), three_class_frame(20, 0)
     curve = ls.block_influence(opened, ls.task(frame), special=special)
     assert curve.layers == list(range(1, opened.depth + 1))
     np.testing.assert_allclose(curve.values, by_hand(opened, frame["text"], special), atol=1e-6)
@@ -65,7 +64,7 @@ def test_an_encoder_on_labelled_texts(special):
 @pytest.mark.parametrize("special", [False, True])
 def test_a_decoder_on_running_text_has_no_final_norm_in_it(special):
     """The last block's output is raw: Hugging Face's last hidden state is after the norm."""
-    opened, frame = language.model("llama", bos="adds"), language.frame(10)
+    opened, frame = language_model("llama", bos="adds"), text_frame(10)
     task = ls.task(frame, kind="text")
     curve = ls.block_influence(opened, task, special=special, batch_tokens=64)
     np.testing.assert_allclose(curve.values, by_hand(opened, frame["text"], special), atol=1e-6)
@@ -79,9 +78,9 @@ def test_a_decoder_on_running_text_has_no_final_norm_in_it(special):
 def test_intervals_leave_out_whole_texts():
     from scipy.stats import t
 
-    from layerscope.similarity.uncertainty import Grouping
+    from layerscope.similarity.jackknife import Grouping
 
-    opened, frame = model("bert"), rows(44, 1)
+    opened, frame = random_model("bert"), three_class_frame(44, 1)
     curve = ls.block_influence(opened, ls.task(frame), ci=0.9, seed=3)
     group = Grouping(np.arange(44), 3).groups_of(np.arange(44))
     left = np.array(by_hand(opened, frame["text"], parts=[np.flatnonzero(group != g) for g in range(20)]))
@@ -89,16 +88,16 @@ def test_intervals_leave_out_whole_texts():
     np.testing.assert_allclose(curve.low, curve.values - half, atol=1e-6)
     np.testing.assert_allclose(curve.high, curve.values + half, atol=1e-6)
     with pytest.raises(InputError, match="An interval needs at least 40 texts"):
-        ls.block_influence(opened, ls.task(rows(39, 1)), ci=0.9)
+        ls.block_influence(opened, ls.task(three_class_frame(39, 1)), ci=0.9)
 
 
 def test_a_block_that_does_nothing_has_no_influence_and_tiny_turns_keep_their_digits():
-    opened = language.model("llama")
+    opened = language_model("llama")
     layer = opened.network.model.layers[1]
     with torch.no_grad():
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.mul_(1e-6)
-    task = ls.task(language.frame(10))
+    task = ls.task(text_frame(10))
     tiny = ls.block_influence(opened, task)
     assert 0 < tiny.values[1] < 1e-8
     with torch.no_grad():
@@ -110,11 +109,11 @@ def test_a_block_that_does_nothing_has_no_influence_and_tiny_turns_keep_their_di
 
 
 def test_states_of_0_have_no_direction():
-    opened = language.model("llama")
+    opened = language_model("llama")
     with torch.no_grad():
         opened.network.model.embed_tokens.weight.zero_()
     with pytest.warns(LayerscopeWarning, match=r"The influence of block 1 .*is undefined: ([\d,]+) of \1 tokens are 0"):
-        curve = ls.block_influence(opened, ls.task(language.frame(10)))
+        curve = ls.block_influence(opened, ls.task(text_frame(10)))
     assert np.isnan(curve.values[0])
     assert "no direction" in curve.provenance["warning"]
     assert least_first(curve) == []  # nothing leaves 0 again, so no block has an influence
@@ -123,7 +122,7 @@ def test_states_of_0_have_no_direction():
 
 
 def test_what_is_asked_for_wrongly(tmp_path):
-    opened, task = model("bert"), ls.task(rows(10, 0))
+    opened, task = random_model("bert"), ls.task(three_class_frame(10, 0))
     with pytest.raises(InputError, match="max_length is 2; a whole number of at least 3"):
         ls.block_influence(opened, task, max_length=2)
     with pytest.raises(InputError, match="ci is 95"):
@@ -139,3 +138,13 @@ def test_a_block_that_changes_the_width_has_no_influence():
     states = ls.extract(mine, some_examples(20), pool="tokens", store=False)
     assert np.isnan(curve.values[0])
     assert curve.values[1] == pytest.approx(1 - reference.cosine(states[1].numpy(), states[2].numpy()), abs=1e-6)
+
+
+def test_what_may_go_is_tested_next():
+    def step(kind):
+        return Influence(
+            "influence", ["m"], [1], np.array([0.1]), {"models": [{"name": "m", "class": kind}]}
+        ).next_step()
+
+    assert step("BertForMaskedLM").command == "advise"
+    assert step("BertModel").command == "specialty"

@@ -1,11 +1,11 @@
 """A small task to learn."""
 
 import pytest
-from quick import rows
 
 import layerscope as ls
+from tests.helpers.data import three_class_frame
 
 
 @pytest.fixture(scope="module")
 def task():
-    return ls.task({"train": rows(48, 0), "validation": rows(24, 1)})
+    return ls.task({"train": three_class_frame(48, 0), "validation": three_class_frame(24, 1)})

@@ -1,164 +1,110 @@
-"""`ls.heal`: what it trains, what it leaves, and what it refuses before any training."""
+"""A healing as a result: its row, its figures, what it says, and the folder that it leaves."""
 
-import healed
-import language
-import numpy as np
+import json
+import math
+
 import pytest
-import torch
-import transformers
 
 import layerscope as ls
-from layerscope.errors import InputError, ModelError
-from layerscope.tuning.healing import plan_healing
+from layerscope.tuning.healing import RECORDED
+from tests.helpers.data import running_task
+from tests.helpers.models import FEW_STEPS, WITHOUT_BLOCK_2, small_decoder
 
 
-def test_a_cut_language_model_is_healed_merged_and_saved(tmp_path):
-    model, task = healed.decoder(), healed.running()
-    before = {name: value.clone() for name, value in model.network.state_dict().items()}
-    healing = ls.heal(model, healed.PLAN, task, out=tmp_path / "healed", **{**healed.FEW, "steps": 12})
-    scores = healing.scores
-    assert scores["healed"] < 0.9 * scores["cut"]
-    assert scores["uncut"] == pytest.approx(float(ls.evaluate(model, task, max_length=16)))
-    assert scores["cut"] == pytest.approx(float(ls.evaluate(ls.cut(model, healed.PLAN), task, max_length=16)))
-    assert scores["healed"] == pytest.approx(float(ls.evaluate(healing.model, task, max_length=16)))
-    assert healing.score == scores["healed"]
-    assert type(plan_healing(model, healed.PLAN, task, seed=np.int64(3), **healed.FEW).job.seed) is int
-    assert all(torch.equal(before[name], value) for name, value in model.network.state_dict().items())
-    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "healed")
-    assert opened.config.num_hidden_layers == 2
-    assert not [name for name, _ in opened.named_parameters() if "lora" in name]
-    changed = [n for n, p in opened.named_parameters() if not torch.equal(p, before.get(n.replace("s.1.", "s.2."), p))]
-    assert {name.split(".")[-2] for name in changed} == {
-        *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    }
-    again = ls.heal(model, healed.PLAN, task, **{**healed.FEW, "steps": 12})
-    assert again.path == healing.path  # nothing is trained twice
-    assert ls.load(tmp_path / "healed").depth == 2
-    with pytest.raises(InputError, match="learned from all"):
-        ls.evaluate(ls.load(tmp_path / "healed"), ls.task(language.frame(40, most=20), kind="text"))
+@pytest.fixture(scope="module")
+def healing(tmp_path_factory):
+    import os
+
+    before = os.environ.get("LAYERSCOPE_HOME")
+    os.environ["LAYERSCOPE_HOME"] = str(tmp_path_factory.mktemp("home"))
+    yield ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), distill=True, **{**FEW_STEPS, "steps": 2})
+    if before is None:
+        del os.environ["LAYERSCOPE_HOME"]
+    else:
+        os.environ["LAYERSCOPE_HOME"] = before
 
 
-def test_weights_of_16_bits_are_healed_by_updates_in_float32_alone():
-    model = healed.decoder()
-    half = ls.load(model.network.bfloat16(), tokenizer=model.tokenizer, dtype=torch.bfloat16)
-    healing = ls.heal(half, healed.PLAN, healed.running(), **healed.FEW)
-    assert ls.load(healing.model).network.dtype == torch.bfloat16
-    with pytest.raises(ModelError, match="are open in bfloat16, where healing goes wrong"):
-        ls.heal(half, healed.PLAN, healed.running(), method="finetune", **healed.FEW)
+def test_its_row_has_the_scores_before_and_after(healing):
+    row = healing.frame.iloc[0]
+    assert (row["uncut"], row["cut"], row["healed"]) == tuple(healing.scores[n] for n in ("uncut", "cut", "healed"))
+    assert (row["steps"], row["mix"], row["tokens"]) == (2, 0.5, 2 * 4 * 16)
+    assert healing.tokens_per_second == pytest.approx(row["tokens"] / row["seconds"])
 
 
-def test_a_healing_is_scored_by_the_metric_that_was_asked_for():
-    asked = plan_healing(healed.decoder(), healed.PLAN, healed.running(), metric="nll", **healed.FEW).job
-    usual = plan_healing(healed.decoder(), healed.PLAN, healed.running(), **healed.FEW).job
-    assert (asked.aim.metric, usual.aim.metric) == ("nll", "perplexity")
-    assert asked.key != usual.key
-    with pytest.raises(InputError, match="whose answers are scored by perplexity, nll, bits_per_byte"):
-        plan_healing(healed.decoder(), healed.PLAN, healed.running(), metric="accuracy", **healed.FEW)
+def test_its_figures_are_bars_and_the_loss_over_time(healing):
+    kinds = [figure.kind for figure in healing.figures()]
+    assert kinds == ["bars", "curve", "table"]
+    assert healing.figures()[0].values == tuple(healing.scores.values())
+    assert "Lower is better" in healing.figures()[0].reading
 
 
-def test_a_model_that_was_cut_before_is_healed_with_the_uncut_one_beside_it():
-    model = healed.decoder()
-    smaller = ls.cut(model, healed.PLAN)
-    given = plan_healing(model, smaller, healed.running(), distill=True, **healed.FEW).job
-    planned = plan_healing(model, healed.PLAN, healed.running(), distill=True, **healed.FEW).job
-    assert given.key == planned.key
-    alone = plan_healing(smaller, None, healed.running(), **healed.FEW).job
-    assert alone.uncut is None
-    assert alone.key != plan_healing(model, smaller, healed.running(), **healed.FEW).job.key
+def test_it_says_what_came_of_it(healing):
+    said = str(healing.findings()[0])
+    assert "after healing" in said
+    assert "where the uncut model has" in said
+    assert "Healing(" in repr(healing)
+    healing.outcome["scores"]["healed"] = 2 * healing.scores["cut"]
+    assert "did not get better" in str(healing.findings()[1])
+    healing.outcome["scores"]["healed"] = healing.score
+    healing.outcome["kept"] = {"k": 8, "left_out": 0.1, "divergence": 0.5, "kept_divergence": 0.4}
+    assert "8 likeliest outputs of the teacher that were kept leave out 10.00%" in str(healing.findings()[-1])
+    del healing.outcome["kept"]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"method": "adapter"}, "What adapter adds cannot be merged .* heal with finetune and lora"),
-        ({"method": "prefix"}, "What prefix adds cannot be merged"),
-        ({"mix": 0.5}, r"mix is 0.5, and nothing teaches: give distill=True \(--distill\)"),
-        ({"keep_teacher": 4}, "keep_teacher is 4, and nothing teaches"),
-        ({"distill": True, "mix": 0.0}, "mix is 0.0; it is the teacher's share"),
-        ({"distill": True, "mix": 1.5}, "above 0 and at most 1"),
-        ({"distance": "far"}, "There is no distance 'far'"),
-        ({"distill": True, "distance": "mse"}, "distance is mse, which is between embeddings, and .* gives none"),
-        ({"strategy": "(1, 1, 1)"}, "puts the head on layer 1, and a cut model has it on its last, 2"),
-        ({"strategy": "head-only"}, "tunes no block"),
-        ({"max_steps": 3}, "Both steps and max_steps were given"),
-        ({"epochs": 2}, "Both epochs and max_steps were given"),
-        ({"learning_rate": [1e-3, 1e-4]}, "One learning rate is needed"),
-        ({"max_length": 2000}, "reads at most 80 tokens"),
-        ({"report_to": "nobody"}, "There is no tracker 'nobody'"),
-        ({"report_to": "wandb"}, "The tracker wandb is not installed; install it with: pip install wandb"),
-        ({"seed": -1}, "seed is -1"),
-        ({"loss": "x"}, "There is no training option 'loss'"),
-    ],
-)
-def test_what_cannot_be_is_said_before_any_training(options, words):
-    with pytest.raises(InputError, match=words):
-        plan_healing(healed.decoder(), healed.PLAN, healed.running(), **{**healed.FEW, **options})
+def test_what_is_within_noise_is_said_and_better_than_uncut_is_not_believed(healing):
+    scores, gains = dict(healing.outcome["scores"]), dict(healing.outcome["gains"])
+    assert set(gains) == {"uncut", "cut"}
+    better = healing.scores["cut"] - healing.scores["healed"]
+    assert healing.gains["cut"].value == pytest.approx(better, rel=1e-3)
+    assert healing.gains["cut"].low < better < healing.gains["cut"].high
+    row = healing.frame.iloc[0]
+    assert (row["over_uncut_low"], row["over_cut_high"]) == (healing.gains["uncut"].low, healing.gains["cut"].high)
+    healing.outcome["gains"] = {"uncut": {"value": 0.1, "low": -2.0, "high": 2.2}, "cut": gains["cut"]}
+    said = next(line for line in map(str, healing.findings()) if "uncut model is within noise" in line)
+    assert "between -2 and +2.2 perplexity (95% interval)" in said
+    assert "do not tell which of the two is better" in healing.figures()[0].caveat
+    healing.outcome["gains"]["uncut"] = {"value": 1.0, "low": 0.5, "high": 1.5}
+    assert any("does not show that the blocks were of no use" in line for line in map(str, healing.findings()))
+    healing.outcome["gains"]["uncut"] = {"value": 1.0, "low": None, "high": None}
+    assert any("cannot tell whether it is better than the uncut model" in line for line in map(str, healing.findings()))
+    healing.outcome["scores"], healing.outcome["gains"] = scores, gains
 
 
-def test_what_is_not_known_of_a_cut_model_is_asked_for():
-    model = healed.decoder()
-    model.network.name_or_path = "somewhere/llama"
-    with pytest.raises(InputError, match=r"give it as teacher= .* It was cut from LlamaForCausalLM"):
-        plan_healing(ls.cut(model, healed.PLAN), None, healed.running(), distill=True, **healed.FEW)
-    with pytest.raises(InputError, match="removes no block"):
-        plan_healing(model, ls.LayerPlan([1, 2, 3]), healed.running(), **healed.FEW)
-    with pytest.raises(InputError, match="embeddings have the teacher alone"):
-        plan_healing(healed.encoder(), healed.PLAN, healed.labelled(False), mix=0.5)
-    with pytest.raises(InputError, match="keep_teacher keeps the likeliest of many outputs"):
-        plan_healing(healed.classifier(), healed.PLAN, healed.labelled(), distill=True, keep_teacher=2)
+def test_its_folder_is_a_checkpoint_with_its_numbers(healing, tmp_path):
+    folder = healing.copy_to(tmp_path / "healed")
+    numbers = json.loads((folder / RECORDED).read_text())
+    assert numbers["scores"] == healing.scores
+    record = json.loads((folder / "layerscope.json").read_text())
+    assert record["steps"][0]["keep"] == [1, 3]
+    assert record["learned"][0]["n"] == len(healing.job.training_data.train)
+    assert record["scores"][0]["score"] == pytest.approx(healing.score)
+    assert "not learned from" in record["scores"][0]["note"]
+    assert ls.load(folder).depth == 2
 
 
-def test_what_suits_running_text_and_what_suits_labels():
-    text = plan_healing(healed.decoder(), healed.PLAN, healed.running()).job.hyperparameters
-    assert (text.max_steps, text.batch, text.max_length, text.learning_rate) == (300, 16, 80, 1e-3)
-    assert (text.schedule, text.evaluate_every, text.bf16) == ("cosine", 60, False)
-    short = plan_healing(healed.classifier(), healed.PLAN, healed.labelled(), method="finetune").job.hyperparameters
-    assert (short.epochs, short.max_steps, short.learning_rate, short.evaluate_every) == (3, None, 3e-5, None)
+def told_with(healing, scores, cut=None):
+    outcome = dict(healing.outcome)
+    healing.outcome = {**outcome, "scores": scores, "gains": {} if cut is None else {"cut": cut}}
+    findings = healing.findings()
+    healing.outcome = outcome
+    return findings
 
 
-KINDS = {
-    "distilled": (healed.decoder, healed.running, {"distill": True, "steps": 12}),
-    "kept": (healed.decoder, healed.running, {"distill": True, "keep_teacher": 8, "steps": 12}),
-    "masked": (healed.masked, healed.running, {"steps": 12}),
-    "labels": (healed.classifier, healed.labelled, {"epochs": 8, "steps": None}),
-    "logits": (healed.classifier, lambda: healed.labelled(False), {"epochs": 8, "steps": None, "distill": True}),
-    "embeddings": (healed.encoder, lambda: healed.labelled(False), {"epochs": 8, "steps": None, "learning_rate": 1e-3}),
-}
+def test_the_share_that_is_brought_back_is_sure_by_the_gain_over_the_cut_model(healing):
+    scores = {"uncut": math.e, "cut": math.e**3, "healed": math.e**2}
+    first, share = told_with(healing, scores)
+    assert first.text.startswith("perplexity is 7.3891 after healing and 20.0855 before")
+    assert share.text == "Healing brings back 50% of what the cut lost."
+    assert (first.sure, share.sure) == (None, None)
+    share = told_with(healing, scores, {"value": 5.0, "low": 2.0, "high": 9.0})[-1]
+    assert share.sure is True
+    assert "95% interval 2.000 to 9.000 of what it gains over the cut model" in share.evidence
+    few = told_with(healing, scores, {"value": 5.0, "low": None, "high": None})
+    assert few[0].sure is few[-1].sure is False
+    assert "too few rows for an interval" in few[-1].evidence
+    alone = told_with(healing, {"cut": 20.0, "healed": 9.0})[-1]
+    assert alone.text == "Healing takes perplexity from 20.0 to 9.000."
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_head_is_healed(kind):
-    make, task, options = KINDS[kind]
-    healing = ls.heal(make(), healed.PLAN, task(), **{**healed.FEW, **options})
-    assert healing.outcome["loss"] < healing.epochs[0]["loss"] or len(healing.epochs) == 1
-    assert healing.outcome["loss"] == min(entry["loss"] for entry in healing.epochs)
-    before, after = healing.scores["cut"], healing.scores["healed"]
-    assert after < before if healing.metric in ("perplexity", "nll") else after >= before
-    if kind == "kept":
-        assert "8 likeliest outputs of the teacher" in healing.findings()[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"method": "finetune", "strategy": "(L, L, L)"}, {"strategy": "(L, L, L)"}])
-def test_frozen_blocks_run_once_and_change_nothing(options):
-    few = {**healed.FEW, "steps": None, "epochs": 3, **options}
-    model, task = healed.decoder(), healed.running()
-    kept, plain = (ls.heal(model, healed.PLAN, task, cache=cache, **few) for cache in (True, False))
-    assert (kept.cached, plain.cached) == (True, False)
-    assert kept.scores == pytest.approx(plain.scores, rel=1e-4)
-    before = dict(ls.cut(healed.decoder(), healed.PLAN).named_parameters())
-    changed = {name for name, value in kept.model.named_parameters() if not torch.equal(before[name], value)}
-    assert all("layers.1." in name or name == "lm_head.weight" for name in changed)
-    assert ("lm_head.weight" in changed) == ("method" in options)
-
-
-@pytest.mark.slow
-def test_a_head_that_is_the_embeddings_is_trained_as_both():
-    few = {**healed.FEW, "steps": None, "epochs": 2}
-    model = healed.decoder(tie_word_embeddings=True)
-    healing = ls.heal(model, healed.PLAN, healed.running(), method="finetune", strategy="(L, L, L)", **few)
-    assert not healing.cached  # no layer stays as it was
-    network = healing.model
-    assert network.lm_head.weight.data_ptr() == network.get_input_embeddings().weight.data_ptr()
-    assert healing.scores["healed"] < healing.scores["cut"]
+def test_what_was_saved_is_scored_next(healing):
+    assert (healing.next_step().command, healing.next_step().saved) == ("evaluate", "")

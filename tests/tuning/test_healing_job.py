@@ -1,20 +1,20 @@
 """One healing as an artifact: interrupted it goes on, its precision and memory are choices, its save is compared."""
 
-import healed
 import numpy as np
 import pandas
 import pytest
 import torch
-import zoo
 
 import layerscope as ls
 from layerscope.errors import ModelError
 from layerscope.store import Store
 from layerscope.tuning import healing_job
-from layerscope.tuning.aims.tokens import TokenCollate
-from layerscope.tuning.healing import plan_healing
+from layerscope.tuning.heal import plan_healing
+from layerscope.tuning.objectives.tokens import TokenCollate
+from tests.helpers.data import running_task
+from tests.helpers.models import FEW_STEPS, SMALL, WITHOUT_BLOCK_2, random_network, small_decoder, word_tokenizer
 
-FEW = {**healed.FEW, "steps": 6, "evaluate_every": 2}
+FEW = {**FEW_STEPS, "steps": 6, "evaluate_every": 2}
 
 
 class Killed(BaseException):
@@ -22,7 +22,7 @@ class Killed(BaseException):
 
 
 def test_the_card_tells_of_the_healing(tmp_path):
-    ls.heal(healed.decoder(), healed.PLAN, healed.running(), out=tmp_path / "healed", **FEW)
+    ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), out=tmp_path / "healed", **FEW)
     card = (tmp_path / "healed" / "README.md").read_text()
     assert "blocks 2 were removed; the head reads" in card  # and not that nothing was trained
     assert "- Trained by `lora`, strategy (1, 2, 2), on " in card
@@ -33,8 +33,8 @@ def test_the_card_tells_of_the_healing(tmp_path):
 @pytest.mark.slow
 def test_interrupted_in_the_middle_it_ends_with_the_same_metrics(monkeypatch):
     options = {**FEW, "train_limit": 12, "strategy": "(L, L, L)", "distill": True}
-    model, task = healed.decoder(), healed.running()
-    whole = ls.heal(model, healed.PLAN, task, **options)
+    model, task = small_decoder(), running_task()
+    whole = ls.heal(model, WITHOUT_BLOCK_2, task, **options)
     entry = next(entry for entry in Store().entries() if entry.kind == "healing")
     Store().remove(entry)
     given, plain = [], TokenCollate.__call__
@@ -47,26 +47,26 @@ def test_interrupted_in_the_middle_it_ends_with_the_same_metrics(monkeypatch):
 
     monkeypatch.setattr(TokenCollate, "__call__", counted)
     with pytest.raises(Killed):
-        ls.heal(model, healed.PLAN, task, **options)
+        ls.heal(model, WITHOUT_BLOCK_2, task, **options)
     left = [entry for entry in Store().entries() if entry.kind == "healing"]
     assert [entry.state for entry in left] == ["unfinished"]
     assert list((left[0].path / "checkpoints").glob("checkpoint-*"))
     monkeypatch.setattr(TokenCollate, "__call__", plain)
-    again = ls.heal(model, healed.PLAN, task, **options)
+    again = ls.heal(model, WITHOUT_BLOCK_2, task, **options)
     assert again.epochs == whole.epochs
     assert again.scores == whole.scores
 
 
 @pytest.mark.slow
 def test_bfloat16_accumulation_and_checkpointing():
-    plain = ls.heal(healed.decoder(), healed.PLAN, healed.running(), **FEW)
-    again = ls.heal(healed.decoder(), healed.PLAN, healed.running(), seed=0, checkpointing=True, **FEW)
+    plain = ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), **FEW)
+    again = ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), seed=0, checkpointing=True, **FEW)
     assert again.path == plain.path  # memory is not a part of the key
     Store().remove(next(entry for entry in Store().entries() if entry.kind == "healing"))
-    sparing = ls.heal(healed.decoder(), healed.PLAN, healed.running(), checkpointing=True, **FEW)
+    sparing = ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), checkpointing=True, **FEW)
     assert sparing.scores == pytest.approx(plain.scores, rel=1e-5)
     half = {**FEW, "batch": 2, "accumulate": 2, "bf16": True}
-    mixed = ls.heal(healed.decoder(), healed.PLAN, healed.running(), **half)
+    mixed = ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), **half)
     assert mixed.scores["healed"] == pytest.approx(plain.scores["healed"], rel=0.1)
     assert mixed.scores["cut"] == plain.scores["cut"]  # scores are always in full precision
 
@@ -74,7 +74,7 @@ def test_bfloat16_accumulation_and_checkpointing():
 def test_what_answers_unlike_what_was_trained_does_not_count(monkeypatch):
     monkeypatch.setattr(healing_job, "_alike", lambda *_: False)
     with pytest.raises(ModelError, match="the healing does not count"):
-        ls.heal(healed.decoder(), healed.PLAN, healed.running(), **{**FEW, "steps": 1})
+        ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), **{**FEW, "steps": 1})
 
 
 def test_answers_are_alike_up_to_rounding():
@@ -91,29 +91,29 @@ def test_answers_are_alike_up_to_rounding():
 
 
 def test_texts_with_different_numbers_of_choices_heal():
-    model = ls.load(zoo.network("bert", "choice", **healed.SMALL), tokenizer=zoo.tokenizer())
+    model = ls.load(random_network("bert", "choice", **SMALL), tokenizer=word_tokenizer())
     choices = [["the list", "a value"], ["in", "of this", "the file"]] * 12
     data = pandas.DataFrame({"text": ["the file", "a list of"] * 12, "choices": choices, "label": [1, 2] * 12})
     task = ls.task({"train": data, "validation": data[:10]}, text="text", choices="choices", label="label")
-    healing = ls.heal(model, healed.PLAN, task, **{**FEW, "steps": 2})
+    healing = ls.heal(model, WITHOUT_BLOCK_2, task, **{**FEW, "steps": 2})
     assert healing.scores["healed"] == ls.evaluate(healing.model, task, all_rows=True)
 
 
 def test_everything_that_decides_a_healing_is_in_its_key():
-    model, task, base = healed.decoder(), healed.running(), {**FEW, "distill": True}
+    model, task, base = small_decoder(), running_task(), {**FEW, "distill": True}
 
-    def key(model=model, plan=healed.PLAN, task=task, **options):
+    def key(model=model, plan=WITHOUT_BLOCK_2, task=task, **options):
         return plan_healing(model, plan, task, **{**base, **options}).job.key
 
     others = [
         key(),
-        key(model=healed.decoder(seed=1)),
+        key(model=small_decoder(seed=1)),
         key(plan=ls.LayerPlan([1, 2])),
-        key(task=healed.running(41)),
+        key(task=running_task(41)),
         key(method="finetune"),
         key(strategy="(2, L, L)"),
         key(size=4),
-        key(teacher=healed.decoder(seed=2)),
+        key(teacher=small_decoder(seed=2)),
         key(distill=False),
         key(mix=0.1),
         key(keep_teacher=3),

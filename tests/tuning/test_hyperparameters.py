@@ -4,9 +4,9 @@ import pytest
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.registry import METHODS
 from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
 from layerscope.tuning.method import method_of
-from layerscope.tuning.registry import METHODS
 
 
 def chosen(strategy, preset, method="finetune", task="", **options):

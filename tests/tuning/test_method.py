@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
-from quick import QUICK, model
 
 import layerscope as ls
 import layerscope.tuning
 from layerscope.errors import InputError
 from layerscope.tuning.method import method_of, possible
 from layerscope.tuning.methods.finetune import Finetune
+from tests.helpers.models import QUICK, random_model
 
 ROOM = Path(layerscope.tuning.__file__).parent
 
@@ -33,7 +33,7 @@ def test_sizes():
 
 
 def test_what_cannot_be_is_left_out_with_a_note(caplog):
-    kept = possible(model(), ["full", "(l*+1, L, L)", "head-only"], 4, method_of("lora"))
+    kept = possible(random_model(), ["full", "(l*+1, L, L)", "head-only"], 4, method_of("lora"))
     assert {text: str(strategy) for text, strategy in kept.items()} == {"full": "(1, 4, 4)"}
     assert "(l*+1, L, L) with lora is left out: " in caplog.text
     assert "head-only with lora is left out: " in caplog.text
@@ -53,9 +53,11 @@ class Biases(Finetune):
 
 def test_a_new_method_is_one_class(task):
     """Trained, saved, compared, costed and studied, with the presets' rates."""
-    training = ls.tune(model(), task, strategy="(3, 4, 4)", method=Biases(), **QUICK)
-    cost = ls.training_cost(model(), task, "(3, 4, 4)", Biases()).row
-    assert training.trainable == cost["trainable"] < ls.training_cost(model(), task, "(3, 4, 4)").row["trainable"]
+    training = ls.tune(random_model(), task, strategy="(3, 4, 4)", method=Biases(), **QUICK)
+    cost = ls.training_cost(random_model(), task, "(3, 4, 4)", Biases()).row
+    assert (
+        training.trainable == cost["trainable"] < ls.training_cost(random_model(), task, "(3, 4, 4)").row["trainable"]
+    )
     assert training.frame["method"].tolist() == ["biases"]
-    study = ls.strategy_study(model(), task, ["(3, 4, 4)"], [Biases()], seeds=(0,), **QUICK)
+    study = ls.strategy_study(random_model(), task, ["(3, 4, 4)"], [Biases()], seeds=(0,), **QUICK)
     assert study.trainings[0].trainings[0].path == training.path

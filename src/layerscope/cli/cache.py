@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
-from layerscope.cli import helptext
-from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli import console
+from layerscope.cli.console import FORMAT, Command, Format, Group, show
 
 app = typer.Typer(
+    name="cache",
+    cls=Group,
+    rich_help_panel=console.REST,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     help="List, check or remove stored results.",
     epilog="Example:  `layerscope cache ls`",
     no_args_is_help=True,
 )
 
 
-PLACE = 160
-PANEL = helptext.REST
-
-
-def register(parent: typer.Typer) -> None:
-    parent.add_typer(app, name="cache")
-
-
-@app.command("ls", epilog="Example:  `layerscope cache ls --format json`")
+@app.command("ls", cls=Command, epilog="Example:  `layerscope cache ls --format json`")
 def ls_(format: Format = FORMAT) -> None:
     """List every stored result with its size and age."""
     from layerscope.store import Store
@@ -44,7 +44,7 @@ def ls_(format: Format = FORMAT) -> None:
     show(rows, format, f"{store.root}: {len(rows)} results")
 
 
-@app.command(epilog="Example:  `layerscope cache verify`")
+@app.command(cls=Command, epilog="Example:  `layerscope cache verify`")
 def verify(format: Format = FORMAT) -> None:
     """Read every stored result back and compare it with its checksums; exit code 1 if one is damaged."""
     from layerscope.store import Store
@@ -56,7 +56,7 @@ def verify(format: Format = FORMAT) -> None:
         raise typer.Exit(1)
 
 
-@app.command(epilog="Example:  `layerscope cache rm --unfinished --damaged`")
+@app.command(cls=Command, epilog="Example:  `layerscope cache rm --unfinished --damaged`")
 def rm(
     keys: list[str] | None = typer.Argument(None, help="Keys or their beginnings, as `cache ls` shows them."),
     all_: bool = typer.Option(False, "--all", help="Everything."),
@@ -100,3 +100,7 @@ def _what(spec: dict[str, object]) -> str:
 
     look(spec)
     return " ".join(words.values())
+
+
+cache: Any = typer.main.get_command(app)
+cache.rich_help_panel = console.REST

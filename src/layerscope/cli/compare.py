@@ -1,58 +1,112 @@
-"""`layerscope compare`"""
+"""`layerscope compare`. A matrix of layers is printed whole where it can be read, else as a summary."""
 
 from __future__ import annotations
 
 import ast
-import inspect
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli import helptext
-from layerscope.cli.matrices import readable, rows_of, show_summary
-from layerscope.cli.options import COLUMNS, Columns, Data, Given, names, with_columns
-from layerscope.cli.output import FORMAT, Format, show, show_parts
+from layerscope.cli import console
+from layerscope.cli.command import Given, command, names
+from layerscope.cli.console import FORMAT, Column, Format, fits, show, show_parts
 from layerscope.cli.record import OUT, keep
-from layerscope.drawing.words import listed
+from layerscope.cli.signature import function
+from layerscope.drawing.captions import listed
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
-    from layerscope.similarity.similarity import Similarity
+    import numpy as np
 
-PLACE = 20  # in the help text
-PANEL = helptext.ALIKE
+    from layerscope.similarity.result import Similarity
+
+MOST_COLUMNS = 12  # layers across; of more a line cannot be read
+MOST_ROWS = 48  # layers down, of a summary
+
+
+def readable(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether a matrix is narrow enough to be printed whole."""
+    if len(rows[0]) - 1 > MOST_COLUMNS:
+        return False
+    return not sys.stdout.isatty() or fits([Column(name, [row[name] for row in rows]) for name in rows[0]])
+
+
+def rows_of(similarity: Similarity, values: np.ndarray) -> list[dict[str, Any]]:
+    """Layers by layers, one row per layer."""
+    return [
+        {"layer": row, **{column: float(v) for column, v in zip(similarity.columns, line, strict=True)}}
+        for row, line in zip(similarity.rows, values, strict=True)
+    ]
+
+
+def summary(similarity: Similarity) -> list[dict[str, Any]]:
+    """One row per layer: which layer across is most alike and which least, and the mean. A layer is not set beside
+    itself. Undefined values are left out; a row without any has none."""
+    import numpy as np
+
+    values = np.asarray(similarity.values, dtype=float).copy()
+    if similarity.row_axis == similarity.column_axis:
+        np.fill_diagonal(values, np.nan)
+    rows = []
+    for k, name in enumerate(similarity.rows):
+        line = values[k]
+        row: dict[str, Any] = {"layer": name, "most alike": None, "value": None, "least alike": None}
+        row |= {"least": None, "mean": None, "undefined": int(np.isnan(np.asarray(similarity.values)[k]).sum())}
+        if np.isfinite(line).any():
+            low, high = int(np.nanargmin(line)), int(np.nanargmax(line))
+            near, far = (low, high) if similarity.distance else (high, low)
+            row |= {"most alike": similarity.columns[near], "value": float(line[near])}
+            row |= {"least alike": similarity.columns[far], "least": float(line[far]), "mean": float(np.nanmean(line))}
+        rows.append(row)
+    if not any(row["undefined"] for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "undefined"} for row in rows]
+    return rows
+
+
+def chosen_rows(count: int, most: int = MOST_ROWS) -> list[int]:
+    """Which rows of many are printed: the first, the last, and as many between at even distances."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
+
+
+def show_summary(similarity: Similarity, title: str, out: Path | None) -> None:
+    """Print the summary, and where every value is."""
+    rows = summary(similarity)
+    shown = chosen_rows(len(rows))
+    heading = f"{title}; a summary, one row per layer"
+    if len(shown) < len(rows):
+        heading += f", {len(shown)} of {len(rows)} layers"
+    show([rows[k] for k in shown], Format.table, heading)
+    count = f"{similarity.values.size:,}"
+    name = similarity.measure
+    if out is None:
+        where = f"-o FOLDER writes all {count} values as {name}.csv and {name}.parquet, --format json prints them"
+    else:
+        where = f"all {count} values are in {out / f'{name}.csv'} and {name}.parquet"
+    print(f"{where[0].upper()}{where[1:]}.")
+
+
 _WORDS = ("true", "false", "none")
 
 
-def register(app: typer.Typer) -> None:
-    app.command(
-        epilog="Example:  `layerscope compare demo:minilm --task pydocs --pool mean --measure cka,svcca -o out`  "
-        "(attention: `--measure attention_js --heads 3,5`)"
-    )(compare)
-
-
-@with_columns
+@command(
+    "compare",
+    panel=console.ALIKE,
+    examples=["layerscope compare demo:minilm --task pydocs --pool mean --measure cka,svcca -o out"],
+    notes="Attention:  `--measure attention_js --heads 3,5`",
+    left_out={
+        "a": "the models are the arguments",
+        "b": "the models are the arguments",
+        "names": "the models are called as they are given",
+    },
+)
 def compare(
+    given: Given,
     models: list[str] = typer.Argument(help="One model (its layers among themselves), two, or more (all pairs)."),
-    task: str = Data.task,
-    measure: str = typer.Option(
-        "cka", help="One or several measures, separated by commas; `layerscope measures` lists them."
-    ),
-    split: str | None = Data.split,
-    pool: str = typer.Option(
-        "cls", help="How tokens become rows: cls, mean, last, words or tokens. Attention is between words, or tokens."
-    ),
-    limit: int | None = typer.Option(None, help="Use only the first N examples."),
-    max_length: int = typer.Option(128, help="Longest text in tokens; the rest is cut off."),
-    final_norm: bool = typer.Option(False, "--final-norm", help="Read the last layer after the model's final norm."),
-    ci: float | None = typer.Option(None, help="Add intervals of this level to the tables, such as 0.95."),
-    baseline: int = typer.Option(
-        0,
-        "--baseline",
-        help="Shuffle the texts N times, such as 200, and add what chance gives: mean, p-value, share above it.",
-    ),
     option: list[str] = typer.Option(
         [],
         "--option",
@@ -61,41 +115,32 @@ def compare(
     blocks: bool = typer.Option(
         False,
         "--blocks",
-        help="Split one model's layers into blocks, test the split against gradual change, and draw it. With --ci its "
-        "strength has an interval.",
-    ),
-    special: bool = typer.Option(
-        False, "--special", help="Measures of attention: keep special tokens, which are left out by default."
+        help="Split one model's layers into blocks, test the split against gradual change, and draw it "
+        "(`ls.layer_blocks`). With --ci its strength has an interval.",
     ),
     heads: str | None = typer.Option(
         None, "--heads", help="With --out, measures by attention head: draw those of two layers as well, such as 3,5."
     ),
-    memory: float | None = typer.Option(
-        None, help="How many GiB to use at most, on host and device each; half of what is free if not given."
-    ),
-    device: str | None = Given.device,
-    dtype: str = Given.dtype,
-    columns: Columns = COLUMNS,
     out: Path | None = OUT,
     format: Format = FORMAT,
 ) -> None:
     """Measure how similar the layers of one or several models are, by one or several measures in one pass."""
     import layerscope as ls
-    from layerscope.team import Team
+    from layerscope.distributed import Team
 
-    named = names(measure, "measure")
+    named = names(given["measure"] or "cka", "measure")
     _check(models, named, blocks, heads, out)
-    data = columns.open(task)
-    opened = [ls.load(model, device=device, dtype=dtype) for model in models]
+    given.require_task()
+    options = measure_options(option, set(function("compare").parameters))
+    data = given.task
+    opened = [given.open_model(model) for model in models]
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
-    reading: dict[str, Any] = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
-    extras: dict[str, Any] = {"ci": ci, "baseline": baseline, "memory": memory, "special": special}
-    extras |= measure_options(option, set(inspect.signature(ls.compare).parameters))
-    matrices = ls.compare(first, second, measure=named, task=data, split=split, limit=limit, **reading, **extras)
+    matrices = ls.compare(**given.arguments("compare", a=first, b=second, measure=named, task=data), **options)
     if not Team.current().is_main:
         return
+    ci, pool = given["ci"], given["pool"] or "cls"
     level = 0.95 if ci is None else ci
-    cuts = {name: ls.blocks(similarity, ci=level) for name, similarity in matrices.items()} if blocks else {}
+    cuts = {name: ls.layer_blocks(similarity, ci=level) for name, similarity in matrices.items()} if blocks else {}
     if format is Format.json:
         cells = [row for similarity in matrices.values() for row in similarity.frame.to_dict("records")]
         split_up = [{"measure": name, **row} for name, cut in cuts.items() for row in cut.frame.to_dict("records")]
@@ -107,9 +152,9 @@ def compare(
         for name, similarity in matrices.items():
             _show_tables(similarity, ci, out)
             _show_reasons(similarity, pool)
-            for sentence in (*similarity.findings(), *(cuts[name].findings() if blocks else ())):
-                print(sentence)
-    title = f"Similarity of the layers of {listed(models)} on {task}"
+            for finding in (*similarity.findings(), *(cuts[name].findings() if blocks else ())):
+                print(finding)
+    title = f"Similarity of the layers of {listed(models)} on {given['task']}"
     figures = [figure for name, each in matrices.items() for figure in cuts.get(name, each).figures()]
     more = [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
     results = matrices | {f"{name}-blocks": cut for name, cut in cuts.items()}
@@ -143,7 +188,7 @@ def measure_options(given: Sequence[str], taken: set[str]) -> dict[str, Any]:
 
 
 def _check(models: Sequence[str], named: Sequence[str], blocks: bool, heads: str | None, out: Path | None) -> None:
-    """Raise a sentence where two options do not go together."""
+    """Raise InputError where two options do not go together."""
     if blocks and len(models) != 1:
         raise InputError(f"--blocks splits the layers of one model, and {len(models)} models were given.")
     if heads is None:
@@ -151,9 +196,9 @@ def _check(models: Sequence[str], named: Sequence[str], blocks: bool, heads: str
     if out is None or heads.count(",") != 1:
         raise InputError("--heads takes two layers, such as 3,5, and needs --out, a folder for the figure.")
 
-    from layerscope.similarity.registry import registry
+    from layerscope.registry import MEASURES
 
-    by_head = [name for name, entry in registry().items() if entry.by_head]
+    by_head = [name for name, entry in MEASURES.items() if entry.by_head]
     if not set(named) & set(by_head):
         raise InputError(
             f"--heads is for measures by attention head ({', '.join(by_head)}), and {', '.join(named)} is none."

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
-from layerscope.cli import helptext
-from layerscope.cli.output import FORMAT, Format, show
-
-PLACE = 140  # in the help text
-PANEL = helptext.REST
+from layerscope.cli import console
+from layerscope.cli.command import Given, command
+from layerscope.cli.console import FORMAT, Format, show
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope measures --format json`")(measures)
-
-
-def measures(format: Format = FORMAT) -> None:
+@command("measures", panel=console.REST, examples=["layerscope measures --format json"])
+def measures(given: Given, format: Format = FORMAT) -> None:
     """List the measures that `compare` knows: range, invariances, what each needs, and its source."""
-    import layerscope as ls
-
-    show(ls.measures().to_dict("records"), format)
+    show(given.call("measures").to_dict("records"), format)

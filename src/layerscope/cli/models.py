@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from layerscope.cli import helptext
-from layerscope.cli.options import Given
-from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli import console
+from layerscope.cli.command import Given, command
+from layerscope.cli.console import FORMAT, Format, show
 from layerscope.errors import InputError, ModelError
 
-if TYPE_CHECKING:
-    from layerscope.models.lineage import Lineage, ScoreEntry
 
-_MARKS: Any = {"learned": {"__all__": {"rows", "marks"}}}  # which rows they were, for programs that leave them out
-
-PLACE = 130  # in the help text
-PANEL = helptext.REST
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope models demo:minilm`; `layerscope models --garden`")(models)
-
-
+@command(
+    {"a model": "describe", "no model": "families"},
+    panel=console.REST,
+    examples=["layerscope models demo:minilm", "layerscope models --garden"],
+)
 def models(
+    given: Given,
     model: str | None = typer.Argument(None, help="A model to open and check; without one, the known families."),
     garden: bool = typer.Option(False, "--garden", help="List the small models of the installed garden."),
-    device: str | None = Given.device,
-    dtype: str = Given.dtype,
     format: Format = FORMAT,
 ) -> None:
     """List the families of models that are known, or describe one model and check that it can be cut safely.
 
     For a model that layerscope saved it also shows what it was made from: base, licence, plan, trainings and scores.
     """
-    import layerscope as ls
-
     if garden:
         if model is not None:
             raise InputError(f"--garden lists all its models; leave out {model!r}, or --garden.")
@@ -57,64 +47,19 @@ def models(
                     + [f"refused with {field}" for field, _ in a.refused_fields]
                 ),
             }
-            for a in ls.families()
+            for a in given.call("families")
         ]
         show(known, format, "Known families; others are accepted if they pass the self-check")
         if format is Format.table:
             print(_to_try())
         return
-
-    from layerscope.models.heads import WORDS
-    from layerscope.models.lineage import recorded
-
-    opened = ls.load(model, device=device, dtype=dtype)
-    record = {
-        "model": model,
-        "class": opened.described()["class"],
-        "head": "none" if opened.head == "none" else WORDS[opened.head],
-        "family": opened.anatomy.family + (" (found by the generic finder)" if opened.anatomy.generic else ""),
-        "blocks": f"1..{opened.depth} at {opened.anatomy.blocks}",
-        "width": opened.width,
-        "parameters": sum(p.numel() for p in opened.network.parameters()),
-        "tokenizer": type(opened.tokenizer).__name__ if opened.tokenizer else "none",
-        "self_check": _self_check(opened),
-    }
-    lineage = recorded(opened.network)
+    described = given.call("describe", model=given.open_model(model))
     if format is Format.json:
-        made = {} if lineage is None else {"made_from": lineage.model_dump(mode="json", by_alias=True, exclude=_MARKS)}
-        show([{**record, **made}], format)
+        made = {} if described.made_from is None else {"made_from": described.made_from}
+        show([{**described.facts, "model": model, **made}], format)
     else:
-        record |= {} if lineage is None else _made_from(lineage)
-        show([{"what": k.replace("_", " "), "is": str(v)} for k, v in record.items()], format)
-
-
-def _made_from(lineage: Lineage) -> dict[str, str]:
-    """What `layerscope.json` beside the weights says, in the words of a table."""
-    from layerscope.cutting.plan import LayerPlan
-
-    base, told = lineage.base, dict[str, list[str]]()
-    if base is not None:
-        told["base"] = [base.name]
-        told["revision"] = [base.revision] if base.revision else []
-        licences = [base.license] if isinstance(base.license, str) else base.license
-        told["licence"] = [", ".join(licences) if licences else "none is stated"]
-    told["plan"] = [
-        f"{LayerPlan.from_spec(step.model_dump())} (of the {step.depth} blocks of {step.origin})"
-        for step in lineage.steps
-    ]
-    told["trained"] = [
-        f"{' '.join(filter(None, (entry.method, entry.strategy)))} on {entry.n} rows of {entry.task} ({entry.split})"
-        for entry in lineage.training
-    ]
-    told["learned_from"] = [f"{entry.n} rows of {entry.task} ({entry.split})" for entry in lineage.learned]
-    told["scores"] = [_score(entry) for entry in lineage.scores]
-    return {name: "; ".join(values) for name, values in told.items() if values}
-
-
-def _score(entry: ScoreEntry) -> str:
-    value = "undefined" if entry.score is None else f"{entry.score:.4f}"
-    sure = "" if entry.interval is None else " ({:.4f} to {:.4f})".format(*entry.interval)
-    return f"{entry.metric} {value}{sure} on {entry.n} of {entry.task} ({entry.split})"
+        rows = described.frame.to_dict("records")
+        show([{**rows[0], "is": model}, *rows[1:]], format)
 
 
 def _to_try() -> str:
@@ -130,16 +75,6 @@ def _to_try() -> str:
         f"To try things out: {DEMO} (an embedding model of 6 blocks), {DEMO_LM} (SmolLM2-135M-Instruct, a language "
         f"model of 30 blocks{missing}), and the garden's (--garden)."
     )
-
-
-def _self_check(opened: Any) -> str:
-    """What is wrong with replay on a model, or that nothing is."""
-    from layerscope.models.own import OwnModel
-    from layerscope.models.selfcheck import faults
-
-    if isinstance(opened, OwnModel):
-        return "only states can be read: no cutting, no injection, no tuning"
-    return next(faults(opened), None) or "passed: its blocks can be run one by one"
 
 
 def _garden() -> list[dict[str, Any]]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.distributed import Team
 from layerscope.errors import InputError
-from layerscope.team import Team
 
 if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
-    from layerscope.results import Record, Result
+    from layerscope.results import Finding, Record, Result
 
 
 def writable(out: Path | None) -> Path | None:
@@ -66,7 +66,7 @@ def keep(
     title: str,
     results: Mapping[str, Result],
     *,
-    findings: Sequence[str] = (),
+    findings: Sequence[Finding] = (),
     tables: bool = True,
     more: Sequence[str] = (),
     final: Path | None = None,
@@ -96,7 +96,7 @@ def keep(
 
 
 def claim(command: str, given: Mapping[str, Any], overwrite: bool) -> None:
-    """Raise a sentence, before the work, where a command would write over what it left in OUT before."""
+    """Raise InputError, before the work, where a command would write over what it left in OUT before."""
     out = given.get("out")
     if out is None:
         if overwrite:
@@ -167,7 +167,7 @@ def recorded(
     title: str,
     results: Mapping[str, Result],
     *,
-    findings: Sequence[str] = (),
+    findings: Sequence[Finding] = (),
     figures: Sequence[Figure] | None = None,
     seconds: float | None = None,
     data: Mapping[str, Any] | None = None,

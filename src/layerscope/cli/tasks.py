@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli import helptext
-from layerscope.cli.options import COLUMNS, Columns, with_columns
-from layerscope.cli.output import FORMAT, Format, show
-from layerscope.drawing.words import listed
+from layerscope.cli import console
+from layerscope.cli.command import NOT_OF_TASK, Given, command
+from layerscope.cli.console import FORMAT, Format, show
+from layerscope.drawing.captions import listed
 
 if TYPE_CHECKING:
     from layerscope.data import Task
@@ -18,28 +18,24 @@ if TYPE_CHECKING:
 _SHOWN = 20  # classes in a table
 
 
-PLACE = 120  # in the help text
-PANEL = helptext.REST
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope tasks pydocs`")(tasks)
-
-
-@with_columns
+@command(
+    {"no name": "tasks", "a name": "task"},
+    panel=console.REST,
+    examples=["layerscope tasks pydocs"],
+    left_out=NOT_OF_TASK,
+)
 def tasks(
+    given: Given,
     name: str | None = typer.Argument(None, help="A task, a file, a folder or a hub id, to see its splits."),
-    columns: Columns = COLUMNS,
     format: Format = FORMAT,
 ) -> None:
     """List the tasks that are known by name, or the splits and labels of one data set."""
-    import layerscope as ls
     from layerscope.data.registry import registry
 
     if name is None:
-        show(ls.tasks().to_dict("records"), format)
+        show(given.call("tasks").to_dict("records"), format)
         return
-    task = columns.open(name)
+    task = given.open_task(name)
     rows: list[dict[str, Any]] = []
     for split in task.splits:
         if not task.is_here(split):
@@ -83,7 +79,7 @@ def _read_as(task: Task) -> str:
         "tags": columns.tags,
         "label": columns.label,
     }
-    said = ", ".join(f"{part} from {listed(list(names))}" for part, names in parts.items() if names)
+    read = ", ".join(f"{part} from {listed(list(names))}" for part, names in parts.items() if names)
     if task.kind == "text" or columns.label or columns.tags:
-        return f"Read as: {said}."
-    return f"Read as: {said}; no labels (--label names their column)."
+        return f"Read as: {read}."
+    return f"Read as: {read}; no labels (--label names their column)."

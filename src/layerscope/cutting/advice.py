@@ -1,243 +1,394 @@
-"""Which blocks can a model lose? Rules propose, every plan is evaluated, and the choice is scored on other rows."""
+"""`Advice`, the result of `ls.advise`: the candidates, the plan that was chosen, its findings and its figures."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from layerscope.cutting.advice_results import Advice, all_rows_for
-from layerscope.cutting.candidates import proposed, table_of
-from layerscope.cutting.choosing import best_for_target, within_tolerance
-from layerscope.cutting.costs import Costs
-from layerscope.cutting.curves import contiguous
-from layerscope.cutting.decision import Decision, Parts, check_confidence, least_rows
-from layerscope.cutting.effort import Effort, effort
-from layerscope.cutting.judging import Judge
-from layerscope.cutting.rule import Rule, chosen_rules
-from layerscope.cutting.search import EVALUATIONS, Search, checked_sizes, usual_sizes
-from layerscope.cutting.sweep import sweep
-from layerscope.cutting.targets import Target
-from layerscope.cutting.tolerance import Tolerance
-from layerscope.data import metrics
-from layerscope.errors import InputError, check_seed, log
-from layerscope.evaluation.exam import exam
-from layerscope.evaluation.sitting import Sitting
+import numpy as np
 
-_LEAST_ROWS = 20
-_LONG = 300  # seconds; what takes longer is said without being asked
+from layerscope import metrics
+from layerscope.cutting.candidates import by_rule, front, in_short
+from layerscope.cutting.curves import count_blocks, healing_step
+from layerscope.cutting.cut import cut
+from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.selection_test import Decision, Parts
+from layerscope.cutting.targets import Target, Tolerance
+from layerscope.drawing.captions import caveat, listed, numbers, spread
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.scatter import Point, ScatterFigure
+from layerscope.evaluation.evaluator import Evaluator
+from layerscope.evaluation.score import Score
+from layerscope.models import load
+from layerscope.results import Finding, NextStep, Result
+from layerscope.results.finding import (
+    ANSWER,
+    DETAIL,
+    SUPPORT,
+    better_end,
+    interval,
+    number,
+    widened,
+    worse,
+    worse_end,
+)
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
 
 
-def advise(
-    model: Any,
-    task: Any,
-    *,
-    tolerance: float | str = 0.01,
-    confidence: float = 0.9,
-    rules: str | Sequence[str] | None = None,
-    blocks: int | None = None,
-    parameters: float | str | None = None,
-    latency: float | str | None = None,
-    remove: int | Sequence[int] | None = None,
-    max_span: int | None = None,
-    evaluations: int = EVALUATIONS,
-    timed: bool = True,
-    split: str | None = None,
-    limit: int | None = None,
-    max_length: int | None = None,
-    seed: int = 0,
-    all_rows: bool = False,
-) -> Advice:
-    """Find the smallest model within a tolerance, or the best one of a size, among the plans of several rules.
+_SPELLED = 6  # plans whose scores a sentence names; the table has all of them
+HELD_OUT = "the half of the rows that did not choose the blocks"
 
-    Rules propose plans, and may look at texts that choose only. Every plan is evaluated exactly, all in one pass.
 
-    Within a tolerance: one half of the rows chooses. A quarter of it picks the best candidate of each size; the rest
-    tests the picks, from the largest to the smallest, and stops at the first that cannot be shown, with the confidence
-    asked for, to score at most `tolerance` below the whole model. So the bound holds after the choice among many. The
-    other half scores what was chosen, so that the reported score is not the maximum of many.
+@dataclass(repr=False)
+class Advice(Result):
+    """`frame` has one row per candidate, the whole model first; `choice` is the smallest plan within the tolerance, or
+    the best one that meets the target.
 
-    With a target (`blocks`, `parameters`, `latency`): the half that chooses picks the plan with the best score among
-    those that meet all that is asked, whatever it loses; the other half scores it and bounds what it loses.
+    In the table `chosen_on` is the score on the rows that pick a candidate of each size; `change`, with its lower bound
+    `change_low`, what it changes on the rows that confirm the pick (NaN where it was not tested; with a target, what
+    the choice changes on the rows that did not choose it); `score` (with `low`
+    and `high`) the score on the other half, which chose nothing and is to be believed.
 
-    Args:
-        model: A model, or what `ls.load` takes.
-        task: The task that it is scored on, as in `ls.evaluate`.
-        tolerance: How much of the metric may be lost: an amount, such as 0.01, or a share of the whole model's score,
-            such as "5%". Of a perplexity, and of other losses, a number is a share too. A target takes its place.
-        confidence: How sure it must be that no more than that is lost: at least 0.5 and below 1. Where the rows are too
-            few for it, no block goes, and the advice says how many it would take. 0 takes the smallest candidate whose
-            score on the half that chooses is within the tolerance, without any bound, and warns.
-        rules: Where plans come from, by name: `angular`, `deepest`, `greedy`, `influence`, `last`, `random`, `spans`.
-            All of them if not given, but `spans` in models of more than 12 blocks only where `max_span` is given.
-        blocks: A target: how many blocks stay.
-        parameters: A target: at most this many parameters: 100_000_000, "100M", or "80%" of the whole model's.
-        latency: The target of at most so much time for one text of 128 tokens on this device, as it is measured: a
-            share of the whole model's, "80%" or 0.8, or "40ms".
-        remove: How many blocks the plans leave out: a number or several. If not given: as a target needs; else any
-            number in models of up to 12 blocks, and eight numbers up to half of the blocks in deeper ones.
-        max_span: How many blocks are skipped in a row, at most, by the rules `spans`, `angular` and `deepest`.
-        evaluations: How many plans the greedy search may evaluate on the rows that choose; 0 for no such search.
-        timed: Measure how long every candidate takes. Without it latencies are NaN.
-        split: The split; `validation` where there is one.
-        limit: Use only the first N examples.
-        max_length: The longest text in tokens: as the model allows, at most 512.
-        seed: Decides which rows pick, confirm and score, and the random plans.
-        all_rows: Use also the rows that the model learned from.
-
-    Returns:
-        An `Advice`: `frame` has rule, score, cost and latency of every candidate, `choice` is the plan, `model` the
-        smaller model, `score` its score on the rows that did not choose it, `rules` each rule beside random plans.
+    Attributes:
+        choice: The chosen `LayerPlan`.
+        tolerance: How much of the metric might be lost, as it was given.
+        confidence: How sure it had to be that no more is lost; 0 if nothing was asked for.
+        evaluator: The model, the task and the texts that it was scored on.
+        answers: The logits of the chosen plan, (n, classes).
+        parts: Which rows picked, confirmed and scored.
+        decision: The tests of the picks, in their order; None without a confidence, and with a target.
+        rule_names: The rules that proposed plans.
+        target: What was asked for in place of a tolerance: blocks, parameters, latency.
 
     Example:
         >>> import layerscope as ls
         >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=64, max_length=16)
-        >>> advice = ls.advise(tuned.model, "pydocs", rules=["last", "angular"], limit=64, max_length=16)
-        >>> advice.choice.head <= 12
+        >>> advice = ls.advise(tuned.model, "pydocs", max_span=1, evaluations=0, limit=64, max_length=16)
+        >>> len(advice.model.base_model.encoder.layer) == len(advice.choice.keep)
         True
     """
-    given = {key: value for key, value in locals().items() if key not in ("model", "task")}
-    consultation = consult(model, task, **given)
-    cost = consultation.effort
-    log.log(logging.WARNING if cost.seconds > _LONG else logging.INFO, "%s", cost)
-    return consultation.advice()
 
+    name = "advice"
 
-def consult(
-    model: Any,
-    task: Any,
-    *,
-    tolerance: float | str,
-    confidence: float,
-    rules: str | Sequence[str] | None,
-    blocks: int | None,
-    parameters: float | str | None,
-    latency: float | str | None,
-    remove: int | Sequence[int] | None,
-    max_span: int | None,
-    evaluations: int,
-    timed: bool,
-    split: str | None,
-    limit: int | None,
-    max_length: int | None,
-    seed: int,
-    all_rows: bool,
-) -> Consultation:
-    """What `advise` was asked, checked, before any plan is evaluated."""
-    Tolerance.parse(tolerance, "accuracy")
-    target = Target.parse(blocks, parameters, latency)
-    if confidence != 0:
-        check_confidence(confidence)
-    if evaluations < 0:
-        raise InputError(f"evaluations is {evaluations}; it must be 0 (no greedy search) or more.")
-    if target.latency is not None and not timed:
-        raise InputError(
-            "A latency was asked for, and without timing (timed=False, --no-timed) none is measured; leave one out."
-        )
-    if blocks is not None and remove is not None:
-        raise InputError("blocks says how many stay and remove how many go; give one of them.")
-    check_seed(seed)
-    chosen_rules(rules, 0)
-    sitting = exam(model, task, split=split, limit=limit, max_length=max_length, all_rows=all_rows)
-    if len(sitting.examples) < _LEAST_ROWS:
-        shorter = " (running text: more text, or shorter windows by max_length)" * (sitting.rows_are == "windows")
-        raise InputError(
-            f"{sitting.examples.task} ({sitting.examples.split}) has {len(sitting.examples)} rows; advice needs at "
-            f"least {_LEAST_ROWS}, half to choose on and half to score on{shorter}."
-        )
-    costs, depth = Costs(sitting.model), sitting.model.depth
-    contiguous(depth, max_span)
-    sizes = target.sizes(costs) if target else usual_sizes(depth)
-    if remove is not None:
-        sizes = checked_sizes(remove, depth)
-    bounded = 0 if target else confidence  # with a target the whole half picks, since nothing is to be confirmed
-    parts = Parts.dealt(sitting.texts, bounded, seed=seed, labels=sitting.classes)
-    search = Search(sitting, parts.picking, sizes, max_span, evaluations, seed)
-    settings = {
-        "tolerance": None if target else tolerance,
-        "target": str(target) or None,
-        "confidence": confidence,
-        "remove": list(sizes),
-        "max_span": max_span,
-        "evaluations": evaluations,
-        "seed": seed,
-    }
-    asked = chosen_rules(rules, depth, max_span)
-    return Consultation(sitting, parts, search, asked, tolerance, confidence, target, costs, timed, settings)
-
-
-@dataclass
-class Consultation:
-    """A question about a model's blocks, before it is answered."""
-
-    sitting: Sitting
-    parts: Parts
-    search: Search
-    rules: list[Rule]
+    candidates: pandas.DataFrame
+    choice: LayerPlan
     tolerance: float | str
     confidence: float
-    target: Target
-    costs: Costs
-    timed: bool
-    settings: dict[str, Any]
+    evaluator: Evaluator
+    provenance: Mapping[str, Any]
+    answers: np.ndarray  # of the chosen plan, (n, classes)
+    parts: Parts
+    decision: Decision | None
+    rule_names: tuple[str, ...] = ()
+    target: Target = field(default_factory=Target)
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """Columns: plan, rule (every rule that found it), blocks, removed, chosen_on, change, change_low, score, low,
+        high, parameters, macs, latency_1_ms, latency_32_ms, savable, metric, front, chosen."""
+        return self.candidates
 
     @cached_property
-    def effort(self) -> Effort:
-        """What the answer will take."""
-        return effort(self.search, self.rules, self.costs, timed=self.timed)
+    def model(self) -> Any:
+        """The whole model with the chosen blocks only, as a transformers model."""
+        return cut(self.evaluator.model, self.choice)
 
-    def advice(self) -> Advice:
-        """Evaluate every plan, and choose."""
-        sitting, parts = self.sitting, self.parts
-        tolerated = Tolerance.parse(self.tolerance, sitting.metric)
-        if not self.target:
-            _warn(sitting, parts, tolerated, self.confidence)
-        rules_of_plans = proposed(self.search, self.rules)
-        plans = list(rules_of_plans)
-        logits = sweep(sitting, plans, f"cuts of {sitting.model.name}")
-        table = table_of(sitting, rules_of_plans, logits, parts, self.costs, self.timed)
-        decision: Decision | None = None
+    @cached_property
+    def score(self) -> Score:
+        """The chosen model's score on the rows that did not choose it, for its card: `ls.save(.., scores=..)`."""
+        return self.evaluator.with_model(load(self.model)).score(self.answers, self.parts.scoring, HELD_OUT)
+
+    @property
+    def row(self) -> pandas.Series:
+        """The chosen candidate's row."""
+        return self.frame[self.frame["chosen"]].iloc[0]
+
+    @cached_property
+    def rules(self) -> pandas.DataFrame:
+        """Each rule's best plan of each size beside the middle one of as many random blocks.
+
+        Columns: rule, removed, blocks, plans (how many it proposed), score (on the rows that did not choose), random
+        (the score of the middle random plan; NaN without the rule `random`), lost (whether that is better).
+        """
+        return by_rule(self.frame, self.rule_names)
+
+    @property
+    def rules_in_short(self) -> pandas.DataFrame:
+        """How each rule did over all sizes, in one row.
+
+        Columns: rule, plans, sizes (at how many it proposed any), best_at (at how many of them no other rule's plan
+        scores better), worse_than_random_at (None without the rule `random`).
+        """
+        return in_short(self.rules, str(self.frame["metric"].iloc[0]))
+
+    def print_as(self, tool: str, name: str | None = None) -> str:
+        """The chosen plan as another tool takes it: `mergekit` or `llama.cpp`; `name` stands for the model there."""
+        return self.choice.print_as(tool, self.evaluator.model.depth, name or self.evaluator.model.name)
+
+    def figures(self) -> list[Figure]:
+        """Score against cost of every candidate, the rules beside one another, and the tables."""
+        return figures_of(self)
+
+    @property
+    def _tolerated(self) -> Tolerance:
+        return Tolerance.parse(self.tolerance, str(self.frame["metric"].iloc[0]))
+
+    @property
+    def how(self) -> str:
+        """How the choice was made, in a few words."""
         if self.target:
-            judge = Judge(sitting, logits, parts.scoring, tolerated)
-            chosen = best_for_target(judge, plans, table, self.confidence, self.target)
-        else:
-            judge = Judge(sitting, logits, parts.confirming, tolerated)
-            decision, chosen = within_tolerance(judge, plans, table, self.confidence)
-        table["chosen"] = table.index == chosen
-        names = tuple(rule.name for rule in self.rules)
-        return Advice(
-            table,
-            plans[chosen],
-            self.tolerance,
-            self.confidence,
-            sitting,
-            sitting.provenance(rules=list(names), **self.settings),
-            logits[chosen],
-            parts,
-            decision,
-            names,
-            self.target,
+            return f"the chosen one is the best, on the rows that choose, of those that {self.target}"
+        if self.decision is None:
+            return "the chosen one is the cheapest within the tolerance on the rows that choose"
+        return f"the chosen one is the smallest that other rows confirmed, with {self.confidence:.0%} confidence"
+
+    def findings(self) -> list[Finding]:
+        """What may go, which rules lost to random blocks, and which rule does best."""
+        bounded = self.confidence > 0 and math.isfinite(self.row["change_low"])  # a bound was asked for and found
+        findings = [Finding(str(self), "", bounded and bool(self._gone), ANSWER)]
+        if self.against_random:
+            findings.append(Finding(self.against_random, "", None, DETAIL))
+        return [*findings, *self._best_rule()]
+
+    def next_step(self) -> NextStep:
+        """The healing of what was chosen; where nothing may go, what healing would allow."""
+        why = "See what healing would allow"
+        heal = NextStep("advise", ("--heal", "300", "-o", "healed-advice"), why)
+        return healing_step(self.choice, self.evaluator.model.depth) or heal
+
+    @property
+    def _gone(self) -> tuple[int, ...]:
+        """The blocks that the choice leaves out."""
+        return self.choice.removed(self.evaluator.model.depth)
+
+    def _best_rule(self) -> list[Finding]:
+        """Return a finding on the best rule beside random blocks, at the size that was chosen or else the smallest."""
+        metric, table = str(self.frame["metric"].iloc[0]), self.rules
+        table = table[table["random"].notna() & (table["rule"] != "random") & table["score"].notna()]
+        if not len(table):
+            return []
+        up, sizes = metrics.higher_is_better(metric), {int(size) for size in table["removed"]}
+        size = len(self._gone) if len(self._gone) in sizes else min(sizes)
+        beside = table[table["removed"] == size].sort_values("score", ascending=not up)
+        best = beside.iloc[0]
+        row = self.frame[(self.frame["blocks"] == best["blocks"]) & (self.frame["removed"] == size)].iloc[0]
+        low, high = widened(row["score"], row["low"], row["high"], len(beside))
+        verb = "does worse than" if worse(best["score"], best["random"], up) else "does better than"
+        text = (
+            f"With {count_blocks(size)} left out, the rule {best['rule']} does best: {metric} {number(best['score'])}. "
+            f"It {verb} the middle one of random plans ({number(best['random'])})."
+        )
+        ahead = worse(best["random"], worse_end(low, high, up), up)
+        behind = worse(better_end(low, high, up), best["random"], up)
+        evidence = f"{interval(row['low'], row['high'])} on the {len(self.parts.scoring):,} rows that did not choose"
+        return [Finding(text, evidence, bool(ahead or behind), SUPPORT)]
+
+    def __str__(self) -> str:
+        if self.target:
+            return " ".join(part for part in (self._kept_blocks, self._best, self._warning) if part)
+        answer = self._kept_blocks if self.choice.removed(self.evaluator.model.depth) else self._nothing
+        return " ".join(part for part in (answer, self._outside, self._further, self._warning) if part)
+
+    @property
+    def against_random(self) -> str:
+        """Which rules lost to random blocks, and where; nothing where no random plan was tried."""
+        rules, metric = self.rules, self.frame["metric"].iloc[0]
+        if not rules["random"].notna().any():
+            return ""
+        lost = rules[rules["lost"]]
+        if not len(lost):
+            return "Every rule is at least as good as random blocks at every size."
+        parts = []
+        for rule, rows in lost.groupby("rule", sort=False):
+            sizes = rows.sort_values("removed")
+            scored = [f"{r.removed} ({r.score:.4g}, random {r.random:.4g})" for r in sizes.itertuples()]
+            parts.append(f"{rule} at {', '.join(scored if len(lost) <= _SPELLED else map(str, sizes['removed']))}")
+        return (
+            f"Worse in {metric} than the middle one of random plans, by blocks removed: {'; '.join(parts)}. Scores are "
+            f"of {len(self.parts.scoring)} rows: where two are close, either may be ahead by chance."
         )
 
+    @property
+    def _best(self) -> str:
+        """A sentence on the candidates among which the choice was made, where a target was given."""
+        count = int((self.frame["removed"] > 0).sum())
+        return (
+            f"It was found by {self.row['rule']}, and has the best score on the rows that choose among those of "
+            f"{count} plans that {self.target}."
+        )
 
-def _warn(sitting: Sitting, parts: Parts, tolerance: Tolerance, confidence: float) -> None:
-    """Say, before anything is computed, where no bound was asked for or none is possible."""
-    if confidence == 0:
-        log.warning(
-            "confidence is 0: the smallest candidate that looks to be within the tolerance is taken, without a bound. "
-            "It is the luckiest of many, and often loses more."
+    @property
+    def _kept_blocks(self) -> str:
+        """A sentence on the blocks that stay, and what they score and cost."""
+        whole, row = self.frame.iloc[0], self.row
+        metric, bounded = row["metric"], self.decision is not None or (self.target and self.confidence)
+        bound = f" With {self.confidence:.0%} confidence it loses at most {max(-row['change_low'], 0.0):.4f} {metric}."
+        return (
+            f"Keep blocks {row['blocks']}: {metric} {row['score']:.4f}{spread(row['low'], row['high'])} on rows "
+            f"that did not choose it, where the whole model has {whole['score']:.4f}; "
+            f"{row['parameters'] / whole['parameters']:.0%} of the parameters, {row['macs'] / whole['macs']:.0%} of "
+            f"the multiply-adds{self._time}.{bound if bounded else ''}"
         )
-        return
-    if sitting.metric in metrics.LOSSES:  # how badly a row can be lost has no end
-        return
-    n, least = len(sitting.examples), least_rows(tolerance.amount, confidence)
-    if least is None or len(parts.confirming) < least:
-        takes = "no number of rows is enough" if least is None else f"that takes {all_rows_for(least, parts, n):,} rows"
-        log.warning(
-            "%d rows are too few to show with %.0f %% confidence that a smaller model is within %s of the whole one, "
-            "even if it answers all of them alike: %s. A larger tolerance takes fewer; confidence 0 (--confidence 0) "
-            "chooses without a bound.",
-            *(n, 100 * confidence, tolerance, takes),
+
+    @property
+    def _time(self) -> str:
+        """The time that the choice takes, where it was measured; a target of latency is for one text at a time."""
+        whole, row = self.frame.iloc[0], self.row
+        batch = 1 if self.target.latency is not None else 32
+        after, before = (part[f"latency_{batch}_ms"] for part in (row, whole))
+        if np.isnan(after):
+            return ""
+        return f", {after / before:.0%} of the time at batch {batch} ({after:.1f} ms in place of {before:.1f} ms)"
+
+    @property
+    def _nothing(self) -> str:
+        """A sentence that says why no block can go."""
+        metric = self.frame["metric"].iloc[0]
+        if not self.frame["savable"][self.frame["removed"] > 0].any():
+            return "No block can go: no smaller model can be saved as a checkpoint."
+        if self.decision is None:
+            return f"No block can go: every smaller candidate loses more than {self._tolerated} {metric}."
+        return f"No block is shown to be dispensable with {self.confidence:.0%} confidence."
+
+    @property
+    def _outside(self) -> str:
+        """A sentence for the case that too much is lost on the rows that chose nothing."""
+        whole, row = self.frame.iloc[0], self.row
+        metric = str(row["metric"])
+        loss = metrics.upward(metric, whole["score"]) - metrics.upward(metric, row["score"])
+        if self._tolerated.holds(metric, float(whole["score"]), float(row["score"])):
+            return ""
+        return (
+            f"On the rows that did not choose it, it loses {loss:.4f} {row['metric']}, which is more than the "
+            f"tolerance of {self._tolerated}."
         )
+
+    @property
+    def _further(self) -> str:
+        """A sentence on what stands in the way of a smaller model; without a confidence, a warning."""
+        if self.decision is None:
+            return (
+                f"This is the smallest of {len(self.frame)} candidates that looks to be within the tolerance, chosen "
+                "without a bound (confidence 0): the luckiest of many is often outside it."
+            )
+        if not self.decision.checks or self.decision.checks[-1].passed:
+            return ""
+        last, metric = self.decision.checks[-1], self.frame["metric"].iloc[0]
+        n, needed = len(self.evaluator.examples), self.rows_needed
+        tested = (
+            f"The next smaller candidate, blocks {self.frame['blocks'].iloc[last.candidate]}, changes {metric} by "
+            f"{last.change:+.4f} on the {len(self.parts.confirming)} rows that confirm, and perhaps by {last.low:+.4f}"
+        )
+        if needed is None:
+            return f"{tested}: more than the tolerance of {self._tolerated}."
+        return (
+            f"{tested}: too few rows to say that it is within the tolerance of {self._tolerated}. That would take "
+            f"about {needed:,} rows, where there are {n:,}; confidence 0 chooses without a bound."
+        )
+
+    @property
+    def rows_needed(self) -> int | None:
+        """About how many rows would confirm the next smaller candidate, if it is as good as it looks; None if none."""
+        if self.decision is None or self.decision.needed is None:
+            return None
+        return all_rows_for(self.decision.needed, self.parts, len(self.evaluator.examples))
+
+    @property
+    def _warning(self) -> str:
+        """A sentence for a model that has not learned the task."""
+        whole, guess = float(self.frame["score"].iloc[0]), self.evaluator.majority
+        if not whole <= guess:
+            return ""
+        return f"Note that the whole model is no better than one answer to everything ({guess:.4f})."
+
+    def __repr__(self) -> str:
+        return f"Advice({self.choice}, {len(self.frame)} candidates)"
+
+
+def all_rows_for(confirming: int, parts: Parts, n: int) -> int:
+    """Return how many rows there must be altogether for so many to confirm."""
+    return int(np.ceil(confirming * n / max(len(parts.confirming), 1)))
+
+
+def figures_of(advice: Advice) -> list[Figure]:
+    """Return the figures: score against cost of every candidate, the rules by size, and the tables of both."""
+    frame = advice.frame.drop(columns="plan").sort_values("macs")  # the column blocks says the same
+    table = numbers("Every candidate", "What each keeps, scores and costs.", frame)
+    rules = advice.rules
+    if not len(rules):
+        return [candidates(advice), table]
+    beside = numbers(
+        "Each rule's best plan",
+        "The plan of each size that scored best on the rows that choose, its score on the others, and that of random "
+        "plans.",
+        rules,
+    )
+    return [candidates(advice), by_size(advice, rules), beside, table]
+
+
+def candidates(advice: Advice) -> ScatterFigure:
+    """Return the figure of score against multiply-adds, in which each point names the rules that found it."""
+    table, chosen = advice.frame, advice.row.name
+    metric, most = str(table["metric"].iloc[0]), float(table["macs"].max())
+    points = []
+    for (index, row), ahead in zip(table.iterrows(), front(table, "score"), strict=True):
+        series = ["front"] if ahead else ["other candidates"] if index != chosen else []
+        series += ["chosen"] if index == chosen else []
+        found_by = f" ({row['rule']})" if row.get("rule") else ""
+        name = f"blocks {row['blocks']}{found_by}" if row["removed"] else "the whole model"
+        place = (float(row["macs"]) / most, float(row["score"]))
+        points += [Point(*place, name, each, float(row["low"]), float(row["high"])) for each in series]
+    n, scored = len(advice.evaluator.examples), len(advice.parts.scoring)
+    by = f", found by the rules {listed(advice.rule_names)}" if advice.rule_names else ""
+    better = "up" if metrics.higher_is_better(metric) else "down"
+    return ScatterFigure(
+        title="What each smaller model costs and scores",
+        shows=f"{metric} against multiply-adds for every candidate{by}.",
+        reading=f"Left is cheaper, {better} is better. Scores are on the rows that did not choose, and the line joins "
+        f"the candidates that no other beats there; {advice.how}.",
+        caveat=caveat("The interval of a score is a bootstrap over the texts that did not choose.", scored),
+        points=tuple(sorted(points, key=lambda p: p.series == "chosen")),
+        x_name="multiply-adds, share of the whole model",
+        y_name=f"{metric} on rows that did not choose",
+        joined=("front",),
+        stressed=("chosen",),
+        log=metric == "perplexity" and _spread(table["score"]),
+        references=(("the whole model", float(table["score"].iloc[0])),),
+        n=n,
+    )
+
+
+def by_size(advice: Advice, rules: pandas.DataFrame) -> CurveFigure:
+    """Return the figure of the score of each rule's best plan by how many blocks it leaves out."""
+    table = advice.frame
+    metric, n = str(table["metric"].iloc[0]), len(advice.parts.scoring)
+    better = "Up" if metrics.higher_is_better(metric) else "Down"
+    floor = " What lies on the worse side of random lost to chance." if (rules["rule"] == "random").any() else ""
+    return CurveFigure(
+        title="Every rule by the number of blocks that go",
+        shows=f"{metric} of each rule's best plan of each size; of random plans the middle one.",
+        reading=f"{better} is better.{floor}",
+        caveat=caveat("Plans are picked on some rows and scored on others.", n),
+        series=tuple(
+            Series(str(rule), tuple(map(float, part["removed"])), tuple(map(float, part["score"])))
+            for rule, part in rules.groupby("rule", sort=False)
+        ),
+        x_name="blocks left out",
+        y_name=f"{metric} on rows that did not choose",
+        log=metric == "perplexity" and _spread(rules["score"]),
+        references=(("the whole model", float(table["score"].iloc[0])),),
+        n=n,
+    )
+
+
+def _spread(scores: pandas.Series) -> bool:
+    """Return whether scores lie so far apart that an axis of powers of ten shows them better."""
+    finite = scores[(scores > 0) & (scores < float("inf"))]
+    return bool(len(finite) and finite.max() > 10 * finite.min())

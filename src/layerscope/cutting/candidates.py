@@ -1,4 +1,4 @@
-"""The plans of several rules: which rules found each, what each scores on which rows, and what it costs."""
+"""The table of candidates: which rules found each plan, what it scores on which rows, and what it costs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from layerscope import metrics
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.cutting import can_be_built
-from layerscope.cutting.decision import Parts
+from layerscope.cutting.cut import can_be_built
 from layerscope.cutting.plan import LayerPlan, spans
-from layerscope.cutting.rule import Rule
-from layerscope.cutting.search import Search
-from layerscope.data import metrics
-from layerscope.evaluation.sitting import Sitting
+from layerscope.cutting.search import Rule, Search
+from layerscope.cutting.selection_test import Parts
+from layerscope.evaluation.evaluator import Evaluator
 from layerscope.progress import progress
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _FLOOR = "random"
 
 
 def proposed(search: Search, rules: Iterable[Rule]) -> dict[LayerPlan, tuple[str, ...]]:
-    """Every plan with the rules that found it; the whole model, which no rule found, is the first."""
+    """Return every plan with the rules that found it; the whole model, which no rule proposes, is the first."""
     found: dict[LayerPlan, tuple[str, ...]] = {LayerPlan(range(1, search.depth + 1)): ()}
     for rule in rules:
         for plan in rule.plans(search):
@@ -34,30 +33,30 @@ def proposed(search: Search, rules: Iterable[Rule]) -> dict[LayerPlan, tuple[str
 
 
 def table_of(
-    sitting: Sitting,
+    evaluator: Evaluator,
     plans: dict[LayerPlan, tuple[str, ...]],
     logits: np.ndarray,
     parts: Parts,
     costs: Costs,
     timed: bool,
 ) -> pandas.DataFrame:
-    """One row per plan."""
+    """Return the table of candidates, with one row for each plan."""
     import pandas
 
-    model, scoring, rows = sitting.model, parts.scoring, []
+    model, scoring, rows = evaluator.model, parts.scoring, []
     with progress("latency" if timed else "scores", len(plans), "candidates") as advance:
         for (plan, rules), part in zip(plans.items(), logits, strict=True):
-            low, high = sitting.interval(part, scoring)
+            low, high = evaluator.interval(part, scoring)
             rows.append(
                 {
                     "plan": str(plan),
                     "rule": ", ".join(rules),
                     "blocks": spans(plan.keep),
                     "removed": len(plan.removed(model.depth)),
-                    "chosen_on": sitting.value(part, parts.picking),
+                    "chosen_on": evaluator.value(part, parts.picking),
                     "change": math.nan,
                     "change_low": math.nan,
-                    "score": sitting.value(part, scoring),
+                    "score": evaluator.value(part, scoring),
                     "low": low,
                     "high": high,
                     "parameters": costs.parameters(plan),
@@ -69,13 +68,13 @@ def table_of(
             )
             advance(1)
     table = pandas.DataFrame(rows)
-    table["metric"] = sitting.metric
+    table["metric"] = evaluator.metric
     table["front"] = front(table)
     return table
 
 
 def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
-    """Each rule's best plan of each size, beside the middle one of the random plans of that size.
+    """Return each rule's best plan of each size, beside the middle one of the random plans of that size.
 
     A rule's best plan is the one with the best score on the rows that choose (of the random ones it is the middle one);
     `score` is on the others, and so is `random`, which is NaN where no random plan was tried. `lost` says that the
@@ -86,9 +85,9 @@ def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
     metric, rows = str(table["metric"].iloc[0]), []
     candidates = [(row, row["rule"].split(", ")) for row in table.to_dict("records")]
     for rule in rules:
-        own = [row for row, names in candidates if rule in names]
-        for removed in sorted({int(row["removed"]) for row in own}):
-            group = [row for row in own if row["removed"] == removed]
+        found = [row for row, names in candidates if rule in names]
+        for removed in sorted({int(row["removed"]) for row in found}):
+            group = [row for row in found if row["removed"] == removed]
             drawn = [row for row, names in candidates if _FLOOR in names and row["removed"] == removed]
             floor = float(np.median([row["score"] for row in drawn])) if drawn else math.nan
             best = max(group, key=lambda row: metrics.upward(metric, row["chosen_on"]))
@@ -96,13 +95,22 @@ def by_rule(table: pandas.DataFrame, rules: Sequence[str]) -> pandas.DataFrame:
                 best = group[int(np.argmin([abs(row["score"] - floor) for row in group]))]
             worse = metrics.upward(metric, best["score"]) < metrics.upward(metric, floor)
             lost = rule != _FLOOR and not math.isnan(floor) and worse
-            known = {"blocks": best["blocks"], "plans": len(group), "score": best["score"], "random": floor}
-            rows.append({"rule": rule, "removed": removed, **known, "lost": lost})
+            rows.append(
+                {
+                    "rule": rule,
+                    "removed": removed,
+                    "blocks": best["blocks"],
+                    "plans": len(group),
+                    "score": best["score"],
+                    "random": floor,
+                    "lost": lost,
+                }
+            )
     return pandas.DataFrame(rows, columns=["rule", "removed", "blocks", "plans", "score", "random", "lost"])
 
 
 def in_short(rules: pandas.DataFrame, metric: str) -> pandas.DataFrame:
-    """What `by_rule` says in one row per rule: at how many sizes its plan is the best one, and worse than random ones.
+    """Return `by_rule` in one row per rule: at how many sizes its plan is the best, and worse than random ones.
 
     Rules whose plans have the same score at a size are the best there together.
     """
@@ -119,14 +127,14 @@ def in_short(rules: pandas.DataFrame, metric: str) -> pandas.DataFrame:
 
 
 def best_of_each_size(table: pandas.DataFrame) -> np.ndarray:
-    """Which candidates have the best score, on the rows that choose, of those that leave out as many blocks."""
+    """Return a mask of the candidates with the best score, on the rows that choose, of their number of blocks."""
     metric = str(table["metric"].iloc[0])
     worth = table["chosen_on"].map(lambda value: metrics.upward(metric, value))
     return np.asarray(table.index.isin(worth.groupby(table["removed"]).idxmax()))
 
 
 def front(table: pandas.DataFrame, column: str = "chosen_on") -> np.ndarray:
-    """Candidates that no other one beats in both multiply-adds and a score: by default that of the rows that choose."""
+    """Return a mask of the candidates that no other one beats in both multiply-adds and the score in a column."""
     metric, macs = str(table["metric"].iloc[0]), table["macs"].to_numpy()
     score = np.asarray([metrics.upward(metric, value) for value in table[column]])
     beaten = [

@@ -1,4 +1,4 @@
-"""What a plan costs: parameters, multiply-adds, and measured latency."""
+"""The cost of a plan: parameters, multiply-adds, and measured latency."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from torch.utils.flop_counter import flop_registry
 
 from layerscope.cutting.plan import LayerPlan
 from layerscope.models import Model, Replay
-from layerscope.models.anatomy import block_modules, evaluating, only_blocks
+from layerscope.models.architecture import block_modules, evaluating, only_blocks
+from layerscope.models.heads import HEADS
 from layerscope.models.replay import caches_off
 
 _SECONDS, _ROUNDS = 0.5, 20
 TOKENS = 128  # the length of text for which multiply-adds and latency are given
 
 
-class _Counter(TorchDispatchMode):
-    """Adds up the floating point operations of products, by torch's own formulas."""
+class _FlopCounter(TorchDispatchMode):
+    """Adds up the floating point operations of matrix products, by torch's own formulas."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +39,7 @@ class _Counter(TorchDispatchMode):
 
 
 class Costs:
-    """The parts of a model's cost, each found once."""
+    """The cost of a model under any plan; each part of it is found once."""
 
     def __init__(self, model: Model, tokens: int = TOKENS) -> None:
         self.model = model
@@ -46,38 +47,38 @@ class Costs:
         self._latency: dict[tuple[Any, ...], dict[int, float]] = {}
 
     def parameters(self, plan: LayerPlan) -> int:
-        """Parameters that a model cut by the plan has; blocks that share weights count once."""
+        """Return how many parameters a model cut by the plan has; blocks that share weights count once."""
         network = self.model.network
         total = sum(p.numel() for p in network.parameters())
-        if self.model.anatomy.shared:
+        if self.model.architecture.shared:
             return total
-        blocks = block_modules(network.base_model, self.model.anatomy)
+        blocks = block_modules(network.base_model, self.model.architecture)
         gone = [blocks[b - 1] for b in plan.removed(self.model.depth)]
         return total - sum(p.numel() for block in gone for p in block.parameters())
 
     def least_parameters(self, gone: int) -> int:
-        """The fewest parameters that are left when this many blocks go."""
+        """Return the fewest parameters that are left when this many blocks go."""
         network = self.model.network
         total = sum(p.numel() for p in network.parameters())
-        if self.model.anatomy.shared:
+        if self.model.architecture.shared:
             return total
         sizes = [
             sum(p.numel() for p in block.parameters())
-            for block in block_modules(network.base_model, self.model.anatomy)
+            for block in block_modules(network.base_model, self.model.architecture)
         ]
         return total - sum(sorted(sizes, reverse=True)[:gone])
 
     def macs(self, plan: LayerPlan) -> int:
-        """Multiply-adds of one text of `tokens` tokens."""
+        """Return the multiply-adds of one text of `tokens` tokens."""
         return self.around + sum(self._blocks[b - 1] for b in plan.keep)
 
     def timed_macs(self, plan: LayerPlan) -> int:
-        """Those of them that `latency` measures: a language model answers for the last token only."""
+        """Return those multiply-adds that `latency` measures: a language model answers for the last token only."""
         return self.macs(plan) - (self.around if self._last_token_only else 0)
 
     @cached_property
     def _counted(self) -> tuple[int, list[int]]:
-        """Multiply-adds of everything around the blocks, and of every block."""
+        """The multiply-adds of everything around the blocks, and of every block."""
         network = self.model.network
         was = network.config._attn_implementation
         if was != "eager":
@@ -87,10 +88,10 @@ class Costs:
                 replay = Replay(self.model, self._inputs(1))
                 blocks = []
                 for block in range(1, replay.depth + 1):
-                    with _Counter() as counter:
+                    with _FlopCounter() as counter:
                         replay.run(replay.states[block - 1], block)
                     blocks.append(counter.flops // 2)
-                with _Counter() as counter:
+                with _FlopCounter() as counter:
                     replay.finish(replay.states[-1])
                 return counter.flops // 2, blocks
         finally:
@@ -99,7 +100,7 @@ class Costs:
 
     @property
     def around(self) -> int:
-        """Multiply-adds of everything around the blocks, the head's among them."""
+        """The multiply-adds of everything around the blocks, with those of the head."""
         return self._counted[0]
 
     @property
@@ -107,28 +108,31 @@ class Costs:
         return self._counted[1]
 
     def latency(self, plan: LayerPlan, batch: int) -> float:
-        """Median seconds of one forward of `batch` texts on the model's device, with the blocks really taken out.
+        """Return the median seconds of one forward of `batch` texts, with the blocks really taken out.
 
         Plans that keep as many blocks of each kind take the same time and are measured once: a first forward to warm
         up, then forwards until half a second has passed.
         """
         kinds = [str(type_) for type_ in self._kinds(plan.keep)]
-        known = self._latency.setdefault(tuple(sorted(kinds)), {})
-        if batch not in known:
+        measured = self._latency.setdefault(tuple(sorted(kinds)), {})
+        if batch not in measured:
             inputs = self._inputs(batch)
             network = self.model.network
-            cut = only_blocks(network, self.model.anatomy, plan.keep)
+            cut = only_blocks(network, self.model.architecture, plan.keep)
             with cut, self._some_padding_token(), torch.inference_mode(), evaluating(network), caches_off(network):
                 self._forward(network, {name: value[:1] for name, value in inputs.items()})
                 times = [self._forward(network, inputs)]
                 while sum(times) < _SECONDS and len(times) < _ROUNDS:
                     times.append(self._forward(network, inputs))
-            known[batch] = statistics.median(times)
-        return known[batch]
+            measured[batch] = statistics.median(times)
+        return measured[batch]
 
     @contextmanager
     def _some_padding_token(self) -> Iterator[None]:
-        """Heads that look for a padding token refuse several texts without one; token 0 is in none of those timed."""
+        """Give the network a padding token within the block if it has none.
+
+        Heads that look for a padding token refuse several texts without one; token 0 is in none of the timed texts.
+        """
         config = self.model.network.config
         before = getattr(config, "pad_token_id", None)
         if self.model.pad_token is None:
@@ -139,10 +143,12 @@ class Costs:
             config.pad_token_id = before
 
     def _kinds(self, keep: Sequence[int]) -> list[Any]:
-        lists = [getattr(self.model.network.config, name, None) for name in self.model.anatomy.layer_lists]
+        """Return the kind of each kept block, by the lists of the config that have an entry per block."""
+        lists = [getattr(self.model.network.config, name, None) for name in self.model.architecture.layer_lists]
         return [tuple(values[b - 1] for values in lists if values) for b in keep]
 
     def _forward(self, network: Any, inputs: dict[str, torch.Tensor]) -> float:
+        """Run one forward and return its seconds."""
         start = time.perf_counter()
         network(**inputs, **self._last_token_only)
         if self.model.device.type == "cuda":
@@ -151,13 +157,16 @@ class Costs:
 
     @cached_property
     def _last_token_only(self) -> dict[str, int]:
-        """A language model answers a prompt by the logits of its last token; those of all would take a batch's memory
-        times the vocabulary."""
+        """The argument that makes a language model give the logits of the last token only, where it takes one.
+
+        Those of all tokens would take a batch's memory times the vocabulary, and no prompt is answered by them.
+        """
         network = self.model.network
         takes = "logits_to_keep" in inspect.signature(network.forward).parameters
-        return {"logits_to_keep": 1} if self.model.head == "next" and takes else {}
+        return {"logits_to_keep": 1} if HEADS[self.model.head].causal and takes else {}
 
     def _inputs(self, batch: int) -> dict[str, torch.Tensor]:
+        """Return random tokens for so many texts, on the model's device."""
         generator = torch.Generator().manual_seed(0)
         most = self.model.vocabulary
         ids = torch.randint(most // 2, most, (batch, self.tokens), generator=generator)

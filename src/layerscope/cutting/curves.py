@@ -1,60 +1,345 @@
-"""What a tuned model loses with its blocks: the truncation curve and the skip map (Phang et al. 2021, section 4)."""
+"""Truncation curve and skip map: the score with the head on every layer, and without each span of blocks.
+
+Both follow Phang et al. (2021, section 4). Every plan of a curve is scored in one sweep.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layerscope import metrics
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.curve_results import SkipMap, Truncation
-from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.sweep import sweep
 from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
+from layerscope.data import TaskSource
+from layerscope.drawing.captions import MAJORITY, UNDEFINED, caveat, numbers
+from layerscope.drawing.figure import HeatmapAxis
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.errors import InputError, choose, whole
-from layerscope.evaluation.exam import Exam, exam
-from layerscope.evaluation.leaving_out import without_groups
-from layerscope.evaluation.sitting import Sitting
+from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.evaluation.evaluate import make_evaluator
+from layerscope.evaluation.evaluator import Evaluator, without_groups
 from layerscope.models import load
+from layerscope.models.load import ModelSource
+from layerscope.results import Finding, NextStep, Tabled
+from layerscope.results.finding import (
+    ADVISE,
+    ANSWER,
+    DETAIL,
+    SUPPORT,
+    better_end,
+    interval,
+    number,
+    rows,
+    widened,
+    worse,
+)
 
 if TYPE_CHECKING:
     import pandas
+
+    from layerscope.drawing.figure import Figure
+
+
+class Truncation(Tabled):
+    """The score with the head on every layer. Several curves, told apart by the column `curve`, are drawn as one.
+
+    Attributes:
+        left_out: (groups, layers) the scores without each of some groups of texts, for intervals of differences.
+
+    Example:
+        >>> import layerscope as ls
+        >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
+        >>> curve = ls.truncation_curve(tuned.model, "pydocs", limit=32, max_length=16)
+        >>> both = ls.Truncation.together({"one": curve, "the same": curve})
+        >>> both.frame["curve"].unique().tolist()
+        ['one', 'the same']
+    """
+
+    name = "truncation"
+
+    @staticmethod
+    def together(curves: Mapping[str, Truncation]) -> Truncation:
+        """Several curves of one task as one result, each under its name in the column `curve`."""
+        import pandas
+
+        frames = []
+        for name, truncation in curves.items():
+            frame = truncation.frame.copy()
+            frame.insert(0, "curve", name)
+            frames.append(frame)
+        return Truncation(pandas.concat(frames, ignore_index=True), next(iter(curves.values())).provenance)
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """Columns: layer, score, majority, low, high (95 % over texts), parameters, macs, task, split, metric, n."""
+        return self._frame
+
+    def figures(self) -> list[Figure]:
+        first = self._frame.iloc[0]
+        metric, n = str(first["metric"]), int(first["n"])
+        several = "curve" in self._frame
+        up = metrics.higher_is_better(metric)
+        flat = "Where the curve is flat at the top" if up else "Lower is better: where the curve is flat at the bottom"
+        guess = not np.isnan(float(first["majority"]))
+        dashed = " The dashed line is the score of always giving the most frequent class." if guess else ""
+        parts = self._frame.groupby("curve", sort=False) if several else [("the head on this layer", self._frame)]
+        drawn = CurveFigure(
+            title="Truncation curve",
+            shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
+            reading=f"{flat}, the blocks to its right can go at no cost.{dashed}",
+            caveat=caveat(
+                "Bands are 95% intervals over texts; layerscope advise scores its choice on other rows.",
+                n,
+            ),
+            series=tuple(
+                Series(str(name), *(tuple(map(float, part[column])) for column in ("layer", "score", "low", "high")))
+                for name, part in parts
+            ),
+            x_name="layer that the head reads",
+            y_name=metric,
+            references=((MAJORITY, float(first["majority"])),) if guess else (),
+            n=n,
+        )
+        return [drawn, numbers("What each cut leaves", "Score and size with the head on each layer.", self._frame)]
+
+    def findings(self) -> list[Finding]:
+        """How many of the top blocks may be dispensable, and from which layer on the head reads anything."""
+        curves = self._frame.groupby("curve", sort=False) if "curve" in self._frame else [("", self._frame)]
+        return [finding for name, part in curves for finding in _dispensable_top(str(name), part)]
+
+    def next_step(self) -> NextStep:
+        """The advice, which tests what may go."""
+        return ADVISE
+
+    def __repr__(self) -> str:
+        first = self._frame.iloc[0]
+        return f"Truncation({first['metric']} on {first['task']}, layers 0..{self._frame['layer'].max()})"
+
+
+class SkipMap(Tabled):
+    """The score without each contiguous span of blocks.
+
+    Attributes:
+        left_out: (groups, spans) the scores without each of some groups of texts, for intervals of differences.
+
+    Example:
+        >>> import layerscope as ls
+        >>> tuned = ls.tune("garden:bert-s0", "pydocs", max_steps=2, train_limit=64, validation_limit=32, max_length=16)
+        >>> skips = ls.skip_map(tuned.model, "pydocs", max_span=2, limit=32, max_length=16)
+        >>> bool(((skips.frame["last"] - skips.frame["first"]) <= 1).all())
+        True
+    """
+
+    name = "skip-map"
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """Columns: first, last, score, whole (of the whole model), low, high, parameters, macs, task, metric, n."""
+        return self._frame
+
+    def figures(self) -> list[Figure]:
+        frame, first = self._frame, self._frame.iloc[0]
+        metric, n = str(first["metric"]), int(first["n"])
+        depth = int(frame["last"].max())
+        grid = np.full((depth, depth), np.nan)
+        grid[frame["last"].to_numpy() - 1, frame["first"].to_numpy() - 1] = frame["score"]
+        reasons = {
+            (int(r["last"]) - 1, int(r["first"]) - 1): f"{metric} is undefined: every prediction or label is the same"
+            for r in frame[frame["score"].isna()].to_dict("records")
+        }
+        scores = frame["score"].replace([np.inf, -np.inf], np.nan).dropna()
+        shade = "Bright" if metrics.higher_is_better(metric) else f"Dark cells have little {metric}: dark"
+        blocks = tuple(str(b) for b in range(1, depth + 1))
+        drawn = HeatmapFigure(
+            title="Skip map",
+            shows=f"{metric} on {first['task']} without blocks first..last, nothing trained; the whole model scores "
+            f"{first['whole']:.4f}.",
+            reading="The lowest cells of each column leave out one block, each step up leaves out one more. "
+            f"{shade} cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
+            caveat=caveat("The best of many cells is too good: layerscope advise scores its choice on other rows.", n),
+            values=grid,
+            rows=HeatmapAxis("last skipped block", ("",) * depth, blocks),
+            columns=HeatmapAxis("first skipped block", ("",) * depth, blocks),
+            value_name=metric,
+            scale=(float(scores.min()), float(scores.max())) if len(scores) else (0.0, 1.0),
+            reasons=reasons,
+            n=n,
+        )
+        return [drawn, numbers("What each skip leaves", "Score and size without blocks first..last.", frame)]
+
+    def findings(self) -> list[Finding]:
+        """The longest span that is not clearly missed, and the blocks that are missed most and least."""
+        frame, first = self._frame, self._frame.iloc[0]
+        whole, metric, n = float(first["whole"]), str(first["metric"]), first["n"]
+        up = metrics.higher_is_better(metric)
+        defined = frame[frame["score"].notna()]
+        single = defined[defined["first"] == defined["last"]].sort_values("score", ascending=not up)
+        if len(single) < 2 or not math.isfinite(whole):
+            return []
+        least, most = single.iloc[0], single.iloc[-1]
+        ends = widened(most["score"], most["low"], most["high"], len(single))
+        missed = [
+            Finding(
+                f"The model misses block {int(most['first'])} most: {metric} is {number(most['score'])} without it and "
+                f"{number(whole)} with it.",
+                interval(most["low"], most["high"]) + rows(n),
+                bool(worse(better_end(*ends, up), whole, up)),
+                SUPPORT,
+            ),
+            Finding(
+                f"It misses block {int(least['first'])} least: {metric} is {number(least['score'])} without it.",
+                f"{interval(least['low'], least['high'])}; the best of {len(single)} blocks on the same rows, so a "
+                f"little too good{rows(n)}",
+                False,
+                DETAIL,
+            ),
+        ]
+        reached = [not worse(better_end(r["low"], r["high"], up), whole, up) for _, r in defined.iterrows()]
+        dispensable = defined[reached].assign(length=lambda part: part["last"] - part["first"] + 1)
+        if not len(dispensable):
+            side = "below" if up else "above"
+            text = (
+                f"No span of blocks can go without a loss of {metric}: every one lies clearly {side} the whole model."
+            )
+            return [Finding(text, f"95% intervals of {len(defined)} spans{rows(n)}", True, ANSWER), *missed]
+        best = dispensable.sort_values(["length", "score"], ascending=[False, not up]).iloc[0]
+        start, end = int(best["first"]), int(best["last"])
+        which = f"block {start}" if start == end else f"blocks {start} to {end}"
+        text = (
+            f"The longest span that may be dispensable is {which}: {metric} is {number(best['score'])} without it, "
+            f"and the whole model has {number(whole)}."
+        )
+        evidence = f"{interval(best['low'], best['high'])}; picked among {len(defined)} spans on the same rows{rows(n)}"
+        return [Finding(text, evidence, False, ANSWER), *missed]
+
+    def next_step(self) -> NextStep:
+        """The advice, which tests what may go."""
+        return ADVISE
+
+    def __repr__(self) -> str:
+        first = self._frame.iloc[0]
+        return f"SkipMap({first['metric']} on {first['task']}, {len(self._frame)} spans)"
+
+
+def healing_step(
+    plan: LayerPlan, depth: int, why: str = "Train the cut model a little, and save it"
+) -> NextStep | None:
+    """Return the command that heals what a plan leaves of a model; None where it leaves all of it."""
+    gone = spans(plan.removed(depth)).replace(" ", "")
+    return NextStep("heal", ("--without", gone, "-o", "healed"), why) if plan.removed(depth) else None
+
+
+def _dispensable_top(name: str, part: pandas.DataFrame) -> list[Finding]:
+    """Return what one curve says of the top blocks; `name` tells it from others where there are several."""
+    part = part.sort_values("layer")
+    whole, below = part.iloc[-1], part.iloc[:-1]
+    metric, depth, n = str(whole["metric"]), int(whole["layer"]), whole["n"]
+    if not len(below) or not math.isfinite(whole["score"]):
+        return []
+    up, whose = metrics.higher_is_better(metric), f"{name}: " if name else ""
+    reaching = {
+        int(row["layer"]): not worse(better_end(row["low"], row["high"], up), whole["score"], up)
+        and math.isfinite(row["score"])
+        for _, row in below.iterrows()
+    }
+    kept = depth
+    while reaching.get(kept - 1, False):
+        kept -= 1
+    if kept < depth:
+        row = below[below["layer"] == kept].iloc[0]
+        text = (
+            f"{whose}{count_blocks(depth - kept).capitalize()} of {depth} at the top may be dispensable: with the head "
+            f"on layer {kept}, {metric} is {number(row['score'])}, where the whole model has {number(whole['score'])}."
+        )
+        bounds = interval(row["low"], row["high"])
+        evidence = f"{bounds} includes the whole model's score; the difference itself was not tested{rows(n)}"
+        finding = Finding(text, evidence, False, ANSWER)
+    else:
+        row = below.iloc[-1]
+        ends = widened(row["score"], row["low"], row["high"], len(below))
+        text = (
+            f"{whose}No block at the top is dispensable as it is: with the head on layer {depth - 1}, {metric} is "
+            f"{number(row['score'])}, where the whole model has {number(whole['score'])}."
+        )
+        sure = worse(better_end(*ends, up), whole["score"], up)
+        finding = Finding(text, interval(row["low"], row["high"]) + rows(n), bool(sure), ANSWER)
+    return [finding, *_above_guessing(part, whose, metric, n)]
+
+
+def _above_guessing(part: pandas.DataFrame, whose: str, metric: str, n: Any) -> list[Finding]:
+    """Return from which layer on every score lies above that of always giving the most frequent class."""
+    guess = float(part["majority"].iloc[0])
+    if math.isnan(guess):
+        return []
+    above = [bool(widened(r["score"], r["low"], r["high"], len(part))[0] > guess) for _, r in part.iterrows()]
+    if not above[-1]:
+        text = f"{whose}Even the whole model is not shown to do better than always giving the most frequent class."
+        last = part.iloc[-1]
+        evidence = f"{metric} {number(last['score'])}, {interval(last['low'], last['high'])}, against {number(guess)}"
+        return [Finding(text, evidence + rows(n), False, SUPPORT)]
+    start = len(above) - 1
+    while start and above[start - 1]:
+        start -= 1
+    text = (
+        f"{whose}From layer {int(part['layer'].iloc[start])} on the head does better than always giving the most "
+        f"frequent class ({metric} {number(guess)})."
+    )
+    return [Finding(text, f"95% intervals, widened for {len(part)} layers, lie above it{rows(n)}", True, DETAIL)]
+
+
+def count_blocks(count: int) -> str:
+    """Return `one block`, `3 blocks`."""
+    return "one block" if count == 1 else f"{count} blocks"
+
 
 MODES = ("untuned", "tuned", "tunedorig")
 
 
 def truncation_curve(
-    model: Any,
-    task: Any,
+    model: ModelSource,
+    task: TaskSource,
     *,
     mode: str = "untuned",
-    base: Any = None,
+    base: ModelSource | None = None,
     split: str | None = None,
     limit: int | None = None,
     max_length: int | None = None,
     batch_tokens: int | None = None,
     all_rows: bool = False,
     train_limit: int | None = None,
-    **training: Any,
+    learning_rate: float | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    seed: int | None = None,
 ) -> Truncation:
     """Put the head on every layer 0..L in turn, by one forward over the data and not L + 1.
 
     The result is kept in the store; a killed command goes on where it was.
 
     Args:
-        model: A model, or what `ls.load` takes. The curve of a language model is its logit lens.
-        task: The task that it is scored on, as in `ls.evaluate`.
+        model: A checkpoint whose head can answer the task: a folder, a hub id, `id@revision`, a GGUF file or a `Model`.
+        task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`.
         mode: `untuned` trains nothing: the tuned head reads every layer. `tuned` trains the tuned head further on each
             frozen layer, `tunedorig` a new head on each layer of the untuned model `base`.
         base: The untuned model, for `tunedorig`.
-        split: The split to score; `validation` where there is one.
+        split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
-        max_length: The longest text in tokens: as the model allows, at most 512; where heads are trained 128.
+        max_length: The longest text in tokens: what the model allows, at most 512 (running text: 2,048); where
+            heads are trained, 128.
         batch_tokens: Tokens per batch, padding included.
         all_rows: Also score the rows that the model learned from.
         train_limit: Where heads are trained: use only the first N training examples.
-        **training: Where heads are trained: `learning_rate`, `epochs`, `batch`, `seed`.
+        learning_rate: Where heads are trained: 1e-3 if not given.
+        epochs: Where heads are trained: 10 if not given.
+        batch: Where heads are trained: texts per step; 32 if not given.
+        seed: Where heads are trained: decides new heads and the order of rows; 0 if not given.
 
     Returns:
         A `Truncation`, whose `frame` has the columns layer, score, majority (always the most frequent class), low and
@@ -71,43 +356,45 @@ def truncation_curve(
     choose("mode", mode, MODES)
     if (base is not None) != (mode == "tunedorig"):
         raise InputError("base=, the untuned model, belongs to mode='tunedorig', which needs it.")
-    given = dict(training) if train_limit is None else {**training, "train_limit": train_limit}
+    training: dict[str, Any] = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed}
+    training = {name: value for name, value in training.items() if value is not None}
+    given = training if train_limit is None else {**training, "train_limit": train_limit}
     if given and mode == "untuned":
         raise InputError(f"mode='untuned' trains nothing, so it has no option {next(iter(given))!r}.")
     given_rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
-    sitting = exam(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
-    plans = truncations(sitting.model.depth)
+    evaluator = make_evaluator(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
+    plans = truncations(evaluator.model.depth)
     if mode == "untuned":
-        logits = sweep(sitting, plans, f"truncation of {sitting.model.name}")
-        scores, bounds = [sitting.value(part) for part in logits], _bounds(sitting, logits)
-        left_out = without_groups(sitting, logits)
+        logits = sweep(evaluator, plans, f"truncation of {evaluator.model.name}")
+        scores, bounds = [evaluator.value(part) for part in logits], _bounds(evaluator, logits)
+        left_out = without_groups(evaluator, logits)
     else:
-        if not isinstance(sitting, Exam):
+        if not isinstance(evaluator, ClassificationEvaluator):
             raise InputError(
-                f"mode={mode!r} trains heads for classes, numbers and choices, and {sitting.model.name} is asked for "
-                f"{sitting.metric}; leave mode out: its own head reads every layer."
+                f"mode={mode!r} trains heads for classes, numbers and choices, and {evaluator.model.name} is asked for "
+                f"{evaluator.metric}; leave mode out: its own head reads every layer."
             )
-        source = sitting.model if base is None else load(base)
-        check_same(sitting.model, source)
+        source = evaluator.model if base is None else load(base)
+        check_same(evaluator.model, source)
         heads = TrainedHeads(
             source,
-            sitting.task,
-            sitting.examples,
+            evaluator.task,
+            evaluator.examples,
             new_head=base is not None,
             max_length=max_length or 128,
             train_limit=train_limit,
             training=HeadTraining.read(training),
         )
         scores, bounds, left_out = heads.scores().tolist(), heads.bounds(), heads.left_out()
-    frame = _frame(sitting, plans, scores, bounds)
-    frame.insert(0, "layer", range(sitting.model.depth + 1))
-    frame.insert(2, "majority", sitting.majority)
-    return Truncation(frame, sitting.provenance(mode=mode, **given), left_out)
+    frame = _frame(evaluator, plans, scores, bounds)
+    frame.insert(0, "layer", range(evaluator.model.depth + 1))
+    frame.insert(2, "majority", evaluator.majority)
+    return Truncation(frame, evaluator.provenance(mode=mode, **given), left_out)
 
 
 def skip_map(
-    model: Any,
-    task: Any,
+    model: ModelSource,
+    task: TaskSource,
     *,
     max_span: int | None = None,
     split: str | None = None,
@@ -119,12 +406,12 @@ def skip_map(
     """Score a model without each contiguous span of blocks first..last, nothing trained; prefixes are shared.
 
     Args:
-        model: A model, or what `ls.load` takes.
-        task: The task that it is scored on, as in `ls.evaluate`.
+        model: A checkpoint whose head can answer the task: a folder, a hub id, `id@revision`, a GGUF file or a `Model`.
+        task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`.
         max_span: How many blocks are left out at once, at most.
-        split: The split to score; `validation` where there is one.
+        split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
-        max_length: The longest text in tokens: as the model allows, at most 512.
+        max_length: The longest text in tokens: what the model allows, at most 512 (running text: 2,048).
         batch_tokens: Tokens per batch, padding included.
         all_rows: Also score the rows that the model learned from.
 
@@ -139,42 +426,43 @@ def skip_map(
         12
     """
     given_rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
-    sitting = exam(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
-    depth = sitting.model.depth
-    spans = contiguous(depth, max_span)
-    plans = [LayerPlan.skipped(depth, first, last) for first, last in spans]
-    logits = sweep(sitting, [*plans, LayerPlan.truncated(depth, depth)], f"skip map of {sitting.model.name}")
-    *scores, whole = (sitting.value(part) for part in logits)
-    frame = _frame(sitting, plans, scores, _bounds(sitting, logits[:-1]))
-    frame.insert(0, "first", [first for first, _ in spans])
-    frame.insert(1, "last", [last for _, last in spans])
+    evaluator = make_evaluator(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
+    depth = evaluator.model.depth
+    ranges = contiguous(depth, max_span)
+    plans = [LayerPlan.skipped(depth, first, last) for first, last in ranges]
+    logits = sweep(evaluator, [*plans, LayerPlan.truncated(depth, depth)], f"skip map of {evaluator.model.name}")
+    *scores, whole = (evaluator.value(part) for part in logits)
+    frame = _frame(evaluator, plans, scores, _bounds(evaluator, logits[:-1]))
+    frame.insert(0, "first", [first for first, _ in ranges])
+    frame.insert(1, "last", [last for _, last in ranges])
     frame.insert(3, "whole", whole)
-    return SkipMap(frame, sitting.provenance(max_span=max_span), without_groups(sitting, logits[:-1]))
+    return SkipMap(frame, evaluator.provenance(max_span=max_span), without_groups(evaluator, logits[:-1]))
 
 
 def truncations(depth: int) -> list[LayerPlan]:
-    """The head on layer 0, 1, .. L."""
+    """Return the plans that put the head on layers 0, 1, .. L."""
     return [LayerPlan.truncated(depth, keep) for keep in range(depth + 1)]
 
 
 def contiguous(depth: int, max_span: int | None = None) -> list[tuple[int, int]]:
-    """Every span of blocks first..last, of at most `max_span` blocks."""
+    """Return every span of blocks first..last, of at most `max_span` blocks."""
     if max_span is not None and (not whole(max_span) or not 1 <= max_span <= depth):
         raise InputError(f"max_span is {max_span}; this model has {depth} blocks, so 1..{depth} are allowed.")
     most = max_span or depth
     return [(i, j) for i in range(1, depth + 1) for j in range(i, min(i + most, depth + 1))]
 
 
-def _bounds(sitting: Sitting, logits: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
-    """(plans, 2) an interval over texts for every score; NaN where the score is undefined."""
-    known = [not np.isnan(sitting.value(part)) for part in logits]
-    return np.asarray([sitting.interval(p) if k else (np.nan, np.nan) for p, k in zip(logits, known, strict=True)])
+def _bounds(evaluator: Evaluator, logits: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    """Return (plans, 2): an interval over texts for every score; NaN where the score is undefined."""
+    defined = [not np.isnan(evaluator.value(part)) for part in logits]
+    return np.asarray([evaluator.interval(p) if k else (np.nan, np.nan) for p, k in zip(logits, defined, strict=True)])
 
 
-def _frame(sitting: Sitting, plans: list[LayerPlan], scores: list[float], bounds: np.ndarray) -> pandas.DataFrame:
+def _frame(evaluator: Evaluator, plans: list[LayerPlan], scores: list[float], bounds: np.ndarray) -> pandas.DataFrame:
+    """Return the table with score, interval and cost of each plan."""
     import pandas
 
-    costs = Costs(sitting.model)
+    costs = Costs(evaluator.model)
     columns = {
         "score": scores,
         "low": bounds[:, 0],
@@ -182,5 +470,5 @@ def _frame(sitting: Sitting, plans: list[LayerPlan], scores: list[float], bounds
         "parameters": [costs.parameters(plan) for plan in plans],
         "macs": [costs.macs(plan) for plan in plans],
     }
-    about = {"task": sitting.task.name, "split": sitting.examples.split, "metric": sitting.metric}
-    return pandas.DataFrame(columns).assign(**about, n=len(sitting.examples))
+    source = {"task": evaluator.task.name, "split": evaluator.examples.split, "metric": evaluator.metric}
+    return pandas.DataFrame(columns).assign(**source, n=len(evaluator.examples))

@@ -1,4 +1,4 @@
-"""What a smaller model has to be, where it is not asked for by its score: blocks, parameters, latency."""
+"""Targets of a smaller model: limits on blocks, parameters or latency, and how much of a score may be lost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from layerscope import metrics
 from layerscope.cutting.costs import Costs
 from layerscope.cutting.plan import LayerPlan
 from layerscope.errors import InputError, whole
@@ -18,13 +19,14 @@ _MORE = 2  # sizes beyond the largest that meets a target, which are tried too
 
 @dataclass(frozen=True)
 class Bound:
-    """A most: an amount, or a share of the whole model's."""
+    """An upper limit, absolute or as a fraction of the full model."""
 
     amount: float
     share: bool
     written: str
 
     def most(self, whole: float) -> float:
+        """Return the limit for a full model of this size."""
         return self.amount * whole if self.share else self.amount
 
 
@@ -32,7 +34,10 @@ _NUMBER = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(%|[a-zA-Z]*)")
 
 
 def _bound(name: str, value: float | str, units: dict[str, float], example: str) -> Bound:
-    """`80%`, or a number with one of some units; without a unit it is a share too, where none has no unit."""
+    """Return the limit that `80%`, or a number with one of some units, stands for; raise InputError otherwise.
+
+    A number without a unit is a fraction where the units name no unit for it.
+    """
     match = _NUMBER.fullmatch(str(value).strip().replace(",", "").replace("_", ""))
     number, unit = (float(match[1]), match[2].lower()) if match else (math.nan, "")
     if unit == "%":
@@ -48,7 +53,10 @@ def _bound(name: str, value: float | str, units: dict[str, float], example: str)
 
 @dataclass(frozen=True)
 class Target:
-    """What a plan must be; of those that are, the one with the best score is chosen. None of it: nothing is asked."""
+    """Limits that a plan must meet; the one with the best score of those that do is chosen.
+
+    An empty target means no constraint.
+    """
 
     blocks: int | None = None
     parameters: Bound | None = None
@@ -56,7 +64,7 @@ class Target:
 
     @staticmethod
     def parse(blocks: int | None, parameters: float | str | None, latency: float | str | None) -> Target:
-        """`blocks` that stay, `100M` or `80%` parameters, `80%` or `40ms` of latency."""
+        """Return the target of `blocks` that stay, `100M` or `80%` parameters, `80%` or `40ms` of latency."""
         most = None if parameters is None else _bound("parameters", parameters, dict(_THOUSANDS), "100M, say, or 80%")
         if blocks is not None and not whole(blocks):
             raise InputError(f"blocks is {blocks}; the whole number of blocks that stay is needed.")
@@ -77,7 +85,7 @@ class Target:
         return " and ".join(parts)
 
     def sizes(self, costs: Costs) -> tuple[int, ...]:
-        """How many blocks have to go, and a few more, or the sentence that says what is possible."""
+        """Return how many blocks have to go, and a few more; raise InputError where no number would do."""
         depth = costs.model.depth
         if self.blocks is not None:
             if not 1 <= self.blocks < depth:
@@ -90,6 +98,7 @@ class Target:
         return tuple(range(fewest, min(fewest + _MORE, depth - 1) + 1))
 
     def _asked(self, costs: Costs) -> list[tuple[Bound, Any, str]]:
+        """Return for each limit the limit, the cost by how many blocks go, and its unit."""
         asked: list[tuple[Bound, Any, str]] = []
         if self.parameters is not None:
             asked.append((self.parameters, costs.least_parameters, "parameters"))
@@ -101,19 +110,20 @@ class Target:
         return asked
 
     def _fewest(self, costs: Costs, bound: Bound, cost: Any, unit: str) -> int:
-        """The fewest blocks that have to go; what is left costs less the more go."""
+        """Return the fewest blocks that have to go, by bisection: the more go, the less the rest costs."""
         name, depth, whole = costs.model.name, costs.model.depth, cost(0)
         most = bound.most(whole)
         if whole <= most:
             raise InputError(
-                f"The whole of {name} has {_told(whole, unit)}, which is no more than {_told(most, unit)}: nothing has "
-                "to go. Ask for less."
+                f"The whole of {name} has {_shown(whole, unit)}, which is no more than {_shown(most, unit)}: nothing "
+                "has to go. Ask for less."
             )
         if depth < 2 or cost(depth - 1) > most:
             least = cost(max(depth - 1, 0))
             raise InputError(
-                f"At most {_told(most, unit)} were asked for, and {name} has {_told(least, unit)} with one block left "
-                f"of {depth} ({100 * least / whole:.0f} % of the whole model's {_told(whole, unit)}); ask for more."
+                f"At most {_shown(most, unit)} were asked for, and {name} has {_shown(least, unit)} with one block "
+                f"left of {depth} ({100 * least / whole:.0f} % of the whole model's {_shown(whole, unit)}); ask for "
+                "more."
             )
         low, high = 1, depth - 1
         while low < high:
@@ -122,7 +132,7 @@ class Target:
         return high
 
     def meets(self, blocks: int, row: Any, whole: Any) -> bool:
-        """Whether a candidate with this many blocks, a row of the table, is what was asked for."""
+        """Return whether a candidate with this many blocks, a row of the table, meets every limit."""
         return (
             (self.blocks is None or blocks == self.blocks)
             and (self.parameters is None or row["parameters"] <= self.parameters.most(whole["parameters"]))
@@ -130,5 +140,41 @@ class Target:
         )
 
 
-def _told(value: float, unit: str) -> str:
+def _shown(value: float, unit: str) -> str:
+    """Return a cost as messages show it."""
     return f"{value:,.0f} parameters" if unit == "parameters" else f"{value:.2f} ms for a text"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How much of a score may be lost: an amount of the metric, or a share of the whole model's score."""
+
+    amount: float
+    relative: bool = False
+
+    @staticmethod
+    def parse(value: float | str, metric: str) -> Tolerance:
+        """Return the tolerance that `0.01`, or `5%` of the whole model's score, stands for.
+
+        Of a loss or a perplexity every tolerance is a share.
+        """
+        text = str(value).strip()
+        share = text.endswith("%")
+        try:
+            amount = float(text.removesuffix("%")) / (100 if share else 1)
+        except ValueError:
+            amount = math.nan
+        if not 0 <= amount < math.inf:
+            raise InputError(f"tolerance is {value}; it must be 0 or more, such as 0.01, or a share, such as 5%.")
+        return Tolerance(amount, share or metric in metrics.LOSSES)
+
+    def allowed(self, whole: float) -> float:
+        """Return how much worse than the whole model's score a score may be."""
+        return self.amount * abs(whole) if self.relative else self.amount
+
+    def holds(self, metric: str, whole: float, score: float) -> bool:
+        """Return whether a score is within the tolerance of the whole model's."""
+        return metrics.upward(metric, score) >= metrics.upward(metric, whole) - self.allowed(whole)
+
+    def __str__(self) -> str:
+        return f"{100 * self.amount:g} %" if self.relative else f"{self.amount:g}"

@@ -1,4 +1,4 @@
-"""TUNED and TUNEDORIG truncation curves: a head trained on every frozen layer (Phang et al. 2021, figure 3)."""
+"""Truncation curves with trained heads, TUNED and TUNEDORIG, one on every layer (Phang et al. 2021, figure 3)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ import numpy as np
 import torch
 
 from layerscope.data import Examples, Task
+from layerscope.distributed import Team
 from layerscope.errors import InputError
-from layerscope.evaluation.exam import Exam
-from layerscope.evaluation.heads import classifier_of
-from layerscope.evaluation.layer_heads import LayerHeads, held_out
-from layerscope.evaluation.leaving_out import without_groups
-from layerscope.extraction.extracting import examples_of, extract
+from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.evaluation.evaluator import without_groups
+from layerscope.evaluation.layer_heads import LayerHeads, classifier_of, held_out
+from layerscope.extraction.extract import examples_of, extract
 from layerscope.models import Model
 from layerscope.store import Artifact, write_json
-from layerscope.team import Team
 
 
 @dataclass(frozen=True)
 class HeadTraining:
-    """How heads are trained; Xie et al. (2022, table 3) do so at 1e-3."""
+    """Hyperparameters of the training of heads; Xie et al. (2022, table 3) train them at 1e-3."""
 
     learning_rate: float = 1e-3
     epochs: int = 10
@@ -33,7 +32,7 @@ class HeadTraining:
 
     @staticmethod
     def read(options: dict[str, Any]) -> HeadTraining:
-        """The options of a call, or the error that names those there are."""
+        """Return the hyperparameters of a call's options; raise InputError about an option that there is not."""
         allowed = HeadTraining.__dataclass_fields__
         for name in options:
             if name not in allowed:
@@ -95,35 +94,35 @@ class TrainedHeads(Artifact):
             train[:, ~rows],
             self.train.labels[~choosing],
             train[:, rows],
-            Exam(tuned, self.task, self.train.take(choosing)).value,
+            ClassificationEvaluator(tuned, self.task, self.train.take(choosing)).value,
             groups=(choices, choices),
             title=f"heads on {self.model.name}",
             **asdict(self.training),
         )
-        exam = Exam(tuned, self.task, self.validation)
+        evaluator = ClassificationEvaluator(tuned, self.task, self.validation)
         answers = heads.outputs(self._states(self.validation), _choices(self.validation))
-        scores = [exam.value(part) for part in answers]
+        scores = [evaluator.value(part) for part in answers]
         parts = {
             "scores": scores,
             "bounds": [
-                (np.nan,) * 2 if np.isnan(v) else exam.interval(a) for a, v in zip(answers, scores, strict=True)
+                (np.nan,) * 2 if np.isnan(v) else evaluator.interval(a) for a, v in zip(answers, scores, strict=True)
             ],
-            "left_out": without_groups(exam, answers).tolist(),
+            "left_out": without_groups(evaluator, answers).tolist(),
             "history": history.tolist(),
         }
         if Team.current().is_main:
             write_json(folder / "heads.json", parts)
 
     def scores(self) -> np.ndarray:
-        """(layers,) the score of every layer's head."""
+        """Return (layers,) the score of every layer's head."""
         return self._read("scores")
 
     def bounds(self) -> np.ndarray:
-        """(layers, 2) an interval over texts for each."""
+        """Return (layers, 2) an interval over texts for each score."""
         return self._read("bounds")
 
     def left_out(self) -> np.ndarray:
-        """(groups, layers) the scores without each group of texts."""
+        """Return (groups, layers) the scores without each group of texts."""
         return self._read("left_out")
 
     def _read(self, part: str) -> np.ndarray:
@@ -131,13 +130,13 @@ class TrainedHeads(Artifact):
         return np.asarray(json.loads(path.read_text(encoding="utf-8"))[part], dtype=float)
 
     def _states(self, part: Examples) -> torch.Tensor:
-        """(layers, rows, width) of the summary token, on the model's device."""
+        """Return (layers, rows, width) states of the summary token, on the model's device."""
         reps = extract(self.model, part, pool="cls", max_length=self.max_length)
         return torch.stack([reps[layer] for layer in reps.layers]).to(self.model.device)
 
 
 def _choices(part: Examples) -> int:
-    """How many rows make up a text."""
+    """Return how many rows make up a text; raise InputError where texts have different numbers of choices."""
     if part.choices is None:
         return 1
     counts = {len(c) for c in part.choices}
@@ -150,6 +149,6 @@ def _choices(part: Examples) -> int:
 
 
 def check_same(tuned: Model, base: Model) -> None:
-    """TUNEDORIG needs the same architecture untuned."""
-    if (tuned.anatomy.family, tuned.depth, tuned.width) != (base.anatomy.family, base.depth, base.width):
+    """Raise InputError unless the base has the architecture of the tuned model, as TUNEDORIG needs."""
+    if (tuned.architecture.family, tuned.depth, tuned.width) != (base.architecture.family, base.depth, base.width):
         raise InputError(f"base={base.name} is not the untuned {tuned.name}: its family, depth or width differ.")

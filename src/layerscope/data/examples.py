@@ -1,4 +1,4 @@
-"""Examples: the usable rows of one split, with labels and the identity of each row."""
+"""Examples are the usable rows of one split, with labels and the identity of each row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHITESPACE = "whitespace"  # the usual way to split a text into words
 
 @dataclass(frozen=True)
 class Examples:
-    """n examples in the data's order: texts, perhaps second texts or choices or words, perhaps labels."""
+    """n examples in the data's order: texts, with second texts, choices, words and labels where there are any."""
 
     task: str
     split: str
@@ -34,14 +34,14 @@ class Examples:
     label_names: tuple[str, ...] | None = None
     skipped: int = 0  # bad rows that were left out
     words_by: str | None = None  # what splits texts into words, where they do not come as words: see `in_words`
-    # The fingerprints of what these are part of: of everything, and of the texts alone.
+    # Where these were taken from other examples, the fingerprints of those: of everything, and of the texts alone.
     _whole: tuple[str, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
 
     def take(self, index: Any) -> Examples:
-        """Some of the examples, by a slice or an array of positions; each keeps its identity."""
+        """Return some of the examples, by a slice or an array of positions; each keeps its row number."""
         positions = np.arange(len(self))[index]
         names = ("texts", "pairs", "choices", "words", "tags", "prompts")
         lists: dict[str, Any] = {
@@ -53,9 +53,9 @@ class Examples:
         return part
 
     def in_words(self) -> Examples:
-        """The same examples with words: their own, or what `words_by` (whitespace if not given) makes of their texts.
+        """Return the examples with words: those of the data, or the texts split by `words_by` (else by whitespace).
 
-        Raises what stands in the way, for all rows at once.
+        Raises InputError where rows have several texts, and DataError with all rows that have no word.
         """
         if self.pairs is not None or self.choices is not None:
             kind = "two texts" if self.choices is None else "several choices"
@@ -78,7 +78,7 @@ class Examples:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the content: of the split that these were taken from, or of what is here if anything was edited."""
+        """A hash of the content of the split that these were taken from, or of these if they were not taken."""
         if self._whole is not None:
             return self._whole[0]
         parts = [repr(self.label_names).encode()]
@@ -92,31 +92,31 @@ class Examples:
 
     @cached_property
     def texts_fingerprint(self) -> str:
-        """The same of the texts alone, however they are labelled or split into words: what a model has read."""
+        """The same hash of the texts alone, whatever their labels and words: of what a model reads."""
         return self._whole[1] if self._whole is not None else _hash((self.texts, self.pairs, self.choices))
 
     def spec(self) -> dict[str, Any]:
-        """What decides them: the data's content, and which rows of it. For keys of the store."""
+        """Return what determines the examples, for keys of the store: the data's content, and which rows of it."""
         rows = digest(np.ascontiguousarray(self.rows).tobytes())
         by = {} if self.words_by is None else {"words_by": self.words_by}
         return {"task": self.task, "split": self.split, "data": self.fingerprint, "rows": rows, **by}
 
     def described(self) -> dict[str, Any]:
-        """What they are, for the provenance of results."""
-        about = {"task": self.task, "split": self.split, "fingerprint": self.fingerprint, "n": len(self)}
+        """Return a description of the examples for the provenance of results."""
+        data = {"task": self.task, "split": self.split, "fingerprint": self.fingerprint, "n": len(self)}
         by = {} if self.words_by is None else {"words_by": self.words_by}
-        return {**about, "skipped": self.skipped, **by}
+        return {**data, "skipped": self.skipped, **by}
 
 
 def split_words(text: str, by: str) -> list[str]:
-    """The words of a text: what stands between whitespace, or what an expression matches."""
+    """Return the words of a text: what stands between whitespace, or what an expression matches."""
     if by == WHITESPACE:
         return text.split()
     return [match[0].strip() for match in re.finditer(by, text) if match[0].strip()]
 
 
 def check_words_by(by: str | None) -> str | None:
-    """`whitespace` or a regular expression, or the error that says so."""
+    """Return `whitespace` or a regular expression as given (None if empty); raise InputError for anything else."""
     try:
         re.compile(by or "")
     except re.error as error:
@@ -128,10 +128,12 @@ def check_words_by(by: str | None) -> str | None:
 
 
 def _hash(lists: Sequence[Sequence[Any] | None], more: Sequence[bytes] = ()) -> str:
+    """Return a hash of lists of texts, or of lists of texts for each row, and of further bytes."""
     total = xxhash.xxh3_128()
 
+    # Each part comes with its length, so that no two lists have one hash because their texts join to the same.
     def add(data: bytes) -> None:
-        total.update(len(data).to_bytes(8, "little") + data)  # so that no two lists are alike when joined
+        total.update(len(data).to_bytes(8, "little") + data)
 
     for values in lists:
         add(b"" if values is None else f"{len(values)}".encode())

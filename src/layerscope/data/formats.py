@@ -1,4 +1,8 @@
-"""Files as tables, by their endings: what is broken in them is set apart, and what cannot be read is a sentence."""
+"""Files and frames become tables: columns of values, and for each row the place that it came from.
+
+The ending of a file decides how it is read. Broken lines are set apart in the table, for the caller to count or refuse;
+a file that cannot be read at all raises DataError.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +13,88 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from layerscope.data.tables import BadRow, Table, frame_table
-from layerscope.errors import DataError, InputError, first_line, some, whole
+from layerscope.errors import DataError, InputError, first_line, near, some, whole
 from layerscope.store import parse_json
-from layerscope.store.parquet import read_parquet
+from layerscope.store.validated import read_parquet
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be used, with its place: file, line (or row of a Parquet file) and column."""
+
+    file: str
+    place: str
+    column: str
+    reason: str
+
+    def __str__(self) -> str:
+        column = f", column {some([repr(self.column)])}" if self.column else ""
+        return f"{self.file}, {self.place}{column}: {self.reason}"
+
+
+@dataclass
+class Table:
+    """Columns of equal length. `places[i]` says where row i stands, `numbers[i]` which row of the data it is."""
+
+    name: str
+    columns: dict[str, list[Any]]
+    numbers: list[int]
+    places: Callable[[int], str]
+    broken: list[BadRow] = field(default_factory=list)
+    classes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # class names in order, where the data says
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def column(self, name: str, what: str) -> list[Any]:
+        """Return the column `name`, or raise DataError with the names that there are."""
+        if name not in self.columns:
+            raise DataError(
+                f"{self.name} has no column {name!r} for the {what}; it has {some(map(repr, self.columns))}."
+                + near(name, self.columns)
+            )
+        return self.columns[name]
+
+    def bad(self, row: int, column: str, reason: str) -> BadRow:
+        return BadRow(self.name, self.places(row), column, reason)
+
+
+def frame_table(frame: Any, name: str, place: str = "row") -> Table:
+    """Return a pandas or pyarrow table as a Table, whose messages count rows from 1."""
+    if hasattr(frame, "to_pydict"):
+        if len(set(frame.column_names)) != len(frame.column_names):
+            raise DataError(f"{name} names a column twice: {some(frame.column_names)}.")
+        columns = frame.to_pydict()
+    else:
+        names = [str(column) for column in frame.columns]
+        if len(set(names)) != len(names):
+            raise DataError(f"{name} names a column twice: {some(names)}.")
+        values = (frame.iloc[:, i] for i in range(len(names)))
+        gaps = ((column.tolist(), column.isna().tolist()) for column in values)
+        columns = {n: [_plain(v, m) for v, m in zip(*pair, strict=True)] for n, pair in zip(names, gaps, strict=True)}
+    length = len(next(iter(columns.values()), []))
+    return Table(name, columns, list(range(length)), lambda row: f"{place} {row + 1}")
+
+
+def _plain(value: Any, missing: bool) -> Any:
+    if missing:
+        return None
+    return value.tolist() if hasattr(value, "tolist") else value
+
 
 MAX_FIELD = 10_000_000  # characters of one field: a whole book fits, and what unpacks to gigabytes does not
-_FIELDS = 4  # fields of the longest kind that a line may hold
+_FIELDS = 4  # how many fields of the greatest length a line may hold
 _MOST_COLUMNS = 10_000
 
 
 def read(path: Path, max_field: int = MAX_FIELD) -> Table:
-    """Read a file by its ending; `.gz` may follow every text format. No field has more than `max_field` characters."""
-    reader = _reader(path)
+    """Read a file by its ending, which `.gz` may follow; a field may have at most `max_field` characters."""
+    if not readable(path):
+        raise DataError(f"{path} has an ending that cannot be read; allowed: {endings()}, each also with .gz.")
     if not os.path.exists(path):
         raise DataError(f"There is no file {path}.")
     if not os.path.isfile(path):
@@ -32,7 +102,7 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty.")
     try:
-        table = reader(path, check_max_field(max_field))
+        table = _READERS[_ending(path)](path, check_max_field(max_field))
     except UnicodeDecodeError as error:
         encoding = "utf-16" if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin1"
         raise DataError(
@@ -47,7 +117,7 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
 
 
 def check_max_field(max_field: int) -> int:
-    """The bound, if it is one."""
+    """Return the bound on the characters of a field, or raise InputError where it cannot be one."""
     if not whole(max_field) or not 1 <= max_field < 1 << 31:
         raise InputError(
             f"max_field (--max-field) is {max_field}; it must be a whole number from 1 to {(1 << 31) - 1}."
@@ -60,35 +130,33 @@ def _too_long(what: str, most: int) -> str:
 
 
 def readable(path: Path) -> bool:
-    """Whether the file's ending names a format that can be read."""
+    """Return whether the file's ending names a format that can be read."""
     return _ending(path) in _READERS
 
 
 def endings() -> str:
+    """Return the endings of files that can be read, with commas between them."""
     return ", ".join(_READERS)
 
 
 def _ending(path: Path) -> str:
+    """Return a file's ending in small letters, without a `.gz` after it."""
     suffixes = [s.lower() for s in path.suffixes[-2:]]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
 
-def _reader(path: Path) -> Callable[[Path, int], Table]:
-    if not readable(path):
-        raise DataError(f"{path} has an ending that cannot be read; allowed: {endings()}, each also with .gz.")
-    return _READERS[_ending(path)]
-
-
 def _open(path: Path) -> TextIO:
+    """Open a text file, which may be packed by gzip and begin with a byte-order mark."""
     if path.suffix.lower() == ".gz":
         return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig", newline="")
     return path.open(encoding="utf-8-sig", newline="")
 
 
 def _lines(path: Path, file: TextIO, most: int) -> Iterator[str]:
-    """The lines of a file; one that is longer than any could be is not read to its end."""
+    """Yield the lines of a file; raise DataError at one with more than `most` characters."""
+    # Read with a limit: a packed file of a few bytes can hold one line that fills the memory.
     number = 1
     while line := file.readline(most + 1):
         if len(line) > most:
@@ -100,7 +168,7 @@ def _lines(path: Path, file: TextIO, most: int) -> Iterator[str]:
 def _lines_table(
     path: Path, header: Sequence[str], rows: Sequence[tuple[int, Sequence[Any]]], broken: list[BadRow]
 ) -> Table:
-    """A table of a text file from (line, values) pairs; broken lines keep their place in the numbering."""
+    """Return the table of a text file from (line, values) pairs; broken lines keep their place in the numbering."""
     if len(header) > _MOST_COLUMNS:
         raise DataError(f"{path} has {len(header):,} columns; at most {_MOST_COLUMNS:,} are read.")
     lines = [line for line, _ in rows]
@@ -109,7 +177,7 @@ def _lines_table(
 
 
 def _numbers(lines: list[int], broken: list[BadRow]) -> list[int]:
-    """Row numbers from 0, counting broken lines too, so that a row keeps its number when they are skipped."""
+    """Return row numbers from 0, counting broken lines too, so that a row keeps its number when they are fixed."""
     if not broken:
         return list(range(len(lines)))
     gaps = sorted(int(bad.place.split()[1]) for bad in broken)
@@ -122,6 +190,8 @@ def _numbers(lines: list[int], broken: list[BadRow]) -> list[int]:
 
 
 def _read_delimited(delimiter: str) -> Callable[[Path, int], Table]:
+    """Return the reader of files whose fields are separated by commas (with quotes) or tabs (without)."""
+
     def read_file(path: Path, max_field: int) -> Table:
         rows: list[tuple[int, list[str | None]]] = []
         broken: list[BadRow] = []
@@ -156,6 +226,7 @@ def _read_delimited(delimiter: str) -> Callable[[Path, int], Table]:
 
 
 def _header(path: Path, reader: Any, max_field: int) -> list[str]:
+    """Read the first line of a delimited file as the names of its columns."""
     try:
         return [name.strip() for name in next(reader)]
     except StopIteration:
@@ -167,13 +238,14 @@ def _header(path: Path, reader: Any, max_field: int) -> list[str]:
 
 
 def _spelled(error: csv.Error, max_field: int) -> str:
+    """Return the message of the csv module, or our own where a field is too long."""
     if "field limit" in str(error):
         return _too_long("a field", max_field)
     return str(error)
 
 
 def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
-    """Raise a sentence where all columns ran into one, as in what spreadsheets save with semicolons."""
+    """Raise DataError where all columns ran into one, as in what spreadsheets save with semicolons."""
     other = (
         next((sign for sign in ";\t," if sign != delimiter and sign in header[0]), None) if len(header) == 1 else None
     )
@@ -188,6 +260,7 @@ def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
 
 
 def _read_jsonl(path: Path, max_field: int) -> Table:
+    """Read a file with one JSON object per line."""
     records: list[tuple[int, dict[str, Any]]] = []
     broken: list[BadRow] = []
     with _open(path) as file:
@@ -211,6 +284,7 @@ def _read_jsonl(path: Path, max_field: int) -> Table:
 
 
 def _read_parquet(path: Path, max_field: int) -> Table:
+    """Read a Parquet file."""
     hint = ", 4 for each character of max_field= (--max-field)"
     table = read_parquet(path, most_field=4 * max_field, option=hint)
     try:
@@ -222,7 +296,7 @@ def _read_parquet(path: Path, max_field: int) -> Table:
 
 
 def _read_lines(path: Path, max_field: int) -> Table:
-    """One sentence per line, its words separated by white space."""
+    """Read a text file with one sentence per line, its words separated by whitespace."""
     with _open(path) as file:
         lines = enumerate(_lines(path, file, max_field), start=1)
         rows = [(line, (text.strip(), text.split())) for line, text in lines if text.strip()]
@@ -230,36 +304,39 @@ def _read_lines(path: Path, max_field: int) -> Table:
 
 
 def _read_conllu(path: Path, max_field: int) -> Table:
-    """A treebank: one row per sentence with its text, words, parts of speech, and `sent_id` and `newdoc id`."""
+    """Read a treebank: one row per sentence with its text, words, parts of speech, `sent_id` and `newdoc id`."""
     rows: list[tuple[int, list[Any]]] = []
     broken: list[BadRow] = []
     with _open(path) as file:
         document = None
         for start, lines in _sentences(_lines(path, file, max_field)):
-            comments = dict(_comment(line) for _, line in lines if line.startswith("#"))
-            document = comments.get("newdoc id", document)
+            comments: dict[str, str] = {}
             words, upos, xpos, text, fault = [], [], [], "", None
             for number, line in lines:
                 if line.startswith("#"):
+                    key, _, value = line.lstrip("# ").partition("=")
+                    comments[key.strip()] = value.strip()
                     continue
                 fields = line.split("\t")
                 if len(fields) != 10:
-                    fault = BadRow(str(path), f"line {number}", "", f"{len(fields)} fields where CoNLL-U has 10")
-                    break
-                if fields[0].isdigit():  # not 1-2 (a surface token of several words) nor 1.1 (an empty node)
+                    reason = f"{len(fields)} fields where CoNLL-U has 10"
+                    fault = fault or BadRow(str(path), f"line {number}", "", reason)
+                elif fields[0].isdigit():  # not 1-2 (a surface token of several words) nor 1.1 (an empty node)
                     words.append(fields[1])
                     upos.append(fields[3])
                     xpos.append(fields[4])
                     text += fields[1] + ("" if "SpaceAfter=No" in fields[9] else " ")
+            document = comments.get("newdoc id", document)
             if fault:
                 broken.append(fault)
             elif words:
-                about = [comments.get("text", text.strip()), words, comments.get("sent_id"), document]
-                rows.append((start, [*about, upos, xpos]))
+                sentence = comments.get("text", text.strip())
+                rows.append((start, [sentence, words, comments.get("sent_id"), document, upos, xpos]))
     return _lines_table(path, ("text", "words", "sent_id", "newdoc id", "upos", "xpos"), rows, broken)
 
 
 def _sentences(file: Iterable[str]) -> Iterator[tuple[int, list[tuple[int, str]]]]:
+    """Yield the first line number of each block between empty lines, and its lines with their numbers."""
     block: list[tuple[int, str]] = []
     for number, raw in enumerate(file, start=1):
         line = raw.rstrip("\r\n")
@@ -270,11 +347,6 @@ def _sentences(file: Iterable[str]) -> Iterator[tuple[int, list[tuple[int, str]]
             block = []
     if block:
         yield block[0][0], block
-
-
-def _comment(line: str) -> tuple[str, str]:
-    key, _, value = line.lstrip("# ").partition("=")
-    return key.strip(), value.strip()
 
 
 _READERS: dict[str, Callable[[Path, int], Table]] = {

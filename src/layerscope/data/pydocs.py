@@ -1,5 +1,7 @@
-"""`pydocs`: the first paragraph of every docstring in the running Python's standard library, labelled with the
-part of the library that it comes from. Real English on every machine with Python; no text is shipped."""
+"""The task `pydocs`: first paragraphs of docstrings in the standard library, labelled with the part of the library.
+
+They are real English on every machine with Python, and no text is shipped with the package.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from typing import Any
 
 import yaml
 
-from layerscope.data.tables import Table, frame_table
+from layerscope.data.formats import Table, frame_table
 from layerscope.errors import DataError
 from layerscope.store import Artifact
 
-VERSION = 2  # of the making below: a change makes other rows
+VERSION = 2  # raise it when the code below comes to make other rows
 SHARES = {"train": 0.7, "validation": 0.15, "test": 0.15}
 _LEAST, _MOST = 5, 60  # words
 _ALIKE = 0.6  # Jaccard similarity of word sets from which two docstrings are near-duplicates
@@ -32,7 +34,7 @@ Sentence = tuple[str, str, str]  # label, module, text
 
 
 class PydocsSource:
-    """The three splits, made once for each Python and then read from the store."""
+    """The source of the three splits, which are made once for each Python and then read from the store."""
 
     splits = tuple(SHARES)
 
@@ -47,7 +49,7 @@ class PydocsSource:
 
 
 class Pydocs(Artifact):
-    """The splits as Parquet files."""
+    """The splits as Parquet files in the store."""
 
     kind, version, planned = "pydocs", VERSION, False
 
@@ -55,45 +57,46 @@ class Pydocs(Artifact):
         return {"python": edition(), "library": str(_library())}
 
     def build(self, folder: Path) -> None:
-        _write(folder)
+        import pyarrow
+        import pyarrow.parquet
+
+        for split, rows in divide(list(sentences(_library()))).items():
+            columns = {
+                "text": [text for _, _, text in rows],
+                "words": [words_of(text) for _, _, text in rows],
+                "label": [label for label, _, _ in rows],
+                "module": [module for _, module, _ in rows],
+            }
+            pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"{split}.parquet")
 
 
 def edition() -> str:
-    """The Python whose docstrings these are: another Python has other rows."""
+    """Return the name and version of the Python whose docstrings these are: another Python has other rows."""
     return f"{platform.python_implementation()}-{platform.python_version()}"
 
 
 def words_of(text: str) -> list[str]:
-    """A text's words and punctuation marks."""
+    """Return a text's words and punctuation marks."""
     return _WORD.findall(text)
 
 
-def _write(folder: Path) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    for split, rows in divide(list(sentences(_library()))).items():
-        columns = {
-            "text": [text for _, _, text in rows],
-            "words": [words_of(text) for _, _, text in rows],
-            "label": [label for label, _, _ in rows],
-            "module": [module for _, module, _ in rows],
-        }
-        pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"{split}.parquet")
-
-
 def _library() -> Path:
+    """Return the folder of the running Python's standard library."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
 @cache
 def _label_of_module() -> dict[str, str]:
+    """Return the label of every top-level module that is used, from pydocs.yaml."""
     groups = yaml.safe_load(files("layerscope.data").joinpath("pydocs.yaml").read_text(encoding="utf-8"))
     return {module: label for label, modules in groups.items() for module in modules}
 
 
 def sentences(library: Path) -> Iterator[Sentence]:
-    """Every usable first paragraph, by file and line, no text twice. Source is parsed, nothing is imported."""
+    """Yield every usable first paragraph in the order of files and lines, no text twice.
+
+    Source is parsed and never imported, since importing a module may run anything.
+    """
     seen: set[str] = set()
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).parts
@@ -108,6 +111,7 @@ def sentences(library: Path) -> Iterator[Sentence]:
 
 
 def _paragraphs(path: Path) -> Iterator[str]:
+    """Yield the first paragraph of every docstring in a file."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
@@ -119,7 +123,10 @@ def _paragraphs(path: Path) -> Iterator[str]:
 
 
 def divide(rows: list[Sentence], seed: int = 0) -> dict[str, list[Sentence]]:
-    """Train, validation and test with each label's share in each; near-duplicates of a package stay together."""
+    """Return the rows as train, validation and test, with each label's share in each.
+
+    Near-duplicates of a package stay together: a docstring in one split would give away its like in another.
+    """
     if len(rows) < 100:
         raise DataError(
             f"pydocs found {len(rows)} docstrings in {_library()}: this Python has no standard library source. "
@@ -146,7 +153,7 @@ def divide(rows: list[Sentence], seed: int = 0) -> dict[str, list[Sentence]]:
 
 
 def near_duplicates(rows: list[Sentence]) -> list[list[int]]:
-    """Clusters of rows of one top-level package whose word sets are alike, most of them of a single row."""
+    """Return clusters of rows of one top-level package whose word sets are alike; most have a single row."""
     packages: dict[tuple[str, str], list[int]] = defaultdict(list)
     bags = [frozenset(words_of(text.lower())) for _, _, text in rows]
     for i, (label, module, _) in enumerate(rows):

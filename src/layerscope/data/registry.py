@@ -9,26 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from layerscope.data.metrics import METRICS
 from layerscope.errors import choose, unknown
+from layerscope.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas
 
 
-def _known_metric(name: str) -> str:
-    return choose("metric", name, METRICS)
-
-
-Metric = Annotated[str, AfterValidator(_known_metric)]
+Metric = Annotated[str, AfterValidator(lambda name: choose("metric", name, METRICS))]
 
 
 class _Record(BaseModel):
+    """The base of the schemas of a task's YAML: an unknown field is an error."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Hub(_Record):
-    """Where on the hub a data set lies."""
+    """The address of a data set on the hub."""
 
     id: str
     config: str | None = None
@@ -37,7 +35,7 @@ class Hub(_Record):
 
 
 class Columns(_Record):
-    """Which columns hold what. A list names alternatives: the first that the data has is taken."""
+    """The columns that hold texts, labels and so on. A list names alternatives, of which the first found is used."""
 
     text: str | None = None
     text_pair: str | None = None
@@ -69,7 +67,7 @@ class TaskSpec(_Record):
 
 @cache
 def registry() -> dict[str, TaskSpec]:
-    """Every task by its name."""
+    """Return every task by its name."""
     specs = {}
     for entry in sorted(files("layerscope.data").joinpath("tasks").iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".yaml"):
@@ -79,7 +77,7 @@ def registry() -> dict[str, TaskSpec]:
 
 
 def spec_of(name: str) -> TaskSpec:
-    """The task of that name, or the error with the near ones."""
+    """Return the task of that name, or raise UnknownNameError with the near ones."""
     if name not in registry():
         raise unknown("task", name, registry())
     return registry()[name]
@@ -103,6 +101,7 @@ def tasks() -> pandas.DataFrame:
 
 
 def _row(spec: TaskSpec) -> dict[str, Any]:
+    """Return a task's row in the table of all tasks."""
     columns = spec.columns
     kind = "choice" if columns.choices else "pair" if columns.text_pair else "tags" if columns.tags else "single"
     return {

@@ -1,4 +1,4 @@
-"""Where a task's tables come from: files, a mirror folder, the hub, or memory."""
+"""Sources of a task's tables: files, a folder that mirrors the hub, the hub itself, or memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from layerscope.data.formats import MAX_FIELD, endings, read, readable
+from layerscope.data.formats import MAX_FIELD, Table, endings, frame_table, read, readable
 from layerscope.data.registry import Hub, TaskSpec
-from layerscope.data.tables import Table, frame_table
 from layerscope.errors import DataError, InputError, log, some
 
 _USUAL = ("train", "validation", "test")
@@ -19,7 +18,7 @@ _SPLIT_NAMES = {"dev": "validation", "val": "validation", "valid": "validation",
 
 
 class Source(Protocol):
-    """Splits by name, each a table."""
+    """Anything that has splits by name and gives each as a table."""
 
     @property
     def splits(self) -> tuple[str, ...]: ...
@@ -31,7 +30,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class LocalSource:
-    """One file, or one pandas, pyarrow or `datasets` table, per split."""
+    """A source with one file, or one pandas, pyarrow or `datasets` table, per split."""
 
     parts: Mapping[str, Any]
     max_field: int = MAX_FIELD  # characters of one field of a file
@@ -51,7 +50,7 @@ class LocalSource:
 
 
 def memory_table(data: Any, name: str) -> Table:
-    """A table in memory, or the error that says what is allowed."""
+    """Return a table of another library as a Table, or raise InputError with what is allowed."""
     if hasattr(data, "with_format"):  # a data set of the `datasets` library
         table = frame_table(data.with_format("arrow")[:], name)
         _name_classes(table, data.features)
@@ -66,7 +65,7 @@ def memory_table(data: Any, name: str) -> Table:
 
 @dataclass(frozen=True)
 class HubSource:
-    """A data set of the hub. `names` maps a registry task's split names to the hub's; without it all are taken."""
+    """A data set of the hub. `names` maps a registry task's split names to the hub's; without it, all are taken."""
 
     hub: Hub
     names: Mapping[str, str]
@@ -74,6 +73,7 @@ class HubSource:
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
+        """The arguments of `datasets.load_dataset` that name the data set."""
         hub = self.hub
         options = {"name": hub.config, "revision": hub.revision, "data_dir": hub.data_dir}
         return {"path": hub.id, **{k: v for k, v in options.items() if v is not None}}
@@ -108,7 +108,7 @@ class HubSource:
 
 @dataclass(frozen=True)
 class MirroredSource:
-    """The splits that a mirror folder has from there, the others from the hub."""
+    """A source that reads splits from a mirror folder where it has them, and the others from the hub."""
 
     local: LocalSource
     hub: HubSource
@@ -125,7 +125,7 @@ class MirroredSource:
 
 
 def _name_classes(table: Table, features: Mapping[str, Any]) -> None:
-    """Class numbers become the names that the data set gives them, and the names' order is remembered."""
+    """Replace class numbers in a table by the names that the data set gives them, and note the names' order."""
     for column, feature in features.items():
         if names := getattr(feature, "names", None):
             table.classes[column] = tuple(names)
@@ -133,8 +133,8 @@ def _name_classes(table: Table, features: Mapping[str, Any]) -> None:
             table.columns[column] = [names[int(v)] if v is not None and v >= 0 else v for v in values]
 
 
-class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
-    """Whatever the hub's client raises, as one sentence with both ways out."""
+class _hub_errors:  # noqa: N801  (a context manager, used like a function)
+    """A context manager that turns whatever the hub's client raises into a DataError with both ways out."""
 
     def __init__(self, source: HubSource, split: str = "train") -> None:
         self.source, self.split = source, split
@@ -153,7 +153,7 @@ class _hub_errors:  # noqa: N801  (a context manager, read as a verb)
 
 
 def mirror(spec: TaskSpec, max_field: int = MAX_FIELD) -> LocalSource:
-    """The task's files under the folders of LAYERSCOPE_DATA, the first folder that has a split winning."""
+    """Return the task's files under the folders of LAYERSCOPE_DATA; the first folder that has a split is used."""
     paths: dict[str, Path] = {}
     for root in roots():
         for split, path in {**_named_files(root, spec), **split_files(root / spec.name)}.items():
@@ -162,16 +162,17 @@ def mirror(spec: TaskSpec, max_field: int = MAX_FIELD) -> LocalSource:
 
 
 def expanded(path: str | os.PathLike) -> Path:
-    """A path with its ~ resolved, where that is somebody's home."""
+    """Return a path with its ~ resolved, where that is somebody's home."""
     return Path(os.path.expanduser(path))
 
 
 def roots() -> list[Path]:
-    """The folders of LAYERSCOPE_DATA, in order."""
+    """Return the folders of LAYERSCOPE_DATA, in order."""
     return [expanded(p) for p in os.environ.get("LAYERSCOPE_DATA", "").split(os.pathsep) if p]
 
 
 def _named_files(root: Path, spec: TaskSpec) -> dict[str, Path]:
+    """Return the files under a folder that have the names which the task's YAML gives its splits."""
     folders = [root, root / spec.name] + ([root / spec.folder] if spec.folder else [])
     paths: dict[str, Path] = {}
     for split, name in spec.files.items():
@@ -182,13 +183,20 @@ def _named_files(root: Path, spec: TaskSpec) -> dict[str, Path]:
 
 
 def split_files(folder: Path) -> dict[str, Path]:
-    """The files of a folder whose names are splits: `train.csv`, `validation.parquet`, `dev.jsonl.gz` ..."""
+    """Return the files of a folder whose names are splits: `train.csv`, `validation.parquet`, `dev.jsonl.gz` ..."""
     paths: dict[str, Path] = {}
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     files = [p for p in inside if p.is_file() and readable(p) and not p.name.startswith(".")]
     named = [p for p in files if _split_name(p).split("_")[0] in _USUAL]
-    _warn_of_others(folder, named, files)
-    for path in named or files:  # beside train and validation, a README.txt is not a split
+    # Beside train and validation, a README.txt is not a split. A file of their own format may have been meant as one.
+    endings = {path.suffix for path in named}
+    if others := [p.name for p in files if named and p not in named and p.suffix in endings]:
+        log.warning(
+            "Not read in %s: %s. The names of splits begin with train, validation (or dev) or test; rename a file that "
+            "is one.",
+            *(folder, some(others)),
+        )
+    for path in named or files:
         split = _split_name(path)
         if split in paths:
             raise DataError(
@@ -198,25 +206,15 @@ def split_files(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def _warn_of_others(folder: Path, named: list[Path], files: list[Path]) -> None:
-    """Say which files are not read beside those of splits, where they look like data of the same kind."""
-    endings = {path.suffix for path in named}
-    if others := [p.name for p in files if named and p not in named and p.suffix in endings]:
-        log.warning(
-            "Not read in %s: %s. The names of splits begin with train, validation (or dev) or test; rename a file that "
-            "is one.",
-            *(folder, some(others)),
-        )
-
-
 def _split_name(path: Path) -> str:
+    """Return the split that a file's name stands for, with `dev` and the like as `validation`."""
     stem = path.name.split(".")[0]
     first, line, rest = stem.partition("_")
     return _SPLIT_NAMES.get(first, first) + line + rest
 
 
 def folder_source(folder: Path, max_field: int = MAX_FIELD) -> LocalSource:
-    """A user's folder with one file per split."""
+    """Return the source of a user's folder with one file per split, or raise DataError where it holds none."""
     paths = split_files(folder)
     if not paths:
         raise DataError(f"{folder} holds no data file; put train and validation files there ({endings()}).")

@@ -1,23 +1,60 @@
-"""A task: texts, labels, splits, a metric, and how a network is asked."""
+"""Tasks: texts with labels in splits, a metric, and the options of how a network reads them.
+
+Nothing of a task is read before it is asked for. Columns and labels that were not named are guessed once, from the
+tables, and are then the same for every split.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from layerscope.data.asking import Asking
+from layerscope.data.columns import Labels, build, guess_columns, hidden, index_labels, infer_labels, pick
 from layerscope.data.examples import Examples, check_words_by
-from layerscope.data.labels import Labels, hidden, infer_labels, pick
-from layerscope.data.metrics import METRICS
+from layerscope.data.formats import Table
 from layerscope.data.registry import Columns
-from layerscope.data.rows import build, guess_columns, index_labels
 from layerscope.data.sources import Source
-from layerscope.data.tables import Table
-from layerscope.errors import InputError, choose, log, near, some
+from layerscope.errors import InputError, check_seed, choose, log, near, some
+from layerscope.metrics import METRICS
+
+EMBEDDINGS = ("mean", "cls", "last")
+
+
+@dataclass(frozen=True)
+class PromptOptions:
+    """Options of how a network reads a task's rows, where there is more than one way.
+
+    Attributes:
+        bos: Running text: whether a window begins with the tokenizer's first token; as the tokenizer itself does, if
+            not given.
+        stride: Running text: how many tokens later the next window begins; only tokens that no window before has
+            scored are scored in it. Windows do not overlap if not given.
+        by_text: Running text: each text by itself, and not all of them joined.
+        mask_seed: Masked language models: decides which tokens are masked.
+        embedding: A bare encoder on scored pairs: the mean of all tokens, the first (`cls`) or the last.
+    """
+
+    bos: bool | None = None
+    stride: int | None = None
+    by_text: bool = False
+    mask_seed: int = 0
+    embedding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.stride is not None and (isinstance(self.stride, bool) or self.stride < 1):
+            raise InputError(f"stride is {self.stride}; it must be a whole number of tokens of at least 1.")
+        if self.embedding is not None:
+            choose("embedding", self.embedding, EMBEDDINGS)
+        check_seed(self.mask_seed)
+
+    def non_default(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, by name."""
+        default = PromptOptions()
+        return {name: value for name, value in asdict(self).items() if value != getattr(default, name)}
 
 
 class Task:
@@ -57,19 +94,19 @@ class Task:
         words_by: str | None = None,
         kind: str | None = None,
         running: bool = False,
-        asking: Asking | None = None,
+        prompt_options: PromptOptions | None = None,
     ) -> None:
         self.name = name
-        self.asking = asking or Asking()
+        self.prompt_options = prompt_options or PromptOptions()
         self.running = running or kind == "text"  # whether a language model may read it as running text
         self._kind = kind
-        self.edition = edition  # what else decides the rows: the Python whose docstrings are read
+        self.edition = edition  # of the data, where its name and version do not decide the rows: that of Python
         self.version = version
         self._source = source
         self._columns = columns
         self._labels = labels
-        self._known = labels is not None  # a registry task: nothing about it is guessed
-        self._guessed = self._known
+        self._registered = labels is not None  # a task of the registry, of which nothing is guessed
+        self._guessed = self._registered
         self._number = number
         self._metric = metric
         self._usual_metric = usual_metric  # of a registry task, where no other is asked for
@@ -85,16 +122,16 @@ class Task:
 
     @property
     def metric(self) -> str:
-        """The task's metric; of running text perplexity, of tags accuracy."""
-        if known := self._metric or self._usual_metric:
-            return known
+        """The metric asked for, or the default of the task or of its kind: perplexity for running text."""
+        if metric := self._metric or self._usual_metric:
+            return metric
         if self.kind == "text":
             return "perplexity"
         return "pearson_spearman" if self.regression else "accuracy"
 
     @property
     def asked_metric(self) -> str | None:
-        """The metric that was asked for, and not just what is usual for the task or its kind."""
+        """The metric that was asked for, or None where the default of the task or its kind is used."""
         return self._metric
 
     @property
@@ -105,12 +142,15 @@ class Task:
 
     @property
     def classes(self) -> int | None:
-        """How many classes there are, whether or not a split has all of them; None where labels are not classes."""
+        """The number of classes, whether or not a split has all of them; None where labels are not classes."""
         return None if self.label_names is None else len(self.label_names)
 
     @property
     def head_order(self) -> tuple[str, ...] | None:
-        """The classes in the order of a head's outputs, where `labels=` gave one; an error where they are others."""
+        """The classes in the order of a head's outputs, if `labels=` gave one.
+
+        Raises InputError where that does not name the task's classes.
+        """
         if self._head_order is None:
             return None
         have = self.label_names
@@ -124,7 +164,7 @@ class Task:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the data itself says which class comes first, and not just the alphabet."""
+        """Whether the order of the classes comes from the data itself, and not from the alphabet."""
         labels = self._label_meaning()
         return labels is None or labels.ordered
 
@@ -145,16 +185,19 @@ class Task:
 
     @property
     def columns(self) -> Columns:
-        """Which columns hold what: as they were given, the others as they were guessed."""
+        """The columns that hold texts, labels and so on, as they were given or guessed."""
         return self._read_columns()
 
     @property
     def labelled(self) -> bool:
-        """Whether it says which answers are right."""
+        """Whether the task has labels, so that answers can be scored."""
         return self._label_meaning() is not None
 
     def resolve(self, split: str | None, learning: bool = False) -> str:
-        """The split that is meant: the one asked for, or `validation` (`train` for learning), or the only one."""
+        """Return the name of the split that is meant.
+
+        That is the one asked for, else `validation` (`train` for learning), else the only one.
+        """
         splits = self.splits
         if split is not None:
             if split not in splits:
@@ -170,7 +213,7 @@ class Task:
         raise InputError(f"The task {self.name} has no split {preferred!r}; choose one of {', '.join(splits)}.")
 
     def split(self, name: str | None = None, *, learning: bool = False) -> Examples:
-        """The examples of a split, in the data's order."""
+        """Return the examples of a split, in the data's order."""
         name = self.resolve(name, learning)
         if name not in self._examples:
             columns, labels = self._read_columns(), self._label_meaning()
@@ -182,7 +225,7 @@ class Task:
                 task=full,
                 split=name,
                 skip_bad=self._skip_bad,
-                may_lack_labels=not self._known,
+                may_lack_labels=not self._registered,
                 may_be_empty=self._kind == "text",
             )
             if self._words_by is not None:
@@ -198,11 +241,11 @@ class Task:
         limits: tuple[int | None, int | None] = (None, None),
         known: Callable[[Examples], np.ndarray] | None = None,
     ) -> tuple[Examples, Examples]:
-        """The examples to learn from and those to score, at most so many of each.
+        """Return the examples to learn from and those to score, at most as many of each as `limits` says.
 
         Where one split must serve for both, the share `held` of it is scored; both are drawn, the same for every seed,
-        with every class in proportion. Else they are the first ones of their splits. Rows that are `known`, because a
-        model learned from them before, are not scored; where there are any, they come first among those to learn from.
+        with every class in proportion. Else they are the first ones of their splits. `known` marks the examples that a
+        model has learned from before: they are not scored, and one split that serves for both is divided by them.
         """
         train, scored = self.split(learning=True), self.split(split)
         before = np.zeros(len(scored), dtype=bool) if known is None else known(scored)
@@ -217,8 +260,9 @@ class Task:
         if n < 2:
             raise InputError(f"{self.name} has one row; at least one to learn from and one to score are needed.")
         count = min(max(1, int(n * held + 1e-9)), n - 1)
-        order = _drawn(n, None if self.regression else train.labels)
-        if before.any():  # those that may be scored come first
+        order = _stratified_order(n, None if self.regression else train.labels)
+        # Where a model has learned from some rows before, all others are held out, whatever the share.
+        if before.any():
             order = order[np.argsort(before[order], kind="stable")]
             count = int((~before).sum())
         learned, rest = np.sort(order[count:][: limits[0]]), np.sort(order[:count][: limits[1]])
@@ -230,7 +274,7 @@ class Task:
         return train.take(learned), train.take(rest)
 
     def spec(self) -> dict[str, Any]:
-        """What decides how answers are read and scored: kind, classes in order, metric. For keys of the store."""
+        """Return what determines how answers are read and scored, for keys of the store: kind, classes, metric."""
         order = {} if self.head_order is None else {"head_order": list(self.head_order)}
         return {
             **order,
@@ -240,11 +284,11 @@ class Task:
             "labels": None if self.label_names is None else list(self.label_names),
             "regression": self.regression,
             "metric": self.metric,
-            **({"asking": self.asking.given()} if self.asking.given() else {}),
+            **({"asking": options} if (options := self.prompt_options.non_default()) else {}),
         }
 
     def with_metric(self, metric: str | None) -> Task:
-        """The same task scored by another metric; the task itself where none is named."""
+        """Return the same task scored by another metric, or the task itself where none is named."""
         if metric is None or metric == self.metric:
             return self
         chosen = copy.copy(self)
@@ -252,7 +296,7 @@ class Task:
         return chosen
 
     def as_text(self) -> Task:
-        """The same texts as running text, whatever labels they have."""
+        """Return a task with the same texts as running text, whatever labels they have."""
         if self._kind == "text":
             return self
         running = copy.copy(self)
@@ -260,15 +304,15 @@ class Task:
         return running
 
     def only(self, split: str) -> Task:
-        """The same task with one of its splits alone."""
+        """Return the same task with one of its splits alone."""
         name = self.resolve(split)
         alone = copy.copy(self)
-        alone._label_meaning()  # of all splits, so that classes keep their numbers
+        alone._label_meaning()  # learned from all splits first, so that classes keep their numbers
         alone._source, alone._examples = _OneSplit(self._source, name), dict(self._examples)
         return alone
 
     def is_here(self, split: str) -> bool:
-        """Whether a split can be read without asking the hub."""
+        """Return whether a split can be read without asking the hub."""
         return self._source.is_here(split)
 
     def _table(self, split: str) -> Table:
@@ -277,15 +321,16 @@ class Task:
         return self._tables[split]
 
     def _read_columns(self) -> Columns:
-        """The columns, guessed once where they were not given; from train, since test may lack its labels."""
+        """Return the columns; those that were not given are guessed once."""
         if not self._guessed:
-            model = next((name for name in ("train", "validation") if name in self.splits), self.splits[0])
-            self._columns = guess_columns(self._table(model), self._columns)
+            # Guessed from train where there is one, since a test split may lack its labels.
+            split = next((name for name in ("train", "validation") if name in self.splits), self.splits[0])
+            self._columns = guess_columns(self._table(split), self._columns)
             self._guessed = True
         return self._columns
 
     def _label_meaning(self) -> Labels | None:
-        """What the labels mean, learned once from all splits where the task does not say; running text has none."""
+        """Return what the labels mean, inferred once from all splits if need be; None where there are no labels."""
         columns = self._read_columns()
         if self._kind == "text":
             return None
@@ -296,6 +341,7 @@ class Task:
         return self._labels
 
     def _infer(self, columns: Columns) -> Labels:
+        """Infer the labels from the values, or class names, in all splits, and warn of classes that train has not."""
         values: dict[str, list[Any]] = {}
         names = columns.tags or columns.label
         tables = {split: self._table(split) for split in self.splits}
@@ -310,18 +356,15 @@ class Task:
         if not any(name in table.columns for table in tables.values() for name in names):
             next(iter(tables.values())).column(names[0], "tags" if columns.tags else "label")
         labels = infer_labels([v for part in values.values() for v in part], self._number)
+        # Classes that other splits have and train has not are mostly the same classes under other names.
         if not labels.number and "train" in values:
-            self._warn_of_unseen(labels, values["train"])
+            learned = set(infer_labels(values["train"], number=False).names)
+            if unseen := [name for name in labels.names if name not in learned]:
+                log.warning(
+                    "%d of the %d classes of %s are not in its train split, so nothing can learn them: %s.",
+                    *(len(unseen), len(labels.names), self.name, ", ".join(unseen[:5])),
+                )
         return labels
-
-    def _warn_of_unseen(self, labels: Labels, train: Sequence[Any]) -> None:
-        """Say which classes other splits have and train has not: classes that are named otherwise there, mostly."""
-        learned = set(infer_labels(train, number=False).names)
-        if unseen := [name for name in labels.names if name not in learned]:
-            log.warning(
-                "%d of the %d classes of %s are not in its train split, so nothing can learn them: %s.",
-                *(len(unseen), len(labels.names), self.name, ", ".join(unseen[:5])),
-            )
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, splits={', '.join(self.splits)})"
@@ -329,7 +372,7 @@ class Task:
 
 @dataclass(frozen=True)
 class _OneSplit:
-    """A source of which only one split is to be seen."""
+    """A source that shows only one split of another."""
 
     source: Source
     name: str
@@ -345,13 +388,13 @@ class _OneSplit:
         return self.source.table(split)
 
 
-def _drawn(n: int, classes: np.ndarray | None) -> np.ndarray:
-    """Rows in an order drawn at random, every beginning of which has the classes in proportion."""
+def _stratified_order(n: int, classes: np.ndarray | None) -> np.ndarray:
+    """Return a random order of n rows in which every beginning has the classes in proportion."""
     order = np.random.default_rng(0).permutation(n)
     if classes is None:
         return order
     place = np.empty(n)  # of each row among those of its class, from 0 to 1
     for name in np.unique(classes):
-        own = order[classes[order] == name]
-        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+        members = order[classes[order] == name]
+        place[members] = (np.arange(len(members)) + 0.5) / len(members)
     return order[np.argsort(place[order], kind="stable")]

@@ -1,1 +1,1 @@
-"""What a picture shows, as data (a `Figure`), and how matplotlib draws it."""
+"""Figures as data, and how matplotlib draws them."""

@@ -1,6 +1,5 @@
-"""Mapping keyed jobs: in this process, on several processes, on Ray."""
+"""Jobs with keys, run in this process, in several processes, or on Ray."""
 
-from layerscope.engine.job import Job, Outcome
-from layerscope.engine.mapping import ENGINES, check_engine, folders_of, map_jobs
+from layerscope.engine.jobs import Job, Outcome, check_engine, folders_of, map_jobs
 
-__all__ = ["ENGINES", "Job", "Outcome", "check_engine", "folders_of", "map_jobs"]
+__all__ = ["Job", "Outcome", "check_engine", "folders_of", "map_jobs"]

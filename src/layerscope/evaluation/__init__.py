@@ -1,1 +1,1 @@
-"""A network's answers on a task and their score; heads on any layer."""
+"""Evaluation: a network's answers on a task and their score, and heads that are trained on any layer."""

@@ -1,7 +1,7 @@
-"""Held-out text continued by a causal language model: how much of it comes back, and how much is repeated.
+"""Generation check: a causal language model continues held-out text, which is compared with what it wrote.
 
 Choices by likelihood, and even perplexity, hide damage that shows as soon as a model goes on from its own words.
-Prompts are cut out of the running text. What is generated is greedy, whatever the model's own settings say.
+Prompts are cut out of the running text. Generation is greedy, whatever the model's own settings say.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 import torch
 
 from layerscope.data import Examples
-from layerscope.data.asking import Asking
-from layerscope.data.resampling import resampled, shuffled
+from layerscope.data.task import PromptOptions
 from layerscope.errors import InputError, ModelError, check_seed, choose, first_line, whole
-from layerscope.evaluation.running import BETWEEN, tokens_of
+from layerscope.evaluation.perplexity import BETWEEN, tokens_of
 from layerscope.evaluation.score import GENERATION, UNKNOWN, Number
 from layerscope.models import Model
-from layerscope.models.anatomy import evaluating
+from layerscope.models.architecture import evaluating
 from layerscope.models.load import quiet
 from layerscope.progress import progress
+from layerscope.resampling import resampled, shuffled
 
 NGRAM = 4
 _PROMPT = 64  # tokens of a prompt, where nothing else is asked for
@@ -34,8 +34,8 @@ _ROUNDS = 1000  # of the bootstrap
 
 
 @dataclass(frozen=True)
-class Generating:
-    """How many prompts are continued, how long they are, and by how many tokens."""
+class GenerationOptions:
+    """Settings of a generation check: how many prompts are continued, how long they are, and by how many tokens."""
 
     prompts: int = 64
     prompt_tokens: int | None = None  # 64, or what the model has room for
@@ -52,8 +52,8 @@ class Generating:
         check_seed(self.seed)
 
     @classmethod
-    def asked(cls, generate: Any) -> Generating | None:
-        """What `generate=` stands for: nothing, the usual, a number of prompts, or settings by name."""
+    def asked(cls, generate: Any) -> GenerationOptions | None:
+        """Return the settings that `generate=` stands for, which may be none, or the usual ones."""
         if generate is None or generate is False:
             return None
         if isinstance(generate, cls):
@@ -69,31 +69,31 @@ class Generating:
 
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens that are given, and those that follow them in the text."""
+    """The tokens of a prompt, and those that follow them in the text."""
 
     given: np.ndarray
     follow: np.ndarray
 
 
 def continuation(
-    model: Model, examples: Examples, asking: Asking, bos: int | None, settings: Generating
+    model: Model, examples: Examples, prompt_options: PromptOptions, bos: int | None, settings: GenerationOptions
 ) -> tuple[Number, ...]:
-    """The numbers of a generation check on running text."""
-    prompts = prompts_of(model, examples, asking, bos, settings)
+    """Return the numbers of a generation check on running text, with their intervals."""
+    prompts = prompts_of(model, examples, prompt_options, bos, settings)
     follow = np.stack([prompt.follow for prompt in prompts])
     given = [prompt.given if bos is None else np.concatenate([[bos], prompt.given]) for prompt in prompts]
     written = continued(model, given, settings.new_tokens, f"{model.name} continues {examples.task}")
-    about: dict[str, Any] = {"task": examples.task, "split": examples.split, "n": len(prompts), "kind": GENERATION}
+    common: dict[str, Any] = {"task": examples.task, "split": examples.split, "n": len(prompts), "kind": GENERATION}
     numbers = []
     for name, values in measured(written, follow).items():
         low, high = _interval(name, values)
         mean = float(values.mean())
-        numbers.append(Number(metric=name, value=mean, low=low, high=high, rows_are="prompts", **about))
+        numbers.append(Number(metric=name, value=mean, low=low, high=high, rows_are="prompts", **common))
     return tuple(numbers)
 
 
 def measured(written: np.ndarray, follow: np.ndarray) -> dict[str, np.ndarray]:
-    """(n, k) tokens that were written and those of the text -> (n,) values of each number."""
+    """Return (n,) values of each number from (n, k) generated tokens and the (n, k) tokens that follow in the text."""
     same = written == follow
     return {
         "continuation": same.mean(axis=1),
@@ -105,13 +105,15 @@ def measured(written: np.ndarray, follow: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def repetition(tokens: np.ndarray, size: int = NGRAM) -> np.ndarray:
-    """(n, k) tokens -> (n,) the share of n-grams that stood in their row before (seq-rep-n, Welleck et al. 2020)."""
+    """Return (n,) the share of n-grams that stood in their row before (seq-rep-n, Welleck et al. 2020)."""
     grams = np.lib.stride_tricks.sliding_window_view(tokens, size, axis=1)
     return np.asarray([1 - len(np.unique(row, axis=0)) / len(row) for row in grams])
 
 
-def prompts_of(model: Model, examples: Examples, asking: Asking, bos: int | None, settings: Generating) -> list[Prompt]:
-    """Stretches of the running text that do not overlap, at random and in the order of the text."""
+def prompts_of(
+    model: Model, examples: Examples, prompt_options: PromptOptions, bos: int | None, settings: GenerationOptions
+) -> list[Prompt]:
+    """Return stretches of the running text that do not overlap, chosen at random, in the order of the text."""
     room = (model.positions or sys.maxsize) - (bos is not None)
     given = settings.prompt_tokens or max(1, min(_PROMPT, room - settings.new_tokens))
     if given + settings.new_tokens > room:
@@ -119,7 +121,7 @@ def prompts_of(model: Model, examples: Examples, asking: Asking, bos: int | None
             f"A prompt of {given} tokens and {settings.new_tokens} new ones do not fit into the "
             f"{room} that {model.name} reads; ask for fewer (prompt_tokens, new_tokens)."
         )
-    texts = list(examples.texts) if asking.by_text else [BETWEEN.join(examples.texts)]
+    texts = list(examples.texts) if prompt_options.by_text else [BETWEEN.join(examples.texts)]
     stretches = [
         prompt for text in texts for prompt in _stretches(tokens_of(model, text)[0], given, settings.new_tokens)
     ]
@@ -133,7 +135,7 @@ def prompts_of(model: Model, examples: Examples, asking: Asking, bos: int | None
 
 
 def _stretches(ids: np.ndarray, given: int, new: int) -> Iterator[Prompt]:
-    """The prompts of a text, one after another; of a short text one that is shorter, where it has a few tokens."""
+    """Yield the prompts of a text one after another; a text that is too short gives one shorter prompt."""
     size = given + new
     for start in range(0, len(ids) - size + 1, size):
         yield Prompt(ids[start : start + given], ids[start + given : start + size])
@@ -143,7 +145,7 @@ def _stretches(ids: np.ndarray, given: int, new: int) -> Iterator[Prompt]:
 
 
 def continued(model: Model, prompts: Sequence[np.ndarray], count: int, title: str = "") -> np.ndarray:
-    """(n, count) the tokens that a model goes on with, greedily and with its cache on.
+    """Return (n, count) the tokens by which a model continues each prompt, greedily and with its cache on.
 
     Prompts of one length go together, so that none is padded: padding changes the states of some families.
     """
@@ -170,25 +172,26 @@ def continued(model: Model, prompts: Sequence[np.ndarray], count: int, title: st
 
 @contextmanager
 def _greedily(network: Any, count: int) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """The network's `generate`, greedy and for so many tokens, whatever its own settings are."""
+    """Yield the network's `generate`, made greedy and for so many tokens, whatever its own settings are."""
     from transformers import GenerationConfig
 
-    own = getattr(network, "generation_config", None)
+    original = getattr(network, "generation_config", None)
     settings = GenerationConfig(do_sample=False, num_beams=1, max_new_tokens=count, use_cache=True)
 
     def generate(ids: torch.Tensor) -> torch.Tensor:
         return network.generate(input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings)
 
-    network.generation_config = GenerationConfig()  # else what it says of repetition and lengths would be mixed in
+    # transformers fills gaps in the settings from the network's own, such as penalties of repetition and lengths.
+    network.generation_config = GenerationConfig()
     try:
         with torch.inference_mode(), evaluating(network), quiet():
             yield generate
     finally:
-        network.generation_config = own
+        network.generation_config = original
 
 
 def _interval(name: str, values: np.ndarray) -> tuple[float, float]:
-    """A 95% interval of the mean, by the bootstrap over prompts; Wilson's of a share of prompts."""
+    """Return a 95% interval of the mean: Wilson's for a share of prompts, else the bootstrap over prompts."""
     if name == "continuation_exact":
         from scipy.stats import binomtest
 

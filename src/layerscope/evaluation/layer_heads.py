@@ -1,77 +1,172 @@
-"""The family's own head on every layer, all trained side by side on stored summary-token states."""
+"""Classifier heads: a copy of a model with a head for a task, and one such head on every layer.
+
+The heads of all layers are of the family's own kind and are trained side by side on stored states of the summary token.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from layerscope.data.resampling import folds
+from layerscope.data import Task
 from layerscope.errors import InputError, ModelError
-from layerscope.models import Model, Replay
-from layerscope.models.anatomy import evaluating, head_modules
+from layerscope.evaluation.label_order import outputs_of
+from layerscope.models import Model, Replay, load
+from layerscope.models.architecture import evaluating, head_modules
+from layerscope.models.heads import HEADS
+from layerscope.models.lineage import inherit
+from layerscope.models.load import carry
 from layerscope.models.replay import answering
 from layerscope.models.selfcheck import close, primary, probe_inputs
 from layerscope.progress import progress
+from layerscope.resampling import folds
+
+
+def classifier_of(model: Model, task: Task, seed: int = 0, new_head: bool = False) -> Model:
+    """Return a copy whose head has the task's outputs: the model's own head where it fits, else a new one.
+
+    A head with the task's classes in another order fits, too: its outputs are put into the task's order.
+    """
+    if task.kind in ("text", "tags"):
+        what = "running text" if task.kind == "text" else "tags"
+        raise InputError(
+            f"{task.name} has {what}, and heads are trained for classes, numbers and choices; name the columns of one "
+            "of those (label=, choices=)."
+        )
+    existing = _with_own_head(model, task) if HEADS[model.head].classifier and not new_head else None
+    network = _with_new_head(model, task, seed) if existing is None else existing
+    # The outputs of the model's own head may have had no names, or other spellings than the task's.
+    if existing is not None and task.label_names is not None and task.kind != "choice":
+        network.config.id2label = dict(enumerate(task.label_names))
+        network.config.label2id = {name: i for i, name in enumerate(task.label_names)}
+    # Decoders come without a padding token; heads that look for the last real token need one.
+    pad, tokenizer = network.config.pad_token_id, model.tokenizer
+    if (pad is None or pad < 0) and tokenizer is not None:
+        chosen = next((t for t in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if t is not None), 0)
+        network.config.pad_token_id = int(chosen)
+    carry(network, model.tokenizer)
+    classifier = load(network)
+    classifier.name = model.name
+    return classifier
+
+
+def _with_own_head(model: Model, task: Task) -> Any:
+    """Return a copy of the network with its outputs in the task's order; None where its head does not fit."""
+    try:
+        outputs = outputs_of(model, task)
+    except InputError:
+        return None
+    network = copy.deepcopy(model.network)
+    if list(outputs) == sorted(outputs):
+        return network
+    heads = [network.get_submodule(path) for path in head_modules(network, model.architecture)]
+    last = [part for head in heads for part in head.modules() if getattr(part, "out_features", 0) == len(outputs)]
+    if len(last) != 1:
+        return None
+    with torch.no_grad():
+        for parameter in last[0].parameters():  # a weight (outputs, width), and perhaps a bias (outputs,)
+            parameter.copy_(parameter[torch.from_numpy(outputs).to(parameter.device)])
+    return network
+
+
+def _with_new_head(model: Model, task: Task, seed: int) -> Any:
+    """Return a copy of the network with an untrained head for the task; raise ModelError where the family has none."""
+    import transformers
+
+    config = copy.deepcopy(model.network.config)
+    choice = task.kind == "choice"
+    if not choice:
+        names = task.label_names or ("score",)
+        config.num_labels = len(names)
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: i for i, name in enumerate(names)}
+        config.problem_type = "regression" if task.regression else "single_label_classification"
+    opener = transformers.AutoModelForMultipleChoice if choice else transformers.AutoModelForSequenceClassification
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            network = opener.from_config(config, trust_remote_code=False)
+        except ValueError as error:
+            kind = "choices" if choice else "classes"
+            raise ModelError(
+                f"{model.name} ({model.architecture.family}) has no head for {kind} in transformers."
+            ) from error
+    network = network.to(model.network.dtype)
+    missing, unexpected = network.base_model.load_state_dict(model.network.base_model.state_dict(), strict=False)
+    stray = [k for k in (*missing, *unexpected) if k.split(".")[0] not in (*model.architecture.base_head, "pooler")]
+    if stray:
+        raise ModelError(
+            f"{model.name} cannot become a classifier: {stray[0]} has no place in {type(network).__name__}."
+        )
+    network.name_or_path = model.network.name_or_path
+    inherit(network, model.network)
+    return network.eval().to(model.device)
+
 
 Score = Callable[[np.ndarray], float]  # of (n, outputs) logits
 _PARTS = 10  # of the training texts, one of which chooses epochs
 
 
 class LayerHeads:
-    """One copy of the head a layer: parameters stacked, one forward for all.
+    """One copy of a model's head for each layer: their parameters are stacked, and one forward runs all of them.
 
     A head reads the summary token alone, so a text is one state (width,) here, and the network's own code after the
-    last block (final norm, pooler, head) runs on sequences of that one token. That it may is checked on the model.
+    last block (final norm, pooler, head) runs on sequences of that one token. Whether that gives the model's own
+    answers is checked when the heads are made.
     """
 
     def __init__(self, model: Model, layers: Sequence[int]) -> None:
         self.model, self.layers = model, list(layers)
         self._check()
-        names = tuple(f"{path}." for path in head_modules(model.network, model.anatomy))
-        own = {k: p.detach() for k, p in model.network.named_parameters() if k.startswith(names)}
-        self.parameters = {k: p.expand(len(self.layers), *p.shape).clone() for k, p in own.items()}
+        names = tuple(f"{path}." for path in head_modules(model.network, model.architecture))
+        head = {k: p.detach() for k, p in model.network.named_parameters() if k.startswith(names)}
+        self.parameters = {k: p.expand(len(self.layers), *p.shape).clone() for k, p in head.items()}
 
     def _check(self) -> None:
+        """Raise ModelError unless the head gives the model's own answers when it sees the summary token alone."""
         model = self.model
         inputs = probe_inputs(model, rows=1)
         with torch.no_grad(), evaluating(model.network):
             replay = Replay(model, inputs)
-            place = 0 if model.anatomy.summary == "first" else -1
+            place = 0 if model.architecture.summary == "first" else -1
             expected = primary(replay.result).reshape(1, -1)
             # One call for each block module says how it wraps its state.
             self._calls = list({id(call.module): call for call in replay.calls}.values())
             got = self._forward(replay.states[-1][:, place])
         if not close(got, expected):
             raise ModelError(
-                f"The head of {model.name} ({model.anatomy.family}) reads more than the summary token, so heads cannot "
-                "be trained on stored summary tokens; tune with the strategy head-only instead."
+                f"The head of {model.name} ({model.architecture.family}) reads more than the summary token, so heads "
+                "cannot be trained on stored summary tokens; tune with the strategy head-only instead."
             )
 
     def _forward(self, states: Tensor, parameters: dict[str, Tensor] | None = None) -> Tensor:
-        """(texts, width) -> (texts, outputs) through everything after the last block."""
+        """Return (texts, outputs) from (texts, width) states, through everything after the last block."""
         network, model = self.model.network, self.model
         token = next(i for i in range(3) if i != model.pad_token)
         ids = torch.full((len(states), 1), token, device=states.device)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if model.multiple_choice:
             inputs = {k: v[:, None] for k, v in inputs.items()}
-        sequence = states[None] if model.anatomy.time_first else states[:, None]
+        sequence = states[None] if model.architecture.time_first else states[:, None]
         with ExitStack() as stack:
             for call in self._calls:
                 stack.enter_context(answering(call, sequence.to(network.dtype)))
             return primary(functional_call(network, parameters or {}, (), inputs)).reshape(len(states), -1)
 
     def logits(self, states: Tensor) -> Tensor:
-        """(layers, texts, width) -> (layers, texts, outputs)."""
-        return torch.vmap(self._one, randomness="different")(self.parameters, states)
+        """Return (layers, texts, outputs) from (layers, texts, width) states."""
 
-    def _one(self, parameters: dict[str, Tensor], states: Tensor) -> Tensor:
-        return self._forward(states, parameters)
+        def forward(parameters: dict[str, Tensor], states: Tensor) -> Tensor:
+            return self._forward(states, parameters)
+
+        return torch.vmap(forward, randomness="different")(self.parameters, states)
 
     def fit(
         self,
@@ -87,11 +182,11 @@ class LayerHeads:
         groups: tuple[int, int] = (1, 1),
         title: str = "heads",
     ) -> np.ndarray:
-        """Train on (layers, rows, width), and keep the epoch of every layer that scores best on other rows.
+        """Train on (layers, rows, width) states, and keep for every layer the epoch that scores best on other rows.
 
         The rows that choose the epoch must be neither learned from nor scored later: the best of many epochs is too
         good on them (`held_out` draws them). `groups` are how many rows (choices) make up a text in training and in
-        choosing. Gives the scores on the rows that choose after every epoch, (epochs, layers).
+        choosing. Returns the scores on the rows that choose after every epoch, (epochs, layers).
         """
         parameters = {k: p.requires_grad_(True) for k, p in self.parameters.items()}
         optimizer = torch.optim.AdamW(list(parameters.values()), learning_rate, weight_decay=0.0)
@@ -128,11 +223,11 @@ class LayerHeads:
         return np.stack(history)
 
     def scores(self, states: Tensor, score: Score, group: int = 1) -> np.ndarray:
-        """The metric of every layer's head on (layers, rows, width)."""
+        """Return the metric of every layer's head on (layers, rows, width) states."""
         return np.asarray([score(part) for part in self.outputs(states, group)])
 
     def outputs(self, states: Tensor, group: int = 1) -> np.ndarray:
-        """(layers, texts, outputs) what every layer's head answers to (layers, rows, width)."""
+        """Return (layers, texts, outputs): the answers of every layer's head to (layers, rows, width) states."""
         self._mode(False)
         with torch.no_grad():
             logits = torch.cat([self.logits(part) for part in states.split(2048 * group, dim=1)], dim=1)
@@ -142,10 +237,10 @@ class LayerHeads:
         return values
 
     def _mode(self, training: bool) -> None:
-        """Dropout in the head only."""
+        """Put the network into evaluation mode; with `training`, let the dropout of the head alone work."""
         self.model.network.eval()
         if training:
-            for path in head_modules(self.model.network, self.model.anatomy):
+            for path in head_modules(self.model.network, self.model.architecture):
                 self.model.network.get_submodule(path).train()
             for name, child in self.model.network.named_children():
                 if not any(True for _ in child.parameters()) and name != self.model.network.base_model_prefix:
@@ -153,7 +248,7 @@ class LayerHeads:
 
 
 def held_out(texts: np.ndarray, labels: np.ndarray, seed: int = 0) -> np.ndarray:
-    """True for the rows of a tenth of the training texts, on which epochs are chosen: they are not learned from."""
+    """Return a mask of the rows of a tenth of the training texts, which choose epochs and train nothing."""
     if len(np.unique(texts)) < 2:
         raise InputError(
             "Heads learn from some training texts and choose their epoch on others; at least 2 are needed."
@@ -163,7 +258,7 @@ def held_out(texts: np.ndarray, labels: np.ndarray, seed: int = 0) -> np.ndarray
 
 
 def _loss(logits: Tensor, labels: Tensor, group: int) -> Tensor:
-    """The sum over layers of the mean loss of their batches, so that every layer learns as if alone."""
+    """Return the sum over layers of the mean loss of their batches, so that every layer learns as if alone."""
     layers = len(logits)
     if group > 1 or (logits.shape[-1] == 1 and not labels.is_floating_point()):
         logits = logits.reshape(layers, -1, group)

@@ -1,4 +1,4 @@
-"""A score: the number itself, with its metric, its rows and where it comes from."""
+"""`Score`, the result of an evaluation: a number with its metric, its rows and its provenance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from layerscope.data import metrics
+from layerscope import metrics
+from layerscope.drawing.captions import MAJORITY, caveat
 from layerscope.drawing.figures.bars import BarsFigure
-from layerscope.drawing.words import MAJORITY, caveat
-from layerscope.results import Result
+from layerscope.results import Finding, NextStep, Result
+from layerscope.results.finding import ADVISE, ANSWER, DETAIL, interval, number, rows, short, task_name
 
 if TYPE_CHECKING:
     import pandas
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = (math.nan, math.nan)
 GENERATION = "generation"
+_NEAR = 0.1  # the share of a value within which its interval must lie, so that the value is sure
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Number:
     metric: str
     value: float
     n: int
-    kind: str  # of asking: multiple choice hides damage that generation shows
+    kind: str  # how the model was asked: multiple choice hides damage that generation shows
     low: float = math.nan  # a 95% interval
     high: float = math.nan
     rows_are: str = "texts"
@@ -116,37 +118,57 @@ class Score(float, Result):
     def row(self) -> dict[str, Any]:
         """The score in the words of its table, with its interval where one was made."""
         models, data = self.provenance.get("models") or [{}], self.provenance.get("data", {})
-        about = {"model": models[0].get("name"), "task": data.get("task"), "split": data.get("split"), "n": self.n}
+        source = {"model": models[0].get("name"), "task": data.get("task"), "split": data.get("split"), "n": self.n}
         others = {name: value for name, value in self.metrics.items() if name != self.metric}
         bounds = {} if math.isnan(self.interval[0]) else dict(zip(("low", "high"), self.interval, strict=True))
         score = {"metric": self.metric, "score": float(self), **bounds, "majority": self.majority}
-        return {**about, **score, **others}
+        return {**source, **score, **others}
 
     @property
     def numbers(self) -> list[Number]:
         """Every number: the main metric first, then the others that fit, the generation check and the harness."""
         row, asked = self.row, {number.metric for number in self.more}
-        about: dict[str, Any] = {"task": str(row["task"]), "split": str(row["split"]), "n": self.n, "kind": self.kind}
+        common: dict[str, Any] = {"task": str(row["task"]), "split": str(row["split"]), "n": self.n, "kind": self.kind}
         names = [self.metric, *(name for name in self.metrics if name not in (self.metric, *asked))]
-        own = [Number(metric=name, value=float(self.metrics[name]), rows_are=self.rows_are, **about) for name in names]
-        own[0] = replace(own[0], value=float(self), low=self.interval[0], high=self.interval[1])
-        return [*own, *self.more, *(self.harness.numbers if self.harness is not None else ())]
+        fitting = [
+            Number(metric=name, value=float(self.metrics[name]), rows_are=self.rows_are, **common) for name in names
+        ]
+        fitting[0] = replace(fitting[0], value=float(self), low=self.interval[0], high=self.interval[1])
+        return [*fitting, *self.more, *(self.harness.numbers if self.harness is not None else ())]
 
     @property
     def asked_for(self) -> list[Number]:
         """The numbers that were asked for, without the metrics that fit as well: what goes on a model's card."""
         return [self.numbers[0], *self.more, *(self.harness.asked_for if self.harness is not None else ())]
 
-    def findings(self) -> list[str]:
+    def findings(self) -> list[Finding]:
+        """What a generation check gave, and what the model scores beside one answer to everything."""
         values = {number.metric: number for number in self.more if number.kind == GENERATION}
-        if not values:
-            return []
-        first = values["continuation"]
-        return [
-            f"Continuing {first.n} {first.rows_are} greedily, {100 * first.value:.1f}% of the tokens are those of the "
-            f"text, and {100 * values['repetition'].value:.1f}% of the 4-grams are repeats "
-            f"({100 * values['repetition_text'].value:.1f}% in the text itself)."
-        ]
+        findings = []
+        if values:
+            first = values["continuation"]
+            text = (
+                f"Continuing {first.n} {first.rows_are} greedily, {100 * first.value:.1f}% of the tokens are those of "
+                f"the text, and {100 * values['repetition'].value:.1f}% of the 4-grams are repeats "
+                f"({100 * values['repetition_text'].value:.1f}% in the text itself)."
+            )
+            findings.append(Finding(text, "", None, DETAIL))
+        return [*findings, self._scored()]
+
+    def _scored(self) -> Finding:
+        """Return the score as a finding, which is sure if it beats the most frequent class or is narrow enough."""
+        row, (low, high) = self.row, self.interval
+        on = f" on {task_name(row['task'])}" if row["task"] else ""
+        text = f"{short(str(row['model'] or 'The model'))} has {self.metric} {number(float(self))}{on}"
+        sure = (high - low) / 2 <= _NEAR * abs(float(self))
+        if not math.isnan(self.majority):
+            text += f"; always giving the most frequent class would have {number(self.majority)}"
+            sure = low > self.majority
+        return Finding(f"{text}.", interval(low, high) + rows(self.n), None if math.isnan(low) else bool(sure), ANSWER)
+
+    def next_step(self) -> NextStep | None:
+        """The advice, which tests what may go."""
+        return ADVISE
 
     def figures(self) -> list[Figure]:
         row = self.row
@@ -175,7 +197,7 @@ class Score(float, Result):
         return f"Score({self.metric} {float(self):.4f}, n = {self.n:,})"
 
     def __getnewargs_ex__(self) -> Any:
-        """What makes a copy of it."""
+        """Return the arguments of a copy."""
         names: tuple[str, ...] = ("metric", "metrics", "n", "majority", "provenance", "note", "rows_are", "interval")
         names += ("kind", "more", "harness")
         return (float(self),), {name: getattr(self, name) for name in names}

@@ -1,1 +1,1 @@
-"""Model + texts -> states or attention, streamed: the one loop over texts, and representations."""
+"""Extraction runs models over texts and gives their states or attention weights, by the one loop over texts."""

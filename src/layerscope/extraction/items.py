@@ -1,4 +1,4 @@
-"""Texts as a model sees them: one by one, and many side by side in a few arrays."""
+"""Items are texts as a model sees them: one by one (`Item`), or many in a few flat arrays (`Items`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Item:
 
     ids: np.ndarray  # (t,) token ids, special tokens included, no padding
     types: np.ndarray | None  # (t,) token type ids
-    take: np.ndarray  # positions of the tokens that make up the rows
-    segment: np.ndarray  # (len(take),) the row of this item that each belongs to
+    take: np.ndarray  # positions of the tokens of which the rows are made
+    segment: np.ndarray  # (len(take),) the row of this item that each of them belongs to
     unit: np.ndarray  # (rows,) the word or token number of each row
     truncated: bool
     special: np.ndarray  # (t,) whether the tokenizer added the token, as a separator or the like
@@ -28,7 +28,7 @@ class Item:
 
 @dataclass
 class Items:
-    """n items, the arrays of all of them end to end: choosing and padding them takes no loop over items."""
+    """n items as arrays joined end to end, so that choosing and padding items takes no loop over them."""
 
     ids: np.ndarray  # (all tokens,)
     types: np.ndarray | None  # (all tokens,)
@@ -36,20 +36,21 @@ class Items:
     lengths: np.ndarray  # (n,) tokens of each item
     take: np.ndarray  # (all that are taken,) positions within their item
     segment: np.ndarray  # (all that are taken,) rows within their item
-    taken: np.ndarray  # (n,) how many tokens each item's rows are made of
+    take_counts: np.ndarray  # (n,) how many tokens each item's rows are made of
     unit: np.ndarray  # (all rows,)
     rows: np.ndarray  # (n,) how many rows each item has
     truncated: np.ndarray  # (n,)
     targets: np.ndarray | None = None  # (all that are taken,)
 
     @staticmethod
-    def of(items: Sequence[Item] | Items) -> Items:
-        """Items that come one by one, side by side."""
+    def from_list(items: Sequence[Item] | Items) -> Items:
+        """Return single items as `Items`; `Items` are returned as they are."""
         if isinstance(items, Items):
             return items
 
         def whole(name: str, dtype: Any = np.int64) -> np.ndarray:
-            return _joined([getattr(item, name) for item in items], dtype)
+            parts = [np.asarray(getattr(item, name), dtype) for item in items]
+            return np.concatenate(parts) if parts else np.empty(0, dtype)
 
         def count(name: str) -> np.ndarray:
             return np.fromiter((len(getattr(item, name)) for item in items), np.int64, len(items))
@@ -71,7 +72,7 @@ class Items:
 
     @staticmethod
     def join(parts: Sequence[Items]) -> Items:
-        """The items of several parts, in order."""
+        """Return the items of several parts, in order."""
         if len(parts) == 1:
             return parts[0]
 
@@ -93,12 +94,12 @@ class Items:
     def __getitem__(self, place: slice) -> Items: ...
 
     def __getitem__(self, place: int | slice) -> Item | Items:
-        """One item, whose arrays are views; or some of them."""
+        """Return one item, whose arrays are views, or the items of a slice."""
         if isinstance(place, slice):
             return self.at(np.arange(len(self))[place])
         place = range(len(self))[place]
         tokens = slice(at := int(self._token_starts[place]), at + int(self.lengths[place]))
-        taken = slice(at := int(self._taken_starts[place]), at + int(self.taken[place]))
+        taken = slice(at := int(self._take_starts[place]), at + int(self.take_counts[place]))
         rows = slice(at := int(self._row_starts[place]), at + int(self.rows[place]))
         return Item(
             self.ids[tokens],
@@ -116,26 +117,27 @@ class Items:
         return self._starts("lengths")
 
     @property
-    def _taken_starts(self) -> np.ndarray:
-        return self._starts("taken")
+    def _take_starts(self) -> np.ndarray:
+        return self._starts("take_counts")
 
     @property
     def _row_starts(self) -> np.ndarray:
         return self._starts("rows")
 
     def _starts(self, name: str) -> np.ndarray:
-        known: dict[str, np.ndarray] = self.__dict__.setdefault("_known_starts", {})
-        if name not in known:
+        """Return where each item begins in the arrays that these counts are of, computed once."""
+        cached: dict[str, np.ndarray] = self.__dict__.setdefault("_cached_starts", {})
+        if name not in cached:
             counts = getattr(self, name)
-            known[name] = np.cumsum(counts) - counts
-        return known[name]
+            cached[name] = np.cumsum(counts) - counts
+        return cached[name]
 
     def at(self, places: Any) -> Items:
-        """Some of the items, in the order of their places."""
+        """Return the items at some places, in the order of the places."""
         places = np.asarray(places, dtype=np.int64)
-        lengths, taken, rows = self.lengths[places], self.taken[places], self.rows[places]
+        lengths, take_counts, rows = self.lengths[places], self.take_counts[places], self.rows[places]
         tokens = ranges(self._token_starts[places], lengths)
-        chosen = ranges(self._taken_starts[places], taken)
+        chosen = ranges(self._take_starts[places], take_counts)
         return Items(
             self.ids[tokens],
             None if self.types is None else self.types[tokens],
@@ -143,7 +145,7 @@ class Items:
             lengths,
             self.take[chosen],
             self.segment[chosen],
-            taken,
+            take_counts,
             self.unit[ranges(self._row_starts[places], rows)],
             rows,
             self.truncated[places],
@@ -153,26 +155,26 @@ class Items:
     @property
     def owner(self) -> np.ndarray:
         """(all that are taken,) the item of each token that is taken."""
-        return np.repeat(np.arange(len(self)), self.taken)
+        return np.repeat(np.arange(len(self)), self.take_counts)
 
     @property
     def row(self) -> np.ndarray:
-        """(all that are taken,) its row among those of all items."""
-        return np.repeat(self._row_starts, self.taken) + self.segment
+        """(all that are taken,) the row of each such token among the rows of all items."""
+        return np.repeat(self._row_starts, self.take_counts) + self.segment
 
     def keep(self, wanted: np.ndarray) -> Items:
-        """Only some of the rows: `wanted` (all rows,) says which."""
+        """Return the items with only those rows for which `wanted` (all rows,) is True."""
         before = np.concatenate([[0], np.cumsum(wanted)])  # rows that are kept before each row
         rows = before[self._row_starts + self.rows] - before[self._row_starts]
         row = self.row
         chosen = wanted[row]
-        segment = (before[row] - np.repeat(before[self._row_starts], self.taken))[chosen]
+        segment = (before[row] - np.repeat(before[self._row_starts], self.take_counts))[chosen]
         counts = np.bincount(self.owner[chosen], minlength=len(self))
         return replace(
             self,
             take=self.take[chosen],
             segment=segment,
-            taken=counts,
+            take_counts=counts,
             unit=self.unit[wanted],
             rows=rows,
             targets=None if self.targets is None else self.targets[chosen],
@@ -180,10 +182,6 @@ class Items:
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, .. of every range, end to end."""
+    """Return the numbers start, start + 1, .. of every range, joined end to end."""
     total = int(lengths.sum())
     return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(total)
-
-
-def _joined(parts: Sequence[np.ndarray], dtype: Any) -> np.ndarray:
-    return np.concatenate([np.asarray(part, dtype) for part in parts]) if len(parts) else np.empty(0, dtype)

@@ -1,4 +1,4 @@
-"""The fused kernel for means of rows: what is summed is read once, in its own float type, and never copied."""
+"""A fused kernel for means of rows, which reads what it sums once, in its own float type, and copies nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
-_COLUMNS = 512  # that one program sums
+_COLUMNS = 512  # columns that one program sums
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
@@ -33,7 +33,7 @@ def _means(  # type: ignore[no-untyped-def]
 
 
 def fused_segment_means(rows: Tensor, places: Tensor, offsets: Tensor) -> Tensor:
-    """As `plain_segment_means`, of rows on a GPU."""
+    """Return the same as `plain_segment_means`, of rows on a GPU."""
     rows = rows.contiguous()
     segments, width = len(offsets) - 1, rows.shape[1]
     out = torch.empty(segments, width, dtype=torch.float32, device=rows.device)

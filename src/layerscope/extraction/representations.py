@@ -1,21 +1,153 @@
-"""Representations: per layer one matrix n x d, the same n rows in every layer."""
+"""Representations have one matrix (n, d) per layer, with the same n rows in every layer.
+
+They are extracted, read from a folder, or made of the user's own arrays. Beside the class are the summary of layers in
+a few numbers, and the checks that every state is a finite number.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError
-from layerscope.extraction.arrays import real_numbers, warn_of_lost_digits
-from layerscope.extraction.rows import Rows
-from layerscope.extraction.shards import CARD, Shards, read_shards, write_card, write_shard
-from layerscope.extraction.summary import LayerSummary, summarise
+from layerscope.drawing.captions import numbers
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.errors import InputError, LayerscopeWarning
+from layerscope.extraction.row_store import CARD, Rows, Shards, read_shards, write_card, write_shard
+from layerscope.results import NextStep, Result, provenance_of
 from layerscope.store import atomic_folder, settled
+
+if TYPE_CHECKING:
+    import pandas
+
+    from layerscope.drawing.figure import Figure
+
+
+_BLURRED = 1e-3  # of a column's spread: rounding above this is seen in results
+_CONSTANT = 1e-10  # of a column's size: a spread below this is the rounding of a constant column
+
+
+def real_numbers(i: int, array: Any) -> Tensor:
+    """Return array number i as a tensor, or raise InputError where it does not hold real numbers."""
+    values = array if isinstance(array, Tensor) else np.asarray(array)
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
+        raise InputError(f"Array {i} holds {values.dtype}; real numbers are needed.")
+    if isinstance(values, Tensor) and values.is_complex():
+        raise InputError(f"Array {i} holds {values.dtype}; real numbers are needed.")
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()  # torch would warn
+    return torch.as_tensor(values)
+
+
+def warn_of_lost_digits(i: int, state: Tensor) -> None:
+    """Warn where float32, in which states are kept, blurs columns that lie far from 0 beside their spread."""
+    if state.dtype != torch.float64 or len(state) < 2:
+        return
+    lost = (state - state.float()).abs().amax(dim=0)
+    spread = state.std(dim=0)
+    blurred = (lost > _BLURRED * spread) & (spread > _CONSTANT * state.abs().amax(dim=0))
+    if bool(blurred.any()):
+        warnings.warn(
+            f"Array {i}: {int(blurred.sum())} of {len(blurred)} columns vary so little beside their size that float32, "
+            "in which states are kept, blurs them; subtract their means first.",
+            LayerscopeWarning,
+            stacklevel=3,
+        )
+
+
+_SHOWN = {
+    "mean_norm": ("Mean norm of a row", "Large jumps are usual in deep layers; a few features may carry them."),
+    "spread": ("Mean spread of a feature", "0 says that every row is the same vector."),
+    "top_direction": (
+        "Share of the largest direction",
+        "Near 1 nearly all variance lies along one direction, which then decides linear measures.",
+    ),
+}
+
+
+class LayerSummary(Result):
+    """A table with one row per layer: rows, width, mean norm, mean spread of a feature, share of the largest direction.
+
+    `spread` is the mean standard deviation over features; 0 says that every row is the same vector (as the summary
+    token of layer 0 is). `top_direction` is the share of the variance along the first principal direction.
+    """
+
+    name = "layers"
+
+    def __init__(self, frame: pandas.DataFrame, model: str, layers: list[int], provenance: Mapping[str, Any]) -> None:
+        self._frame, self.model, self.layers, self.provenance = frame, model, layers, provenance
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        return self._frame
+
+    def figures(self) -> list[Figure]:
+        layers = tuple(map(float, self.layers))
+        curves: list[Figure] = [
+            CurveFigure(
+                title="What each layer holds",
+                shows=f"{title} in every layer of {self.model}.",
+                reading=reading,
+                group="What each layer holds",
+                facets={"number": title},
+                series=(Series(self.model, layers, tuple(map(float, self._frame[name]))),),
+                x_name="layer",
+                y_name=title.lower(),
+                n=int(self._frame["rows"].iloc[0]),
+            )
+            for name, (title, reading) in _SHOWN.items()
+        ]
+        return [*curves, numbers("Every layer", "What each layer holds, in numbers.", self._frame)]
+
+    def next_step(self) -> NextStep:
+        """The comparison of the layers."""
+        return NextStep(
+            "compare", ("--measure", "cka_debiased", "--ci", "0.95", "-o", "compared"), "Compare the layers"
+        )
+
+    def __repr__(self) -> str:
+        return f"LayerSummary({self.model}, {len(self._frame)} layers)"
+
+
+def summarise(reps: Representations) -> LayerSummary:
+    """Return the summary of each layer of some representations."""
+    import pandas
+
+    records = []
+    for layer, name in zip(reps.layers, reps.names, strict=True):
+        x = reps[layer].double()
+        centred = x - x.mean(dim=0)
+        spread = float(centred.pow(2).mean(dim=0).sqrt().mean())
+        records.append(
+            {
+                "layer": name,
+                "rows": len(x),
+                "width": x.shape[1],
+                "mean_norm": float(x.norm(dim=1).mean()),
+                "spread": spread,
+                "top_direction": _top_direction(centred),
+            }
+        )
+    model = str(reps.info.get("model", "representations"))
+    described = {"name": model, **reps.info.get("described", {})}
+    data = {"task": reps.rows.task, "split": reps.rows.split, **reps.info.get("data", {}), "n": len(reps)}
+    origin = provenance_of([described], data, reps.info.get("reading", {}))
+    return LayerSummary(pandas.DataFrame(records), model, list(reps.layers), origin)
+
+
+def _top_direction(centred: torch.Tensor) -> float:
+    """Return the share of the variance along the first principal direction, NaN where there is no variance."""
+    total = float(centred.pow(2).sum())
+    scale = float(centred.abs().max())
+    if len(centred) < 2 or scale == 0.0 or total <= 1e-20:
+        return float("nan")
+    smaller = centred.T @ centred if centred.shape[1] <= len(centred) else centred @ centred.T
+    return float(torch.linalg.eigvalsh(smaller)[-1]) / total
 
 
 class Representations:
@@ -98,6 +230,7 @@ class Representations:
         return self._states[layer]
 
     def _require(self, layer: int) -> None:
+        """Raise InputError unless there is such a layer."""
         if layer not in self._states:
             raise InputError(f"There is no layer {layer!r} here; there are {_spell(self.layers)}.")
 
@@ -144,11 +277,11 @@ class Representations:
                 raise InputError(
                     "Every row needs a label, and some are missing (None or NaN); select the rows that have one first."
                 )
-            known = list(names) if names is not None else sorted({str(v) for v in values})
-            missing = {str(v) for v in values} - set(known)
+            classes = list(names) if names is not None else sorted({str(v) for v in values})
+            missing = {str(v) for v in values} - set(classes)
             if missing:
-                raise InputError(f"The labels {', '.join(sorted(missing))} are not among the names {known}.")
-            values, names = np.asarray([known.index(str(v)) for v in values]), known
+                raise InputError(f"The labels {', '.join(sorted(missing))} are not among the names {classes}.")
+            values, names = np.asarray([classes.index(str(v)) for v in values]), classes
         elif names is not None and (values.dtype.kind not in "iub" or not np.isin(values, range(len(names))).all()):
             raise InputError(f"Labels with {len(names)} names must be whole numbers from 0 to {len(names) - 1}.")
         values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
@@ -174,23 +307,13 @@ class Representations:
         return path
 
     def write(self, folder: Path) -> None:
-        """The files of `save`, into a folder that is there."""
-        from layerscope.extraction.finite import check_finite  # which knows representations
-
+        """Write the files of `save` into a folder that is there."""
         check_finite(self)
         write_shard(folder / "shard-00000.safetensors", self._states, self.rows, self.labels)
         write_card(folder, ["shard-00000.safetensors"], self._card())
 
-    @staticmethod
-    def load(path: str | Path) -> Representations:
-        """Open a saved folder; the layers are memory-mapped and read when they are used."""
-        return read_folder(settled(Path(path)), finite=True)
-
-    def summary(self) -> LayerSummary:
-        """One row per layer: how many rows, how wide, how long and how spread they are."""
-        return summarise(self)
-
     def _card(self) -> dict[str, Any]:
+        """Return what the card of a saved folder says."""
         return {
             "layers": self.layers,
             "names": list(self.names),
@@ -202,16 +325,84 @@ class Representations:
             "info": self.info,
         }
 
+    @staticmethod
+    def load(path: str | Path) -> Representations:
+        """Open a saved folder; the layers are memory-mapped and read when they are used."""
+        return read_folder(settled(Path(path)), finite=True)
+
+    def summary(self) -> LayerSummary:
+        """One row per layer: how many rows, how wide, how long and how spread they are."""
+        return summarise(self)
+
     def __repr__(self) -> str:
         what = f"{self.info['model']}, " if "model" in self.info else ""
         return f"Representations({what}layers {_spell(self.layers)}, {len(self)} rows, width {self.width})"
 
 
 def _spell(layers: Sequence[int]) -> str:
+    """Return layers as `0..12`, or one by one where some are missing in between."""
     whole = list(layers) == list(range(layers[0], layers[-1] + 1))
     return f"{layers[0]}..{layers[-1]}" if whole else ", ".join(map(str, layers))
 
 
 def read_folder(folder: Path, *, finite: bool = False) -> Representations:
-    """The representations in a folder, however many files they are in; with `finite` every value is looked at."""
+    """Open the representations in a folder, however many files they are in; with `finite` every value is checked."""
     return Representations(**read_shards(folder, finite=finite))
+
+
+_BLOCK = 8192  # rows: stored representations are read piece by piece
+_WAY_OUT = "every state must be a finite number, so leave such rows out, or fix what made them."
+
+
+def check_finite(values: Any, name: str = "The array") -> None:
+    """Raise InputError with the first NaN or infinity, if there is one.
+
+    Args:
+        values: Representations (the message then names the layer and the row), or an array (n, d), numpy or torch.
+        name: What an array is called in the message, such as "X" or "Layer 3 of the source".
+    """
+    if isinstance(values, Representations):
+        for layer in values.layers:
+            for start in range(0, len(values), _BLOCK):
+                check_part(values, layer, start, values.part(layer, start, start + _BLOCK))
+    elif (row := first_not_finite(torch.as_tensor(values))) is not None:
+        raise InputError(f"{name} has {_kind(torch.as_tensor(values)[row])} in row {row}; {_WAY_OUT}")
+
+
+def check_part(reps: Representations, layer: int, start: int, states: Tensor) -> None:
+    """Raise InputError if `states`, the rows of a layer that begin with row `start`, are not all finite."""
+    if (here := first_not_finite(states)) is None:
+        return
+    row = start + here
+    source = f" of {reps.info['model']}" if "model" in reps.info else ""
+    name = reps.names[reps.layers.index(layer)]
+    called = "" if name == str(layer) else f" ({name})"
+    raise InputError(
+        f"Layer {layer}{called}{source} has {_kind(states[here])} in row {row}{_text(reps, row)}; {_WAY_OUT}"
+    )
+
+
+def first_not_finite(states: Tensor) -> int | None:
+    """Return the first row that is not finite, or None."""
+    # A sum is far cheaper than looking at every number, and a NaN or an infinity is never lost in it. The sum of finite
+    # numbers may overflow, so one that is not finite is looked into.
+    if not states.is_floating_point() or bool(torch.isfinite(states.sum())):
+        return None
+    bad = ~torch.isfinite(states).reshape(len(states), -1).all(dim=1)
+    return int(bad.nonzero()[0]) if bool(bad.any()) else None
+
+
+def _kind(row: Tensor) -> str:
+    return "a NaN" if bool(torch.isnan(row).any()) else "an infinity"
+
+
+def _text(reps: Representations, row: int) -> str:
+    """Return which text of which data a row is, in brackets; nothing where that is only the row's own number."""
+    identity = {name: int(part[row]) for name, part in reps.rows.arrays().items()}
+    if reps.rows.task is None and identity == {"row": row}:
+        return ""
+    unit = (reps.rows.units or "unit").split()[0]
+    words = {"row": "text", "unit": unit}
+    parts = ", ".join(f"{words.get(part, part)} {number}" for part, number in identity.items())
+    data = "" if reps.rows.task is None else f" of {reps.rows.task} ({reps.rows.split})"
+    return f" ({parts}{data})"

@@ -1,8 +1,9 @@
-"""Models: loading, anatomy (where embeddings, blocks and head are), replay."""
+"""Models: loading them, their architectures (where embeddings, blocks and heads are), replay and its self-check."""
 
-from layerscope.models.anatomy import Anatomy, families
-from layerscope.models.load import Model, load
+from layerscope.models.architecture import families
+from layerscope.models.families import Architecture
+from layerscope.models.load import Model, ModelSource, load
 from layerscope.models.replay import Replay
-from layerscope.models.wrapping import wrap
+from layerscope.models.wrap import wrap
 
-__all__ = ["Anatomy", "Model", "Replay", "families", "load", "wrap"]
+__all__ = ["Architecture", "Model", "ModelSource", "Replay", "families", "load", "wrap"]

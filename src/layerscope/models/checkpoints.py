@@ -1,24 +1,23 @@
-"""Opening the files of a checkpoint: its network, with every weight accounted for, and its tokenizer."""
+"""Opens the files of a checkpoint: its network, with every weight accounted for, and its tokenizer."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
 
 from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
-from layerscope.models import anatomy as anatomies
-from layerscope.models.belongings import Belongings, float_type, give, left_over
-from layerscope.models.headers import Room, check_config, check_sizes
+from layerscope.models.architecture import known_architecture, stale_tensors
+from layerscope.models.extras import Extras, attach_extras, float_type, left_over
 from layerscope.models.heads import class_of
 from layerscope.models.sources import Source, twin_seed
+from layerscope.models.weight_files import Room, check_config, check_sizes
 from layerscope.store import read_object
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
@@ -27,9 +26,9 @@ _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
 def open_network(
     source: Source, folder: Path, dtype: torch.dtype, seed: int, spread: bool = False, embedding: bool = False
 ) -> Any:
-    """The network that a folder holds, or for `random:` sources the one that its config describes.
+    """Return the network that a folder holds, or for `random:` sources the one that its config describes.
 
-    It is of the class that the config names, head and all; `spread` puts its parts on all devices that are here, and
+    It is of the class that the config names, with its head. `spread` puts its parts on all devices of the machine, and
     `embedding` says that sentence-transformers, which uses no head, saved the folder.
     """
     import transformers
@@ -40,12 +39,12 @@ def open_network(
         named = _class_in(room, config, embedding)
         opener = named or transformers.AutoModel
         with torch.random.fork_rng(devices=[]):
-            # decides random: models, and a bare encoder's unused pooler
+            # The seed decides the weights of random: models, and those of a bare encoder's unused pooler.
             torch.manual_seed(twin_seed(folder, seed) if source.random else check_seed(seed))
             try:
-                check_sizes(config, room, lambda: _built(config, named), source.name)
+                check_sizes(config, room, lambda: _build(config, named), source.name)
                 if source.random:
-                    network = _built(config, named).to(dtype)
+                    network = _build(config, named).to(dtype)
                     network.name_or_path = f"random:{source.name}"
                     return network
                 network, info = opener.from_pretrained(
@@ -83,24 +82,22 @@ def open_network(
     check_tensors(network, info, source.name)
     asked = getattr(config, "architectures", None) or ["none"]
     others = [k for k in info["unexpected_keys"] if not _is_stale(network, k)]
-    held = Belongings(
+    # The tensors that no file has, as they were drawn. Offloaded ones are not at hand to be compared later.
+    drawn = {name: tensor for name, tensor in network.state_dict().items() if name in info["missing_keys"]}
+    if any(tensor.is_meta for tensor in drawn.values()):
+        drawn = {}
+    held = Extras(
         dtype=float_type(folder),
         tensors={k: v for k, v in left_over(folder, network, others).items() if not _in_body(network, k)},
         named=None if named is not None else str(asked[0]),
-        made_up=_made_up(network, info["missing_keys"]),
+        made_up={name: tensor.cpu().clone() for name, tensor in drawn.items()},
     )
-    give(network, held)
+    attach_extras(network, held)
     return network
 
 
-def _made_up(network: Any, missing: Collection[str]) -> dict[str, Tensor]:
-    """The tensors that no file has, as they were drawn; of what waits elsewhere until it is needed, none is known."""
-    drawn = {name: tensor for name, tensor in network.state_dict().items() if name in missing}
-    return {} if any(tensor.is_meta for tensor in drawn.values()) else {k: v.cpu().clone() for k, v in drawn.items()}
-
-
 def open_config(folder: Path, name: str) -> Any:
-    """A checkpoint's config, refused by name where it cannot be served."""
+    """Return a checkpoint's config, or raise ModelError with the reason where its family cannot be used."""
     import transformers
 
     try:
@@ -114,21 +111,21 @@ def open_config(folder: Path, name: str) -> Any:
         else:
             why = f"is not one that transformers {transformers.__version__} can read ({first_line(error)})"
         raise ModelError(f"{name} cannot be opened: its config.json {why}.") from error
-    config.return_dict = True  # outputs are read by name; what they are does not change
-    anatomies.known(config)  # refuse by name before any weight is read
+    config.return_dict = True  # outputs are read by name, which changes nothing else about them
+    known_architecture(config)  # refuse by name before any weight is read
     _refuse_quantised(config, name)
     return config
 
 
-def _built(config: Any, named: Any) -> Any:
-    """The network that a config describes, of its class where transformers has that."""
+def _build(config: Any, named: Any) -> Any:
+    """Return the network that a config describes, untrained, of the named class where transformers has that."""
     import transformers
 
     return named._from_config(config) if named else transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
 def _class_in(room: Room | None, config: Any, embedding: bool) -> Any:
-    """The class that a config names, or its body's, for embeddings in whose files nothing of the head is.
+    """Return the class that a config names, or that of its body for an embedding model whose files hold no head.
 
     Embedding models often keep the name of what they were trained from: all-mpnet-base-v2 says MPNetForMaskedLM.
     """
@@ -136,28 +133,28 @@ def _class_in(room: Room | None, config: Any, embedding: bool) -> Any:
     if named is None or room is None or not embedding:
         return named
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
-        network = _built(config, named)
+        network = _build(config, named)
     inside = f"{network.base_model_prefix}."
     head = {key for key in network.state_dict() if not key.startswith(inside)}
     return named if network.base_model is network or head & room.names else type(network.base_model)
 
 
 def network_without_weights(folder: Path, name: str, embedding: bool = False) -> Any:
-    """The network that a folder's config describes, on the meta device: its shape, and no memory."""
+    """Return the network that a folder's config describes on the meta device, where it takes no memory."""
     with quiet(), torch.device("meta"):
         room = check_config(folder, name, False)
         config = open_config(folder, name)
-        network = _built(config, _class_in(room, config, embedding))
+        network = _build(config, _class_in(room, config, embedding))
     network.name_or_path = name
     return network.eval()
 
 
 def _refuse_quantised(config: Any, name: str) -> None:
-    """Weights of a few bits are codes, not numbers: blocks that are compared, cut and saved must have numbers."""
-    about = getattr(config, "quantization_config", None)
-    if about is None:
+    """Raise ModelError for quantised weights, which are codes and not numbers that can be compared, cut and saved."""
+    settings = getattr(config, "quantization_config", None)
+    if settings is None:
         return
-    method = about.get("quant_method") if isinstance(about, dict) else getattr(about, "quant_method", None)
+    method = settings.get("quant_method") if isinstance(settings, dict) else getattr(settings, "quant_method", None)
     raise ModelError(
         f"{name} is quantised ({getattr(method, 'value', method) or 'by an unknown method'}), and layerscope opens "
         "weights that are numbers; give the checkpoint that it was made from, or turn it into one where its library "
@@ -167,7 +164,7 @@ def _refuse_quantised(config: Any, name: str) -> None:
 
 
 def check_tensors(network: Any, info: dict[str, Any], name: str, where: str = "config.json") -> None:
-    """Refuse a checkpoint whose weights are not its config's; only a head that is not opened may differ."""
+    """Raise ModelError for a checkpoint whose weights are not those of its config, except for a head not opened."""
     with_head = network.base_model is not network
     missing = [k for k in info["missing_keys"] if with_head or k.split(".")[0] not in _unused(network)]
     unexpected = [k for k in info["unexpected_keys"] if _in_body(network, k) and not _is_stale(network, k)]
@@ -187,19 +184,19 @@ def check_tensors(network: Any, info: dict[str, Any], name: str, where: str = "c
 
 
 def _unused(network: Any) -> tuple[str, ...]:
-    """Modules of a body that only some head uses."""
-    known = anatomies.known(network.config)
-    return known.base_head if known else ("pooler",)
+    """Return the names of a body's modules that only some head uses."""
+    architecture = known_architecture(network.config)
+    return architecture.base_head if architecture else ("pooler",)
 
 
 def _is_stale(network: Any, key: str) -> bool:
-    """Whether a checkpoint's tensor is not a weight, but what old versions kept beside them."""
-    pattern = anatomies.stale(network.config)
+    """Return whether a checkpoint's tensor is not a weight, but something that old versions kept beside them."""
+    pattern = stale_tensors(network.config)
     return pattern is not None and re.search(pattern, key) is not None
 
 
 def _in_body(network: Any, key: str) -> bool:
-    """Whether a checkpoint's tensor belongs to embeddings or blocks rather than to some head."""
+    """Return whether a checkpoint's tensor belongs to embeddings or blocks rather than to some head."""
     base, prefix, unused = network.base_model, f"{network.base_model_prefix}.", _unused(network)
     inside = key.removeprefix(prefix)
     child = inside.split(".")[0]
@@ -209,7 +206,7 @@ def _in_body(network: Any, key: str) -> bool:
 
 
 def open_tokenizer(folder: Path, name: str) -> Any:
-    """The folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
+    """Return the folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
     from transformers import AutoTokenizer
 
     if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES) and not _needs_no_files(folder, name):
@@ -225,20 +222,20 @@ def open_tokenizer(folder: Path, name: str) -> Any:
 
 
 def _needs_no_files(folder: Path, name: str) -> bool:
-    """Whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
+    """Return whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
     import transformers
 
     path = folder / "tokenizer_config.json"
     if not path.is_file():
         return False
-    about = read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
-    kind = getattr(transformers, str(about.get("tokenizer_class")), None)
+    settings = read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
+    kind = getattr(transformers, str(settings.get("tokenizer_class")), None)
     return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without transformers' reports and bars: what they tell is checked here and said in a sentence."""
+    """Silence transformers' reports and bars while the block runs; what they report is checked here instead."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""ELMo's published files, `options.json` and `weights.hdf5`, as the weights of `elmo.Elmo`."""
+"""ELMo's files: the published `options.json` and `weights.hdf5`, or the safetensors that layerscope writes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerscope.errors import InputError, ModelError, first_line
-from layerscope.models.elmo import Elmo
-from layerscope.models.elmo_options import ElmoOptions
+from layerscope.models.elmo import Elmo, ElmoOptions
 from layerscope.store import write_json
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
-OWN_WEIGHTS = "model.safetensors"  # of a folder that layerscope wrote
+SAFETENSORS = "model.safetensors"  # the weights in a folder that layerscope wrote
 
 
 def read_options(path: Path) -> ElmoOptions:
-    """What an options file says of its network."""
+    """Return the options of a network in a file, or raise ModelError."""
     try:
         return ElmoOptions.model_validate(json.loads(path.read_text()))
     except (OSError, ValueError, RecursionError) as error:
@@ -33,27 +32,29 @@ def read_options(path: Path) -> ElmoOptions:
 
 
 def is_elmo(folder: Path) -> bool:
-    """Whether a folder holds ELMo: its options and its weights, and no checkpoint of transformers."""
-    has_weights = (folder / OWN_WEIGHTS).is_file() or bool(_published_files(folder, WEIGHTS))
+    """Return whether a folder holds ELMo: its options and its weights, and no checkpoint of transformers."""
+    has_weights = (folder / SAFETENSORS).is_file() or bool(_published_files(folder, WEIGHTS))
     return not (folder / "config.json").exists() and has_weights and bool(_published_files(folder, OPTIONS))
 
 
 def options_file(folder: Path) -> Path:
-    """The options of a folder; published files have a name of the network before it."""
+    """Return the options file of a folder; the names of published files begin with that of the network."""
     return _only(folder, OPTIONS)
 
 
 def seed_files(folder: Path) -> list[Path]:
-    """What an untrained twin is the twin of: the weights."""
-    own = folder / OWN_WEIGHTS
-    return [own] if own.is_file() else [_only(folder, WEIGHTS)]
+    """Return the files of the weights, which decide those of an untrained twin together with a seed."""
+    path = folder / SAFETENSORS
+    return [path] if path.is_file() else [_only(folder, WEIGHTS)]
 
 
 def _published_files(folder: Path, name: str) -> list[Path]:
+    """Return the files of a folder with a published name, alone or after the name of a network."""
     return sorted(path for path in folder.glob(f"*{name}") if path.name == name or path.name.endswith(f"_{name}"))
 
 
 def _only(folder: Path, name: str) -> Path:
+    """Return the one file of a published name, or raise ModelError where there are several."""
     files = _published_files(folder, name)
     if len(files) > 1:
         raise ModelError(f"{folder} holds several files of ELMo ({files[0].name}, {files[1].name}); keep one network.")
@@ -61,20 +62,20 @@ def _only(folder: Path, name: str) -> Path:
 
 
 def read_folder(folder: Path) -> Elmo:
-    """The network of a folder: our own safetensors where they are, or the published files."""
-    own = folder / OWN_WEIGHTS
-    if not own.is_file():
+    """Return the network of a folder, from safetensors where there are any, or from the published files."""
+    path = folder / SAFETENSORS
+    if not path.is_file():
         return read_published(folder)
     network = Elmo(read_options(options_file(folder)))
     try:
-        network.load_state_dict(load_file(own))
+        network.load_state_dict(load_file(path))
     except (SafetensorError, OSError, RuntimeError) as error:
-        raise _not_of_options(own, error) from error
+        raise _mismatch(path, error) from error
     return network.eval()
 
 
 def read_published(folder: Path) -> Elmo:
-    """The network of a folder with the published files."""
+    """Return the network of a folder with the published files."""
     try:
         import h5py
     except ImportError:
@@ -88,23 +89,27 @@ def read_published(folder: Path) -> Elmo:
         with h5py.File(weights, "r") as file:
             network.load_state_dict(published_weights(options, lambda name: np.asarray(file[name], dtype=np.float32)))
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        raise _not_of_options(weights, error) from error
+        raise _mismatch(weights, error) from error
     return network.eval()
 
 
-def _not_of_options(path: Path, error: Exception) -> ModelError:
+def _mismatch(path: Path, error: Exception) -> ModelError:
+    """Return the error for weights that do not fit their options."""
     return ModelError(f"{path} does not hold the network of {OPTIONS}: {first_line(error)}")
 
 
 def write_folder(network: Elmo, folder: Path) -> None:
-    """A folder of our own: the options, and the weights as safetensors, in the float type that they have."""
+    """Write a folder with the options, and the weights as safetensors in the float type that they have."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, folder / OWN_WEIGHTS)
+    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, folder / SAFETENSORS)
     write_json(folder / OPTIONS, network.options.model_dump(mode="json"))
 
 
 def published_weights(options: ElmoOptions, array: Callable[[str], np.ndarray]) -> dict[str, Tensor]:
-    """The state dict from arrays by their published names. TensorFlow multiplies from the left, torch transposes."""
+    """Return the state dict made of arrays with their published names.
+
+    Matrices are transposed, since TensorFlow computes x W where torch computes x W^T.
+    """
     embedded = array("char_embed")
     weights = {"words.embedding.weight": np.concatenate([np.zeros_like(embedded[:1]), embedded])}
     for k in range(len(options.char_cnn.filters)):
@@ -119,16 +124,16 @@ def published_weights(options: ElmoOptions, array: Callable[[str], np.ndarray]) 
     for layer in range(options.lstm.n_layers):
         for number, direction in enumerate(("forwards", "backwards")):
             cell = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            own = _of_cell(options, {name: array(f"{cell}/{name}") for name in ("W_0", "B", "W_P_0")})
-            weights |= {f"layers.{layer}.{direction}.{name}": value for name, value in own.items()}
+            parts = _cell_weights(options, {name: array(f"{cell}/{name}") for name in ("W_0", "B", "W_P_0")})
+            weights |= {f"layers.{layer}.{direction}.{name}": value for name, value in parts.items()}
     return {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in weights.items()}
 
 
-def _of_cell(options: ElmoOptions, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """W_0 has the input's rows above the state's; TensorFlow adds 1 to the forget gate (the third) when it runs."""
+def _cell_weights(options: ElmoOptions, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return the weights of one LSTM from its published arrays; W_0 has the input's rows above the state's."""
     width, dim = options.lstm.projection_dim, options.lstm.dim
     bias = arrays["B"].copy()
-    bias[2 * dim : 3 * dim] += 1
+    bias[2 * dim : 3 * dim] += 1  # of the forget gate, to which TensorFlow adds it when it runs
     return {
         "input.weight": arrays["W_0"][:width].T,
         "state.weight": arrays["W_0"][width:].T,

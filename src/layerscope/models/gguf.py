@@ -1,4 +1,9 @@
-"""GGUF files as checkpoints: checked, made float32 by transformers, and kept in the store, so that it is done once."""
+"""GGUF files become checkpoints: checked, converted to float32 by transformers, and kept in the store, so once only.
+
+The header is read first, with every length checked against the file before anything uses it. Its layout is that of
+llama.cpp (docs/gguf.md of ggml): magic, version, counts, metadata, where each tensor lies. The tokenizer in a file is
+tried on words of the file's own vocabulary before it is trusted.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +12,281 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
-from layerscope.errors import ModelError, first_line, some
-from layerscope.models.gguf_header import Header, check_places, is_gguf, read_header
-from layerscope.models.gguf_tokenizer import open_tokenizer
-from layerscope.models.headers import Room, check_counts, check_sizes
+from layerscope.errors import LayerscopeError, ModelError, first_line, log, some
 from layerscope.models.lineage import RECORD, Converted
+from layerscope.models.weight_files import Room, check_counts, check_sizes
 from layerscope.progress import progress
 from layerscope.store import Artifact, write_json
 
+MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_LARGEST = 64 << 20  # bytes of metadata; vocabularies of 262,144 tokens take 10 MB
+_ENTRIES = 8_000_000  # of all lists together; the largest vocabularies have one million, with their merges
+_DIMENSIONS = 4
+_STRING, _LIST, _ALIGNMENT = 8, 9, 32
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_AGAIN = "it is damaged or was not copied or downloaded to its end; fetch it again"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """The entry of a tensor in the header: where it lies and how its numbers are written."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int  # ggml's number of the quantisation
+    offset: int  # in the data, which begins after the header
+
+    @property
+    def numbers(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a GGUF file."""
+
+    metadata: dict[str, str | int | float | bool]  # the entries that are not lists
+    lists: dict[str, int]  # how many entries each list has
+    tensors: list[TensorInfo] = field(repr=False)
+    data: int  # where the data begins
+    size: int  # of the file
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata.get("general.architecture", ""))
+
+    @property
+    def numbers(self) -> int:
+        return sum(tensor.numbers for tensor in self.tensors)
+
+
+def read_header(path: Path, name: str) -> Header:
+    """Return the header of a file, or raise ModelError with why it cannot be one."""
+    with path.open("rb") as file:
+        return _Reader(file, path.stat().st_size, name).header()
+
+
+def is_gguf(path: Path) -> bool:
+    """Return whether a file begins as GGUF files do."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def check_places(header: Header, sizes: dict[int, tuple[int, int]], name: str) -> None:
+    """Raise ModelError unless every tensor lies in the file and no two share bytes.
+
+    Args:
+        header: The header of the file.
+        sizes: For each kind of quantisation how many numbers a block of it has, and how many bytes.
+        name: What the file is called in messages.
+    """
+    end, room = 0, header.size - header.data
+    for tensor in sorted(header.tensors, key=lambda each: each.offset):
+        if tensor.kind not in sizes:
+            raise ModelError(
+                f"{name} has a tensor {tensor.name[:60]!a} with weights of the kind {tensor.kind}, which the installed "
+                "package gguf does not know; update it: pip install -U gguf."
+            )
+        block, width = sizes[tensor.kind]
+        if tensor.shape[0] % block:
+            raise _broken(name, f"the rows of {tensor.name[:60]!a} are {tensor.shape[0]} long, and blocks {block}")
+        if tensor.offset < end:
+            raise _broken(name, f"the tensor {tensor.name[:60]!a} lies on another one")
+        end = tensor.offset + tensor.numbers // block * width
+        if end > room:
+            raise _broken(name, f"the tensor {tensor.name[:60]!a} ends {end - room:,} bytes after the file does")
+
+
+class _Reader:
+    """Reads the values of a header one after another, none of which may end after the file does."""
+
+    def __init__(self, file: BinaryIO, size: int, name: str) -> None:
+        self._file, self._size, self._name = file, size, name
+        self._entries = 0
+
+    def header(self) -> Header:
+        """Read the whole header."""
+        if self._take(4) != MAGIC:
+            raise ModelError(f"{self._name} is not a GGUF file: it does not begin with the letters GGUF.")
+        version = self._number("I")
+        if version not in _VERSIONS:
+            swapped = struct.unpack(">I", struct.pack("<I", version))[0]
+            what = "its numbers are big-endian" if swapped in _VERSIONS else f"it has version {version} of the format"
+            raise ModelError(f"{self._name} cannot be read: {what}; only versions 2 and 3, little-endian, are read.")
+        tensors, entries = self._number("Q"), self._number("Q")
+        if 24 * tensors + 13 * entries > self._size:  # what the shortest of each take
+            raise _broken(self._name, f"it announces {tensors:,} tensors and {entries:,} entries of metadata")
+        metadata: dict[str, str | int | float | bool] = {}
+        lists: dict[str, int] = {}
+        for _ in range(entries):
+            key, kind = self._text(), self._number("I")
+            if key in metadata or key in lists:
+                raise _broken(self._name, f"{key[:60]!a} stands there twice")
+            if kind == _LIST:
+                lists[key] = self._skip_list()
+            else:
+                metadata[key] = self._value(kind)
+        infos = [self._tensor() for _ in range(tensors)]
+        if len({info.name for info in infos}) < len(infos):
+            raise _broken(self._name, "two tensors have one name")
+        alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if isinstance(alignment, bool) or not isinstance(alignment, int) or alignment.bit_count() != 1:
+            raise _broken(self._name, f"its alignment is {alignment!a}")
+        return Header(metadata, lists, infos, -(-self._file.tell() // alignment) * alignment, self._size)
+
+    def _take(self, count: int) -> bytes:
+        """Read `count` bytes, or raise ModelError where the header would be too long or the file ends."""
+        if self._file.tell() + count > _LARGEST:
+            raise _broken(self._name, f"its metadata would take more than {_LARGEST >> 20} MB")
+        content = self._file.read(count)
+        if len(content) < count:
+            raise _broken(self._name, "it ends within its header")
+        return content
+
+    def _number(self, code: str) -> int:
+        return int(struct.unpack(f"<{code}", self._take(struct.calcsize(code)))[0])
+
+    def _text(self) -> str:
+        try:
+            return self._take(self._number("Q")).decode("utf-8")
+        except UnicodeDecodeError:
+            raise _broken(self._name, "a name in its header is not text") from None
+
+    def _value(self, kind: int) -> str | int | float | bool:
+        if kind == _STRING:
+            return self._text()
+        code = self._code(kind)
+        value: int | float | bool = struct.unpack(f"<{code}", self._take(struct.calcsize(code)))[0]
+        return value
+
+    def _code(self, kind: int) -> str:
+        if kind not in _SCALARS:
+            raise _broken(self._name, f"a value in its header is of the kind {kind}")
+        return _SCALARS[kind]
+
+    def _skip_list(self) -> int:
+        """Pass over a list and return how many entries it has."""
+        kind, count = self._number("I"), self._number("Q")
+        self._entries += count
+        if self._entries > _ENTRIES:
+            raise _broken(self._name, f"lists in its header have more than {_ENTRIES:,} entries")
+        if kind == _STRING:
+            for _ in range(count):
+                self._take(self._number("Q"))
+        else:
+            self._take(count * struct.calcsize(self._code(kind)))
+        return count
+
+    def _tensor(self) -> TensorInfo:
+        """Read the entry of one tensor."""
+        name, dimensions = self._text(), self._number("I")
+        if not 1 <= dimensions <= _DIMENSIONS:
+            raise _broken(self._name, f"the tensor {name[:60]!a} has {dimensions} dimensions")
+        shape = tuple(self._number("Q") for _ in range(dimensions))
+        if not all(shape):
+            raise _broken(self._name, f"the tensor {name[:60]!a} is empty")
+        return TensorInfo(name, shape, self._number("I"), self._number("Q"))
+
+
+def _broken(name: str, what: str) -> ModelError:
+    """Return the error for a damaged file."""
+    return ModelError(f"{name} cannot be read ({what}): {_AGAIN}.")
+
+
+_TOKENS = "tokenizer.ggml.tokens"
+_SPACES = ("Ġ", "▁")  # the marks of a space in front of a token
+_LOOKED_AT, _SAMPLED, _FEWEST_WORDS = 20_000, 200, 20  # tokens and words that a tokenizer is tried on
+_READ = 0.5  # the share of them that it must give as the single tokens that they are
+
+
+def open_tokenizer(file: Path, header: Header, name: str) -> Any:
+    """Return the tokenizer in a file, or None where it has none that can be opened."""
+    import transformers
+    from transformers import AutoTokenizer
+
+    if not header.lists.get(_TOKENS):
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, local_files_only=True)
+        _follow_bos(tokenizer, header)
+        words = _words(file)
+        if len(words) >= _FEWEST_WORDS and share_read(tokenizer, words) < _READ:
+            raise ModelError(
+                f"transformers {transformers.__version__} reads the tokenizer in {name} wrongly: of {len(words)} words "
+                f"that are single tokens there, it gives {share_read(tokenizer, words):.0%} as that token; another "
+                "version may read it (pip install -U transformers), or give the checkpoint that it was made from."
+            )
+        return tokenizer
+    except BaseException as error:  # the tokenizers library panics on some broken vocabularies, outside of Exception
+        if isinstance(error, (KeyboardInterrupt, SystemExit, LayerscopeError)):
+            raise
+        log.warning("The tokenizer in %s cannot be opened (%s); the model has none.", name, first_line(error))
+        return None
+
+
+def _words(path: Path) -> dict[str, int]:
+    """Return words of plain letters that are single tokens of the file's vocabulary, drawn evenly from all of it."""
+    import gguf
+
+    field = gguf.GGUFReader(path).fields[_TOKENS]
+    whole = len(field.data)
+    words: dict[str, int] = {}
+    for index in range(0, whole, max(whole // _LOOKED_AT, 1)):
+        token = bytes(field.parts[field.data[index]]).decode("utf-8", "replace")
+        if token[:1] in _SPACES and len(token) > 3 and token[1:].isascii() and token[1:].isalpha():
+            words[token[1:]] = index
+    step = max(len(words) // _SAMPLED, 1)
+    return dict(list(words.items())[::step])
+
+
+def share_read(tokenizer: Any, words: Mapping[str, int]) -> float:
+    """Return the share of words, single tokens all, that a tokenizer gives as that token, with or without a space."""
+    right = 0
+    for word, index in words.items():
+        ids = [list(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (f" {word}", word)]
+        right += [index] in ids
+    return right / len(words)
+
+
+def _follow_bos(tokenizer: Any, header: Header) -> None:
+    """Make the tokenizer put the first token (BOS) before a text where the file says so, and not where it says not."""
+    from tokenizers import processors
+
+    asked, first = header.metadata.get("tokenizer.ggml.add_bos_token"), tokenizer.bos_token_id
+    if not isinstance(asked, bool) or first is None or not getattr(tokenizer, "is_fast", False):
+        return
+    ids = tokenizer("a")["input_ids"]
+    if (len(ids) > 0 and ids[0] == first) is asked:
+        return
+    if hasattr(tokenizer, "add_bos_token"):
+        tokenizer.add_bos_token = asked
+    bos = tokenizer.bos_token
+    template = processors.TemplateProcessing(f"{bos} $A", f"{bos} $A {bos} $B:1", [(bos, first)])
+    tokenizer.backend_tokenizer.post_processor = template if asked else processors.ByteLevel(trim_offsets=False)
+
+
 ENDING = ".gguf"
-_LINK = "model.gguf"  # under which transformers sees the file, alone in a folder
+_LINK = "model.gguf"  # the name under which transformers sees the file, alone in a folder
 
 
 def names_file(name: str) -> bool:
-    """Whether a model argument is meant as a GGUF file."""
+    """Return whether a model argument is meant as a GGUF file."""
     return name.lower().endswith(ENDING)
 
 
 def converted(path: Path, name: str) -> Path:
-    """The folder in the store with the checkpoint that a GGUF file holds, in float32; made where it is not there."""
+    """Return the folder in the store with a GGUF file's checkpoint in float32, which is made if it is not there."""
     if not os.path.isfile(path):
         raise ModelError(
             f"There is no file {str(path)!r}; a GGUF file is opened from the disk, so give its path, or download it "
@@ -49,10 +303,10 @@ def converted(path: Path, name: str) -> Path:
 
 
 class Conversion(Artifact):
-    """The checkpoint in a GGUF file, as a folder that is opened like any other: keyed by what the file holds."""
+    """The artifact with a GGUF file's checkpoint, a folder that is opened like any other, keyed by the file's hash."""
 
     kind: ClassVar[str] = "gguf"
-    planned: ClassVar[bool] = False  # a model is opened to tell the key of what is computed with it
+    planned: ClassVar[bool] = False  # a model must be opened to know the keys of what is computed with it
     version: ClassVar[int] = 2
 
     def __init__(self, path: Path, name: str) -> None:
@@ -80,17 +334,17 @@ class Conversion(Artifact):
             # Beside the file may lie others that transformers would take for its config, tokenizer or adapter.
             (Path(alone) / _LINK).symlink_to(self.path.resolve())
             _write(Path(alone), folder, header, self.name)
-        about = Converted(
+        source = Converted(
             file=self.path.name,
             sha256=self.sha256,
             quantisation=_quantisation(header, kinds),
             architecture=header.architecture,
         )
-        write_json(folder / RECORD, {"steps": [], "learned": [], "converted": about.model_dump()})
+        write_json(folder / RECORD, {"steps": [], "learned": [], "converted": source.model_dump()})
 
 
 def _kinds(name: str) -> dict[int, tuple[str, int, int]]:
-    """Every kind of quantisation by its number: its name, and how many numbers and bytes a block of it has."""
+    """Return every kind of quantisation by number: its name, and how many numbers and bytes a block of it has."""
     from transformers.utils import is_gguf_available
 
     if importlib.util.find_spec("gguf") is None or not is_gguf_available():
@@ -104,7 +358,7 @@ def _kinds(name: str) -> dict[int, tuple[str, int, int]]:
 
 
 def _check(header: Header, kinds: dict[int, tuple[str, int, int]], name: str) -> None:
-    """Raise a sentence for a file that is damaged, or that is not a whole model."""
+    """Raise ModelError for a file that is damaged, or that is not a whole model."""
     check_places(header, {kind: (block, width) for kind, (_, block, width) in kinds.items()}, name)
     if not header.architecture:
         raise ModelError(f"{name} does not say which architecture its weights are of (general.architecture).")
@@ -120,6 +374,7 @@ def _check(header: Header, kinds: dict[int, tuple[str, int, int]], name: str) ->
 
 
 def _check_room(header: Header, folder: Path, name: str) -> None:
+    """Raise ModelError where the model in float32 would not fit into memory or onto the store's disk."""
     needed = 4 * header.numbers
     memory, disk = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), shutil.disk_usage(folder).free
     for have, where in ((memory, "memory"), (disk, "the store's disk (LAYERSCOPE_HOME)")):
@@ -130,7 +385,7 @@ def _check_room(header: Header, folder: Path, name: str) -> None:
 
 
 def _write(alone: Path, folder: Path, header: Header, name: str) -> None:
-    """Open what the file holds, check that it is all there, and write it as a checkpoint of float32."""
+    """Open the file in the folder `alone`, check that all of it was read, and write it as a float32 checkpoint."""
     from layerscope.models.checkpoints import quiet
 
     with quiet():
@@ -146,11 +401,11 @@ def _write(alone: Path, folder: Path, header: Header, name: str) -> None:
 
 
 def _config(alone: Path, header: Header, name: str) -> Any:
-    """The config that transformers derives from the metadata, refused where it is none of a causal language model."""
+    """Return the config that transformers derives from the metadata; raise ModelError if it is not a causal LM's."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    from layerscope.models import anatomy as anatomies
+    from layerscope.models.architecture import known_architecture
 
     kind = f"{header.architecture[:60]!a}"
     try:
@@ -164,7 +419,7 @@ def _config(alone: Path, header: Header, name: str) -> Any:
         raise ModelError(f"The header of {name} is not that of a {kind} ({first_line(error)}).") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelError(f"{name} is a {kind}, which is not a causal language model; only those are opened from GGUF.")
-    anatomies.known(config)  # refuse by name before any weight is read
+    known_architecture(config)  # refuse by name before any weight is read
     names = frozenset(tensor.name for tensor in header.tensors)
     room = Room(names, header.numbers, any("position_embd" in t.name for t in header.tensors))
     check_counts(config.to_dict(), room, name, "header")
@@ -173,6 +428,7 @@ def _config(alone: Path, header: Header, name: str) -> Any:
 
 
 def _network(alone: Path, config: Any, header: Header, name: str) -> Any:
+    """Return the network in float32, or raise ModelError where transformers cannot open it or passes over a part."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -199,7 +455,7 @@ def _network(alone: Path, config: Any, header: Header, name: str) -> Any:
 
 
 def _check_all_read(network: Any, header: Header, name: str) -> None:
-    """Raise a sentence where transformers passed over a part of the file: tensors, or how positions are scaled."""
+    """Raise ModelError where transformers passed over a part of the file: tensors, or how positions are scaled."""
     read = sum(parameter.numel() for parameter in network.parameters())
     left = header.numbers - read
     if left > 0:
@@ -219,7 +475,7 @@ def _check_all_read(network: Any, header: Header, name: str) -> None:
 
 
 def _quantisation(header: Header, kinds: dict[int, tuple[str, int, int]]) -> str:
-    """How most of the numbers are written."""
+    """Return the name of the quantisation that most of the numbers have."""
     counts: dict[str, int] = {}
     for tensor in header.tensors:
         kind = kinds[tensor.kind][0]
@@ -229,7 +485,7 @@ def _quantisation(header: Header, kinds: dict[int, tuple[str, int, int]]) -> str
 
 @contextmanager
 def _bar(name: str, tensors: int) -> Iterator[None]:
-    """A bar of ours in place of the one that transformers draws whether it is asked to or not."""
+    """Show a bar of ours in place of the one that transformers draws whether it is asked to or not."""
     from transformers import modeling_gguf_pytorch_utils as reading
 
     with progress(f"making {Path(name).name} float32", tensors, "tensors") as advance:
@@ -245,9 +501,9 @@ def _bar(name: str, tensors: int) -> Iterator[None]:
 
 @contextmanager
 def _read_once() -> Iterator[None]:
-    """Let the file be read once: transformers reads it for the config, the weights and the tokenizer, 5 s each time.
+    """Cache what is read of the file: transformers reads it for the config, weights and tokenizer, 5 s each time.
 
-    The same for the names of tensors, of which it asks for the whole table once per module.
+    The table of tensor names is cached too, since transformers asks for all of it once per module.
     """
     import gguf
 
@@ -258,7 +514,7 @@ def _read_once() -> Iterator[None]:
 
 @contextmanager
 def _in_place(module: Any, **attributes: Any) -> Iterator[None]:
-    """Other attributes of a module, for a while."""
+    """Replace attributes of a module while the block runs, as far as it has them."""
     before = {name: getattr(module, name) for name in attributes if hasattr(module, name)}
     try:
         for name in before:

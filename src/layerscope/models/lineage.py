@@ -1,6 +1,6 @@
-"""Where a network comes from: what was cut from what, and which rows of which data it learned from.
+"""The lineage of a network: what was cut from what, and which rows of which data it learned from.
 
-Networks carry it as an attribute that no fingerprint sees, and `layerscope.json` keeps it beside saved weights.
+Networks carry it as attributes that no fingerprint sees, and `layerscope.json` keeps it beside saved weights.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ if TYPE_CHECKING:
 
 RECORD = "layerscope.json"
 ORIGIN = "_layerscope_origin"  # an attribute of networks: one entry per cut
-LEARNED = "_layerscope_learned"  # and one entry per data set
+LEARNED = "_layerscope_learned"  # one entry per data set that it learned from
 BASE = "_layerscope_base"  # the model that it began as
 TRAINED = "_layerscope_trained"  # one entry per training
 CONVERTED = "_layerscope_converted"  # the file that its weights were made from, where that was not a checkpoint
-_RECORDED = "_layerscope_recorded"  # what stood beside its weights, which is of no network that is made of it
+_RECORDED = "_layerscope_recorded"  # what stood beside its weights, which networks made from it do not inherit
 _MARK = 5  # bytes of a row's mark: of a million rows that were not learned from, at most one looks as if it were
 _MOST = 1 << 18  # marks that are kept of one data set: 1.3 MB, or 1.7 MB as text
 _MOST_BYTES = 64 << 20  # of a list of rows, a bit per row
 
 
-def _is_packed(text: str) -> str:
+def _check_packed(text: str) -> str:
+    """Return a packed list of rows, or raise ValueError where it cannot be unpacked."""
     unpacked(text)
     return text
 
 
-def _are_marks(text: str) -> str:
+def _check_marks(text: str) -> str:
+    """Return the marks of rows as they are written, or raise ValueError where they cannot be read."""
     try:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -52,7 +54,7 @@ def _are_marks(text: str) -> str:
 
 
 class Step(Saved):
-    """One cut: of which model, how deep that was, which blocks stayed and where the head sits."""
+    """One cut: from which model, how deep that was, which blocks stayed and where the head sits."""
 
     model_config = ConfigDict(extra="allow")
     origin: str = Field(alias="from")
@@ -62,19 +64,19 @@ class Step(Saved):
 
 
 class Learned(Saved):
-    """Rows of one data set that a model learned from."""
+    """The rows of one data set that a model learned from."""
 
     model_config = ConfigDict(extra="allow")
     task: str
     split: str
     texts: str
     n: int = Field(ge=0)
-    rows: Annotated[str, AfterValidator(_is_packed)]
-    marks: Annotated[str, AfterValidator(_are_marks)] = ""
+    rows: Annotated[str, AfterValidator(_check_packed)]
+    marks: Annotated[str, AfterValidator(_check_marks)] = ""
 
 
 class Base(Saved):
-    """What a network began as. `hub` says whether its name is one of the hub's."""
+    """The model that a network began as. `hub` says whether its name is one of the hub's."""
 
     name: str
     hub: bool = False
@@ -85,7 +87,7 @@ class Base(Saved):
 
 
 class Converted(Saved):
-    """A file of another format, from which a checkpoint was made."""
+    """The file of another format from which a checkpoint was made."""
 
     file: str
     sha256: str
@@ -105,7 +107,7 @@ class TrainingEntry(Saved):
 
 
 class ScoreEntry(Saved):
-    """One number that was measured of these very weights: of which rows, how sure, and of what kind."""
+    """One score of exactly these weights: on which rows, with which interval, and of what kind."""
 
     model_config = ConfigDict(extra="allow")
     task: str | None
@@ -119,7 +121,7 @@ class ScoreEntry(Saved):
 
 
 class Lineage(Saved):
-    """`layerscope.json`: what a checkpoint was made from, by which steps, and what was measured of it."""
+    """The schema of `layerscope.json`: what a checkpoint was made from, by which steps, and its scores."""
 
     base: Base | None = None
     steps: list[Step] = Field(default_factory=list)
@@ -130,49 +132,50 @@ class Lineage(Saved):
 
 
 def learned(network: Any) -> list[dict[str, Any]]:
-    """What a network learned from, as far as layerscope knows: task, split, the texts' hash, the rows, their marks."""
+    """Return what a network learned from, as far as is known: task, split, hash of the texts, rows, their marks."""
     return list(getattr(network, LEARNED, ()))
 
 
 def converted_from(network: Any) -> dict[str, Any] | None:
-    """The file that a network's weights were made from: its name, hash and quantisation; None for a checkpoint."""
+    """Return the file that a network's weights were made from (name, hash, quantisation); None for a checkpoint."""
     return getattr(network, CONVERTED, None)
 
 
 def inherit(network: Any, *sources: Any) -> None:
-    """Let a network that was made of others have learned what they have, and come from where the first one comes."""
-    _carry(network, [entry for source in sources for entry in learned(source)])
+    """Give a network that was made from others what all of them learned from, and the origin of the first."""
+    _set_learned(network, [entry for source in sources for entry in learned(source)])
     for name in (BASE, CONVERTED, ORIGIN, TRAINED):
-        known = next((getattr(source, name) for source in sources if getattr(source, name, None)), None)
-        if known is not None and not getattr(network, name, None):
-            setattr(network, name, known)
+        inherited = next((getattr(source, name) for source in sources if getattr(source, name, None)), None)
+        if inherited is not None and not getattr(network, name, None):
+            setattr(network, name, inherited)
 
 
 def learn(network: Any, examples: Examples) -> None:
     """Note that a network has learned from these rows."""
-    about = {"task": examples.task, "split": examples.split, "texts": examples.texts_fingerprint}
-    _carry(
-        network,
-        [
-            *learned(network),
-            {**about, "n": len(examples), "rows": packed(examples.rows), "marks": _written(marks(examples))},
-        ],
-    )
+    entry = {
+        "task": examples.task,
+        "split": examples.split,
+        "texts": examples.texts_fingerprint,
+        "n": len(examples),
+        "rows": packed(examples.rows),
+        "marks": _encoded_marks(marks(examples)),
+    }
+    _set_learned(network, [*learned(network), entry])
 
 
 def trained(network: Any) -> list[dict[str, Any]]:
-    """The trainings that a network went through, as far as layerscope knows."""
+    """Return the trainings that a network went through, as far as is known."""
     return list(getattr(network, TRAINED, ()))
 
 
 def recorded(network: Any) -> Lineage | None:
-    """What stood in `layerscope.json` beside the weights of a network that was opened; None where there was none."""
+    """Return the `layerscope.json` that stood beside a network's weights when it was opened, or None."""
     record: Lineage | None = getattr(network, _RECORDED, None)
     return record
 
 
 def remember(network: Any, folder: Path, base: Base | None = None) -> None:
-    """Read what `layerscope.json` beside the weights says, where there is one; else the base is what was opened."""
+    """Give a network the lineage in the `layerscope.json` beside its weights; without one only `base` is known."""
     setattr(network, BASE, base)
     path = folder / RECORD
     if not path.is_file():
@@ -185,17 +188,17 @@ def remember(network: Any, folder: Path, base: Base | None = None) -> None:
         "remove the file to open the model without that",
     )
     setattr(network, _RECORDED, record)
-    if "base" in record.model_fields_set:  # None is of a network that came from no checkpoint
+    if "base" in record.model_fields_set:  # it may be None: the network came from no checkpoint
         setattr(network, BASE, record.base)
     setattr(network, TRAINED, [entry.model_dump() for entry in record.training])
     setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
     if record.converted is not None:
         setattr(network, CONVERTED, record.converted.model_dump())
-    _carry(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
+    _set_learned(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
 
 
-def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:
-    """The entries, those of the same texts joined into one."""
+def _set_learned(network: Any, entries: Sequence[dict[str, Any]]) -> None:
+    """Give a network what it learned from, with entries of the same texts joined into one."""
     joined: dict[str, dict[str, Any]] = {}
     for entry in entries:
         before = joined.get(entry["texts"])
@@ -203,15 +206,16 @@ def _carry(network: Any, entries: Sequence[dict[str, Any]]) -> None:
             joined[entry["texts"]] = dict(entry)
         elif before["rows"] != entry["rows"]:
             rows = np.union1d(unpacked(before["rows"]), unpacked(entry["rows"]))
-            both = _written(np.union1d(_read(before), _read(entry)))
+            both = _encoded_marks(np.union1d(_decoded_marks(before), _decoded_marks(entry)))
             joined[entry["texts"]] = {**entry, "n": len(rows), "rows": packed(rows), "marks": both}
     setattr(network, LEARNED, list(joined.values()))
 
 
 def known_rows(models: Sequence[Model], examples: Examples, in_other_data: bool = True) -> np.ndarray:
-    """(n,) whether any of the models learned from each example: in the same data by its number, in others by its text.
+    """Return (n,) whether any of the models learned from each example.
 
-    A text that the same data holds twice counts as two rows, so that what a training held out stays held out.
+    In the same data an example is known by its number: a text that occurs twice counts as two rows, so that what a
+    training held out stays held out. In other data it is known by its text.
     """
     entries = [entry for model in models for entry in learned(model.network)]
     known = np.zeros(len(examples), dtype=bool)
@@ -220,7 +224,7 @@ def known_rows(models: Sequence[Model], examples: Examples, in_other_data: bool 
             known |= np.isin(examples.rows, unpacked(entry["rows"]))
     others = [entry for entry in entries if entry["texts"] != examples.texts_fingerprint]
     if in_other_data and others:
-        known |= np.isin(marks(examples), np.concatenate([_read(entry) for entry in others]))
+        known |= np.isin(marks(examples), np.concatenate([_decoded_marks(entry) for entry in others]))
     return known
 
 
@@ -231,10 +235,11 @@ def held_out(
     all_rows: bool = False,
     or_all: bool = False,
 ) -> tuple[Examples, str]:
-    """The examples that none of the models learned from, at most so many, and a note where that are not all.
+    """Return the examples that no model learned from, `limit` at most, and a note where these are not all examples.
 
-    With `all_rows` all of them, and a note that says so. `or_all` is for data with splits of its own: a split that they
-    learned from whole is scored whole, and so is one that shares some texts with what they learned from, with the note.
+    With `all_rows` all examples are returned, and the note says so. `or_all` is for data with splits of its own: a
+    split from which the models learned completely, or that only shares some texts with what they learned from, is
+    returned whole, with the note.
     """
     known = known_rows(models, examples)
     left_out = known_rows(models, examples, in_other_data=False) if or_all else known
@@ -249,22 +254,21 @@ def held_out(
             return chosen, ""
         log.warning("%s learned from %d of the %d rows of %s that are scored.", names, count, len(chosen), data)
         return chosen, f"{names} learned from {count} of these {len(chosen)} rows"
-    known = left_out
-    if known.all():
+    if left_out.all():
         raise InputError(
             f"{names} learned from all {len(examples)} rows of {data}, so none is left to score it on; give other data "
             "or another split, or score it on what it learned from anyway with all_rows=True (--all-rows)."
         )
-    chosen = examples.take(np.flatnonzero(~known)[:limit])
+    chosen = examples.take(np.flatnonzero(~left_out)[:limit])
     log.warning(
         "%s learned from %d of the %d rows of %s, so only %d others are scored; all_rows=True (--all-rows) scores all.",
-        *(names, int(known.sum()), len(examples), data, len(chosen)),
+        *(names, int(left_out.sum()), len(examples), data, len(chosen)),
     )
     return chosen, "held out: rows that the model did not learn from"
 
 
 def marks(examples: Examples) -> np.ndarray:
-    """(n,) a short hash of each row's texts, however they are labelled: the same in any file that holds the row."""
+    """Return (n,) a short hash of each row's texts, whatever its label: the same in any file that holds the row."""
     hashes = np.empty(len(examples), np.uint64)
     for i, text in enumerate(examples.texts):
         pair = () if examples.pairs is None else (examples.pairs[i],)
@@ -273,27 +277,28 @@ def marks(examples: Examples) -> np.ndarray:
     return hashes >> np.uint64(64 - 8 * _MARK)
 
 
-def _written(marks: np.ndarray) -> str:
-    """Marks as a text; of very many the smallest, so that the same rows keep theirs when more are learned."""
-    kept = np.unique(marks)[:_MOST].astype("<u8")
-    return base64.b64encode(kept.view(np.uint8).reshape(-1, 8)[:, :_MARK].tobytes()).decode()
+def _encoded_marks(marks: np.ndarray) -> str:
+    """Return marks as a text; of very many only the smallest."""
+    # The smallest and not the first: rows that are learned later do not push out all marks of the earlier ones.
+    smallest = np.unique(marks)[:_MOST].astype("<u8")
+    return base64.b64encode(smallest.view(np.uint8).reshape(-1, 8)[:, :_MARK].tobytes()).decode()
 
 
-def _read(entry: dict[str, Any]) -> np.ndarray:
-    """The marks of an entry; earlier records have none."""
+def _decoded_marks(entry: dict[str, Any]) -> np.ndarray:
+    """Return the marks of an entry; earlier records have none."""
     content = np.frombuffer(base64.b64decode(entry.get("marks", "")), np.uint8).reshape(-1, _MARK)
     return np.pad(content, ((0, 0), (0, 8 - _MARK))).view("<u8").reshape(-1).astype(np.uint64)
 
 
 def packed(rows: np.ndarray) -> str:
-    """Row numbers as a short text: a bit per row of the data, compressed."""
+    """Return row numbers as a short text: a bit per row of the data, compressed."""
     flags = np.zeros(int(rows.max()) + 1 if len(rows) else 0, dtype=bool)
     flags[rows] = True
     return base64.b64encode(zlib.compress(np.packbits(flags).tobytes(), 9)).decode()
 
 
 def unpacked(text: str) -> np.ndarray:
-    """Row numbers from their text, in order."""
+    """Return the row numbers in a packed text, in order, or raise ValueError where it cannot be read."""
     try:
         unzip = zlib.decompressobj()
         flags = unzip.decompress(base64.b64decode(text, validate=True), _MOST_BYTES)

@@ -1,45 +1,124 @@
-"""Opening a checkpoint so that what runs is what was saved: float32, safetensors, nothing made up."""
+"""`ls.load` opens a checkpoint so that what runs is what was saved: float32, from safetensors, nothing made up.
+
+A loaded network also carries the model that it began as: its name, its revision on the hub, and the licence that its
+card states. When a model goes to another process, it goes without the hooks that transformers leaves on networks.
+"""
 
 from __future__ import annotations
 
+import copy
+import os
+import re
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from layerscope.errors import InputError, ModelError, log
-from layerscope.models import anatomy as anatomies
-from layerscope.models.anatomy import Anatomy
-from layerscope.models.asking import is_causal
-from layerscope.models.belongings import belongings, give
+from layerscope.models.architecture import block_modules, known_architecture, position_offset
 from layerscope.models.checkpoints import network_without_weights, open_network, open_tokenizer, quiet
+from layerscope.models.devices import device_of, float_type_of, input_device, is_spread
 from layerscope.models.elmo_files import is_elmo
-from layerscope.models.embedding import Embedding, is_embedding_folder, network_folder, read_embedding
-from layerscope.models.heads import head_of
-from layerscope.models.identity import described, model_spec
-from layerscope.models.lineage import BASE, remember
-from layerscope.models.origin import base_of
-from layerscope.models.placing import device_of, float_type_of, is_spread
-from layerscope.models.posting import postable
-from layerscope.models.selfcheck import faults, find_anatomy, sees_padding
-from layerscope.models.sources import Source, adapter_folder, fetch, gguf_of, parse
-from layerscope.models.spread import input_device
+from layerscope.models.extras import attach_extras, extras
+from layerscope.models.families import FAMILIES, Architecture
+from layerscope.models.fingerprint import described, model_spec
+from layerscope.models.heads import HEADS, head_of
+from layerscope.models.lineage import BASE, Base, remember
+from layerscope.models.selfcheck import faults, find_architectures, is_causal, sees_padding
+from layerscope.models.sentence_embedding import Embedding, is_embedding_folder, network_folder, read_embedding
+from layerscope.models.sources import DEMO, DEMO_LM, GARDEN, Source, adapter_folder, fetch, gguf_of, parse
 
-__all__ = ["Model", "carry", "load", "quiet"]
+CARD = "README.md"
+_LONGEST_CARD = 1 << 20  # bytes
+_IN_CACHE = re.compile(r"models--([^/\\]+)[/\\]snapshots[/\\]([0-9a-f]{40})")  # as the hub's cache keeps a revision
+_HEAD = re.compile(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(?:\n|\Z)", re.DOTALL)  # of a card: its data
+_LICENCE = ("license", "license_name", "license_link")  # as cards spell it
+
+
+def base_of(source: Source, folder: Path) -> Base:
+    """Return the base of a network that was opened from a folder: the model that it began as."""
+    if source.random:
+        return Base(name=f"random:{short(source.name)}")
+    match = _IN_CACHE.search(str(folder.absolute()))
+    name = match[1].replace("--", "/", 1) if match else ""
+    if match and (name == source.name or os.path.isdir(source.name)):
+        return Base(name=name, hub=True, revision=match[2], **licence(folder))
+    hub = not _is_packaged(source.name) and not os.path.exists(source.name)
+    return Base(name=short(source.name), hub=hub, revision=source.revision, **licence(folder))
+
+
+def licence(folder: Path) -> dict[str, Any]:
+    """Return the licence that the card in a folder states; nothing where there is no card, or it states none."""
+    path = folder / CARD
+    try:
+        if path.stat().st_size > _LONGEST_CARD:
+            return {}
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    import yaml
+
+    head = _HEAD.match(text)
+    try:
+        stated = yaml.safe_load(head[1]) if head else {}
+    except yaml.YAMLError:  # a card is written by hand, and a broken one states nothing
+        return {}
+    if not isinstance(stated, dict):
+        return {}
+    found = {name: stated[name] for name in _LICENCE if isinstance(stated.get(name), str)}
+    several = stated.get("license")
+    if isinstance(several, list) and several and all(isinstance(name, str) for name in several):
+        found["license"] = several
+    return found
+
+
+def short(name: str) -> str:
+    """Return a name that can be published: of a folder or a file its last part, without its place on this machine."""
+    return Path(name).resolve().name if not _is_packaged(name) and os.path.exists(name) else name
+
+
+def _is_packaged(name: str) -> bool:
+    """Return whether a model is in a Python package that goes with this one."""
+    return name.startswith(GARDEN) or name in (DEMO, DEMO_LM)
+
+
+_CAPTURING = "transformers.utils.output_capturing"
+_INSTALLED = "_output_capturing_hooks_installed"
+
+
+def picklable_copy(network: Any) -> Any:
+    """Return a copy that shares every weight, without the hooks by which transformers captures outputs.
+
+    They are functions inside functions, which cannot be pickled, and transformers installs them again when needed.
+    """
+    copied = copy.deepcopy(network, {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())})
+    for module in copied.modules():
+        vars(module).pop(_INSTALLED, None)
+        for key, hook in list(module._forward_hooks.items()):
+            if isinstance(hook, FunctionType) and hook.__module__ == _CAPTURING and "<locals>" in hook.__qualname__:
+                del module._forward_hooks[key]
+    return copied
+
+
+__all__ = ["Model", "ModelSource", "carry", "load", "quiet"]
 
 _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
 
 
+ModelSource = Any  # what `ls.load` takes: a folder, a hub id, a Model, a loaded transformers model
+
+
 @dataclass(eq=False)
 class Model:
-    """A transformers network with its tokenizer, its anatomy and its name; `ls.load` makes one.
+    """A transformers network with its tokenizer, its architecture and its name; `ls.load` makes one.
 
     Attributes:
         network: The transformers model, in evaluation mode.
         tokenizer: Its tokenizer, or None.
-        anatomy: Where its family keeps blocks, norms and heads.
+        architecture: Where its family keeps blocks, norms and heads.
         name: What it is called in results.
 
     Example:
@@ -51,13 +130,13 @@ class Model:
 
     network: Any
     tokenizer: Any
-    anatomy: Anatomy
+    architecture: Architecture
     name: str
 
     @property
     def depth(self) -> int:
         """L, the number of blocks that run."""
-        return int(getattr(self.network.config, self.anatomy.depth_field))
+        return int(getattr(self.network.config, self.architecture.depth_field))
 
     @property
     def width(self) -> int:
@@ -65,7 +144,7 @@ class Model:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of layers 0..L, one by one."""
+        """The widths of layers 0..L."""
         return (self.width,) * (self.depth + 1)
 
     @property
@@ -74,7 +153,7 @@ class Model:
         most = getattr(self.network.config, "max_position_embeddings", None)
         if not isinstance(most, int) or most <= 0:
             return None
-        return most - anatomies.position_offset(self.network.base_model)
+        return most - position_offset(self.network.base_model)
 
     @property
     def long_above(self) -> int | None:
@@ -90,24 +169,24 @@ class Model:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens have an embedding."""
+        """The number of tokens that have an embedding."""
         return int(self.network.get_input_embeddings().weight.shape[0])
 
     @property
     def token_types(self) -> int | None:
-        """How many token types (first text, second text) it tells apart, or None where there is no limit."""
+        """The number of token types (first text, second text) that it tells apart, or None where there is no limit."""
         types = getattr(self.network.config, "type_vocab_size", None)
         return types if isinstance(types, int) else None
 
     @property
     def pad_token(self) -> int | None:
-        """The id that the network takes for padding, or None where it has none; a negative one is none."""
+        """The id that the network takes for padding, or None. Negative ids do not count."""
         pad = getattr(self.network.config, "pad_token_id", None)
         return pad if isinstance(pad, int) and pad >= 0 else None
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go; the blocks of a network that is spread over several devices may lie elsewhere."""
+        """The device for inputs; the blocks of a network that is spread over several devices may lie elsewhere."""
         return input_device(self.network)
 
     @property
@@ -117,7 +196,7 @@ class Model:
 
     @property
     def multiple_choice(self) -> bool:
-        return self.head == "choices"
+        return HEADS[self.head].outputs == "choices"
 
     @property
     def has_head(self) -> bool:
@@ -125,11 +204,11 @@ class Model:
 
     @property
     def embedding(self) -> Embedding | None:
-        """How its states become embeddings, where sentence-transformers says so beside its weights."""
-        return belongings(self.network).embedding
+        """The rule by which its states become embeddings, where sentence-transformers saved one beside its weights."""
+        return extras(self.network).embedding
 
     def require_tokenizer(self) -> Any:
-        """The tokenizer, or the error that says that there is none."""
+        """Return the tokenizer, or raise ModelError where there is none."""
         if self.tokenizer is None:
             raise ModelError(
                 f"{self.name} has no tokenizer beside its weights; save one into its folder, or pass tokenizer=."
@@ -137,25 +216,25 @@ class Model:
         return self.tokenizer
 
     def with_tokenizer(self, tokenizer: Any) -> Model:
-        """The same model with another tokenizer."""
+        """Return the same model with another tokenizer."""
         return replace(self, tokenizer=tokenizer)
 
     def require_summary(self) -> str:
-        """Which token stands for a whole text, `first` or `last`, or the error that says that none does."""
-        return self.anatomy.summary
+        """Return which token stands for a whole text, `first` or `last`, or raise InputError where none does."""
+        return self.architecture.summary
 
     def blocks(self) -> list[Any]:
-        """The modules that run as blocks 1..L; those that are shared stand once for each run."""
-        return anatomies.block_modules(self.network.base_model, self.anatomy)
+        """Return the modules that run as blocks 1..L; a shared one is listed once for each run."""
+        return block_modules(self.network.base_model, self.architecture)
 
     def require_blocks(self, doing: str, *, head: bool = True) -> None:
-        """Nothing, or the error that says why what is done (`cutting`, say) cannot be: only states can be read.
+        """Raise ModelError if only this model's states can be read, so that `doing` (`cutting`, say) is impossible.
 
         `head` says whether it needs the head too, not only blocks that can be run again.
         """
 
     def require_precision(self, doing: str) -> None:
-        """Nothing, or the error that says that weights of 16 bits cannot be trained (`tuning`, say)."""
+        """Raise ModelError if the weights have 16 bits, in which `doing` (`tuning`, say) goes wrong."""
         if self.network.dtype.itemsize < torch.float32.itemsize:
             raise ModelError(
                 f"The weights of {self.name} are open in {str(self.network.dtype).removeprefix('torch.')}, where "
@@ -164,16 +243,16 @@ class Model:
             )
 
     def spec(self) -> dict[str, Any]:
-        """What decides its answers: weights, config, adapters, float type, tokenizer. For keys of the store."""
+        """Return what determines its answers, for keys of the store: weights, config, adapters, dtype, tokenizer."""
         return model_spec(self)
 
     def described(self) -> dict[str, Any]:
-        """What it is, for the provenance of results."""
+        """Return a description of it for the provenance of results."""
         return described(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to another process with a job."""
-        return {**vars(self), "network": postable(self.network)}
+        """Return what goes to another process with a job."""
+        return {**vars(self), "network": picklable_copy(self.network)}
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {type(self.network).__name__}, blocks 1..{self.depth}, width {self.width})"
@@ -182,7 +261,7 @@ class Model:
 def load(
     source: str | Path | Model | Any,
     *,
-    dtype: torch.dtype | str = torch.float32,
+    dtype: torch.dtype | str = "float32",
     device: str | torch.device | None = None,
     seed: int = 0,
     tokenizer: Any = None,
@@ -198,9 +277,10 @@ def load(
             architecture untrained, the folder of a training (`ls.tune(.., out=..)`), a folder with ELMo's files, a
             `Model`, or a loaded transformers model. A GGUF file opens as a causal language model whose weights are made
             float32; that is done once, and kept in the store. Any other network: `ls.wrap`.
-        dtype: The float type of its weights. A loaded model is used as it is.
-        device: Where it runs; the first GPU where there is one. `auto` spreads it over all GPUs, as is done without
-            being asked where the weights are too large for the first; what fits on none waits on the host.
+        dtype: The float type to open weights in: `float32`, `bfloat16` or `float16`. A loaded model is used as it is.
+        device: Where it runs: `cpu`, `cuda`, `cuda:1`; the first GPU where there is one. `auto` spreads it over all
+            GPUs, as is done without being asked where the weights are too large for the first; what fits on none waits
+            on the host.
         seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
             checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
@@ -228,7 +308,7 @@ def load(
         return model if tokenizer is None else model.with_tokenizer(tokenizer)
     asked = parse(str(source))
     if (training := adapter_folder(asked)) is not None:
-        opener = import_module("layerscope.tuning.opening")  # methods of tuning know their own files
+        opener = import_module("layerscope.tuning.reopen")  # methods of tuning know their own files
         adapted: Model = opener.open_adapter(training, dtype=dtype, device=device, tokenizer=tokenizer)
         adapted.name = str(source)
         return adapted
@@ -236,11 +316,11 @@ def load(
     if is_elmo(outer):
         if tokenizer is not None:
             raise InputError(f"{source} is an ELMo, which reads words by their characters and takes no tokenizer.")
-        opening = import_module("layerscope.models.elmo_opening")  # it makes a Model
-        own: Model = opening.open_elmo(
+        opening = import_module("layerscope.models.elmo_opening")  # imported here, as it imports this module
+        elmo: Model = opening.open_elmo(
             outer, str(source), asked.random, float_type_of(dtype), device_of(device), seed, stateful
         )
-        return own
+        return elmo
     _only_elmo(stateful, str(source))
     folder = network_folder(outer)
     spread = not asked.random and is_spread(device, folder, float_type_of(dtype))
@@ -256,15 +336,15 @@ def load(
         setattr(network, BASE, base)
     else:
         if gguf_of(asked) is not None:
-            network.name_or_path = asked.name  # not its place in the store
+            network.name_or_path = asked.name  # the file, and not the converted folder in the store
         remember(network, outer, base)
         if embedding:
-            give(network, replace(belongings(network), embedding=read_embedding(outer, asked.name)))
-    return _examined(network, tokenizer, str(source))
+            attach_extras(network, replace(extras(network), embedding=read_embedding(outer, asked.name)))
+    return _checked_model(network, tokenizer, str(source))
 
 
 def load_whole(source: Any, doing: str, *, head: bool = True) -> Model:
-    """The same for what needs more than states: a network of its own (`ls.wrap`, ELMo) is refused by name.
+    """Load a model for something that needs more than states; wrapped networks (`ls.wrap`, ELMo) raise ModelError.
 
     `doing` begins the reason: "cutting" needs a transformers network.
     """
@@ -274,11 +354,11 @@ def load_whole(source: Any, doing: str, *, head: bool = True) -> Model:
 
 
 def load_shape(source: Source, outer: Path) -> Model:
-    """A model of which only the shape is known: no weight is read. Families without a record are not self-checked."""
+    """Return a model on the meta device: no weight is read, and families without a record are not self-checked."""
     if is_elmo(outer):
         load(source.name).require_blocks("cutting")
     network = network_without_weights(network_folder(outer), source.name, is_embedding_folder(outer))
-    candidates = [anatomy] if (anatomy := anatomies.known(network.config)) else find_anatomy(network)
+    candidates = [architecture] if (architecture := known_architecture(network.config)) else find_architectures(network)
     if len(candidates) > 1:
         lists = ", ".join(candidate.blocks for candidate in candidates)
         raise ModelError(
@@ -289,23 +369,26 @@ def load_shape(source: Source, outer: Path) -> Model:
 
 
 def _only_elmo(stateful: bool, name: str) -> None:
+    """Raise InputError if `stateful` was asked of a model that is not ELMo."""
     if stateful:
         raise InputError(f"stateful=True is for ELMo's folders; {name} carries no state from batch to batch.")
 
 
 def _tokenizer_folder(source: str) -> Path:
+    """Return the folder with the files of a source's tokenizer; its weights need not be there."""
     return network_folder(fetch(replace(parse(source), random=True)))
 
 
 def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.device | None) -> None:
-    """A loaded model is used as it is; asking for another float type or device is a mistake, not a wish."""
-    if dtype != torch.float32 and float_type_of(dtype) != model.network.dtype:
+    """Raise InputError if another float type or device was asked of a loaded model, which is used as it is."""
+    if float_type_of(dtype) not in (torch.float32, model.network.dtype):
         raise InputError(f"{model.name} is loaded in {model.network.dtype}; convert it yourself: network.to({dtype}).")
     if device not in (None, "auto") and device_of(device).type != model.device.type:
         raise InputError(f"{model.name} is loaded on {model.device}; move it yourself: network.to({str(device)!r}).")
 
 
 def _wrap_network(network: Any, tokenizer: Any) -> Model:
+    """Return the Model of a loaded transformers network, with the tokenizer that it carries or came with."""
     from transformers import PreTrainedModel
 
     if not isinstance(network, PreTrainedModel):
@@ -323,16 +406,16 @@ def _wrap_network(network: Any, tokenizer: Any) -> Model:
             tokenizer = open_tokenizer(_tokenizer_folder(network.name_or_path), name)
         except ModelError as error:
             log.info("No tokenizer was found for %s: %s", name, error)
-    return _examined(network, tokenizer, name)
+    return _checked_model(network, tokenizer, name)
 
 
 def carry(network: Any, tokenizer: Any) -> None:
-    """Let a network that layerscope returns lead to its tokenizer."""
+    """Attach a tokenizer to a network that layerscope returns, so that `ls.load` of the network finds it."""
     setattr(network, _CARRIED, tokenizer)
 
 
-def _examined(network: Any, tokenizer: Any, name: str) -> Model:
-    """The Model, its anatomy known or found and checked."""
+def _checked_model(network: Any, tokenizer: Any, name: str) -> Model:
+    """Return the Model of a network, whose architecture is on record, or else found and self-checked."""
     carry(network, tokenizer)
     if getattr(network.config, "vocab_size", None) is None:
         raise ModelError(f"{name} ({network.config.model_type}) is not a text model: it has no vocabulary.")
@@ -341,18 +424,17 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
             f"{name} returns plain tuples (return_dict is false in its config), and layerscope reads outputs by name; "
             "set network.config.return_dict = True."
         )
-    known = anatomies.known(network.config)
-    if known is not None:
-        return Model(network, tokenizer, known, name)
+    if (architecture := known_architecture(network.config)) is not None:
+        return Model(network, tokenizer, architecture, name)
     problem = "its blocks were not found"
-    for candidate in find_anatomy(network):
+    for candidate in find_architectures(network):
         model = Model(network, tokenizer, candidate, name)
         try:
             if sees_padding(model):
-                model = replace(model, anatomy=replace(candidate, unpadded=True))
+                model = replace(model, architecture=replace(candidate, unpadded=True))
             fault = next(faults(model), None)
             if fault is None and is_causal(model):  # no later token reaches the first one
-                model = replace(model, anatomy=replace(model.anatomy, summary="last"))
+                model = replace(model, architecture=replace(model.architecture, summary="last"))
         except Exception as error:  # whatever an unknown forward may raise, it is not sound
             fault = f"it could not be run on a few tokens ({type(error).__name__}: {error})"
         if fault is None:
@@ -360,5 +442,5 @@ def _examined(network: Any, tokenizer: Any, name: str) -> Model:
         problem = fault
     raise ModelError(
         f"{name} is a {network.config.model_type}, a family that layerscope has no record of, and it did not "
-        f"pass the self-check: {problem}. Supported: {', '.join(anatomies.FAMILIES)}."
+        f"pass the self-check: {problem}. Supported: {', '.join(FAMILIES)}."
     )

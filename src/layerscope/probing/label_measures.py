@@ -1,4 +1,4 @@
-"""Other ways to see how a layer fits labels: numerical rank, nuclear norm, mutual information of clusters, label CCA.
+"""Measures of how a layer fits labels, beside nu: numerical rank, nuclear norm, mutual information, label CCA.
 
 Xie et al. 2022, section 4.3 and appendix C.7; the nuclear norm is Ren et al.'s complexity of a layer's space. Each
 takes `ci=0.95` for intervals and `wins` over halves of the texts. Rows of one text are never on both sides of a split.
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.data.resampling import folds as folds_of
 from layerscope.errors import InputError, check_count
-from layerscope.extraction.finite import check_finite
-from layerscope.extraction.representations import Representations
-from layerscope.probing.labelled import (
-    Values,
+from layerscope.extraction.representations import Representations, check_finite
+from layerscope.probing.labelled_rows import (
     balanced,
     check_choices,
     check_numbers,
@@ -27,15 +24,59 @@ from layerscope.probing.labelled import (
     curve_of,
     several_classes,
 )
+from layerscope.resampling import folds as folds_of
 from layerscope.results import Curve
 from layerscope.similarity.registry import varies
 
 _CONSTANTS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # ridge constants, as shares of a side's mean variance
 _FEW = 10  # subsamples where one value takes ten fits
+LayerValue = Callable[[Tensor, np.ndarray, np.ndarray], float]  # from a layer's rows, their labels and their texts
+_INFORMATION = "Of labels and k-means clusters, on held-out texts,"
 
 
-def _words(title: str, shows: str, reading: str) -> dict[str, str]:
-    return {"title": title, "shows": f"{shows} in each layer.", "reading": reading}
+class _Description(NamedTuple):
+    """The words of a measure's figure, and what its values mean."""
+
+    title: str
+    shows: str
+    reading: str
+    least: bool | None  # whether the best layer has the least value, or the greatest; None where none is best
+    within: tuple[float, float]  # the least and the greatest value that there can be
+
+
+_MEASURES = {
+    "numerical_rank": _Description(
+        "Numerical rank of classes",
+        r"Mean over classes of $\frac{\lVert H_y \rVert_*^2}{\lVert H_y \rVert_F^2}$, with H_y the rows of a class",
+        "Low: few directions.",
+        True,
+        (1.0, math.inf),
+    ),
+    "nuclear_norm": _Description(
+        "Nuclear norm",
+        r"$\lVert X \rVert_*$, the sum of the singular values of the rows,",
+        "High: the states take up more space.",
+        None,
+        (0.0, math.inf),
+    ),
+    "mutual_information": _Description(
+        "Mutual information", f"{_INFORMATION} in nats,", "Higher is better separated.", False, (0.0, math.inf)
+    ),
+    "normalized_mutual_information": _Description(
+        "Normalized mutual information",
+        f"{_INFORMATION} from 0 to 1,",
+        "Higher is better separated.",
+        False,
+        (0.0, 1.0),
+    ),
+    "label_cca": _Description(
+        "CCA with labels",
+        "Mean canonical correlation with the labels, on held-out texts",
+        "Higher is better.",
+        False,
+        (-1.0, 1.0),
+    ),
+}
 
 
 def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
@@ -69,14 +110,7 @@ def numerical_rank(reps: Representations, *, ci: float | None = None, seed: int 
     def value(x: Tensor, labels: np.ndarray, _: np.ndarray) -> float:
         return float(np.mean([rank(x[torch.from_numpy(labels == label)]) for label in np.unique(labels)]))
 
-    words = _words(
-        "Numerical rank of classes",
-        r"Mean over classes of $\frac{\lVert H_y \rVert_*^2}{\lVert H_y \rVert_F^2}$, with H_y the rows of a class",
-        "Low: few directions.",
-    )
-    how: dict[str, Any] = {"ci": ci, "seed": seed, "undefined": "all rows of a class are 0 there"}
-    how["within"] = (1.0, math.inf)
-    return curve_of("numerical_rank", _by_layer(value), reps, least=True, words=words, **how)
+    return _curve("numerical_rank", value, reps, ci=ci, seed=seed, undefined="all rows of a class are 0 there")
 
 
 def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 0) -> Curve:
@@ -103,13 +137,7 @@ def nuclear_norm(reps: Representations, *, ci: float | None = None, seed: int = 
     def value(x: Tensor, _: np.ndarray, __: np.ndarray) -> float:
         return float(torch.linalg.svdvals(x).sum()) * (n / len(x)) ** 0.5  # it grows with the square root of the rows
 
-    words = _words(
-        "Nuclear norm",
-        r"$\lVert X \rVert_*$, the sum of the singular values of the rows,",
-        "High: the states take up more space.",
-    )
-    how: dict[str, Any] = {"ci": ci, "seed": seed, "within": (0.0, math.inf)}
-    return curve_of("nuclear_norm", _by_layer(value), reps, least=None, words=words, **how)
+    return _curve("nuclear_norm", value, reps, ci=ci, seed=seed)
 
 
 def mutual_information(
@@ -169,15 +197,8 @@ def mutual_information(
             scores.append(information(labels[fold == k], fitted.predict(rows[fold == k])))
         return float(np.mean(scores))
 
-    name, unit = ("normalized_mutual_information", "from 0 to 1") if normalized else ("mutual_information", "in nats")
-    words = _words(
-        name.replace("_", " ").capitalize(),
-        f"Of labels and k-means clusters, on held-out texts, {unit},",
-        "Higher is better separated.",
-    )
-    how: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "balance": balance}
-    how["within"] = (0.0, 1.0 if normalized else math.inf)
-    return curve_of(name, _by_layer(value), drawn, least=False, words=words, **how)
+    name = "normalized_mutual_information" if normalized else "mutual_information"
+    return _curve(name, value, drawn, ci=ci, subsamples=subsamples, seed=seed, balance=balance)
 
 
 def label_cca(
@@ -240,12 +261,7 @@ def label_cca(
             scores.append(cca.score(best, x[test], y[test]))
         return float(np.mean(scores))
 
-    words = _words(
-        "CCA with labels", "Mean canonical correlation with the labels, on held-out texts", "Higher is better."
-    )
-    how: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "balance": balance}
-    how["within"] = (-1.0, 1.0)
-    return curve_of("label_cca", _by_layer(value), drawn, least=False, words=words, **how)
+    return _curve("label_cca", value, drawn, ci=ci, subsamples=subsamples, seed=seed, balance=balance)
 
 
 Directions = tuple[Tensor, Tensor]  # of x and of y, one column each
@@ -263,7 +279,7 @@ class RidgeCCA:
         self.cross = self.x_vectors.T @ (x.T @ y / len(x)) @ self.y_vectors  # a ridge only scales it
 
     def directions(self, a: float, b: float) -> Directions:
-        """With ridge constants that are shares of each side's mean variance."""
+        """The canonical directions under ridge constants that are shares of each side's mean variance."""
         x_scale, y_scale = (
             (values + constant * values.mean()).clamp_min(1e-300).rsqrt()[:, None]
             for values, constant in ((self.x_values, a), (self.y_values, b))
@@ -281,18 +297,20 @@ class RidgeCCA:
         return float(kept.mean())
 
 
-def _by_layer(value: Callable[[Tensor, np.ndarray, np.ndarray], float]) -> Values:
-    """One number per layer, from a function of its rows, their labels and their texts."""
+def _curve(name: str, value: LayerValue, reps: Representations, **options: Any) -> Curve:
+    """The curve of a measure, from its value of one layer; `options` are further ones of `curve_of`."""
 
-    def values(reps: Representations) -> np.ndarray:
-        labels = np.asarray(reps.labels)
-        return np.asarray([value(reps[layer].double(), labels, reps.rows.row) for layer in reps.layers])
+    def values(part: Representations) -> np.ndarray:
+        labels = np.asarray(part.labels)
+        return np.asarray([value(part[layer].double(), labels, part.rows.row) for layer in part.layers])
 
-    return values
+    title, shows, reading, least, within = _MEASURES[name]
+    words = {"title": title, "shows": f"{shows} in each layer.", "reading": reading}
+    return curve_of(name, values, reps, least=least, words=words, within=within, **options)
 
 
 def _enough(reps: Representations, folds: int, ci: float | None, measure: str, clusters: int = 1) -> None:
-    """Raise a sentence unless every fold has texts enough, in halves of them too where there are to be intervals."""
+    """Raise InputError unless every fold has enough texts, also in halves of them where intervals are wanted."""
     check_finite(reps)
     check_count(folds, "folds")
     if folds < 3:
@@ -300,6 +318,6 @@ def _enough(reps: Representations, folds: int, ci: float | None, measure: str, c
     least = max(5 * folds, 2 * clusters) * (1 if ci is None else 2)
     texts = len(np.unique(reps.rows.row))
     if texts < least:
-        said = "" if ci is None else " and intervals"
+        needs = "" if ci is None else " and intervals"
         kind, many = ("rows", len(reps)) if texts == len(reps) else ("texts", texts)
-        raise InputError(f"{measure} needs at least {least} {kind} for {folds} folds{said}; there are {many}.")
+        raise InputError(f"{measure} needs at least {least} {kind} for {folds} folds{needs}; there are {many}.")

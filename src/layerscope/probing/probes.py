@@ -1,4 +1,4 @@
-"""Probes: what can be read from each frozen layer by a small classifier."""
+"""Probes: the scores of small classifiers that are trained on each frozen layer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscope.data import metrics, task
+from layerscope import metrics
+from layerscope.data import task
 from layerscope.data.registry import registry
-from layerscope.data.resampling import folds, resampled
 from layerscope.errors import InputError, LayerscopeWarning, check_level, check_seed, choose, some
-from layerscope.evaluation.heads import classifier_of
-from layerscope.evaluation.layer_heads import LayerHeads, held_out
-from layerscope.evaluation.leaving_out import groups_of
-from layerscope.extraction.finite import check_finite
-from layerscope.extraction.representations import Representations
+from layerscope.evaluation.evaluator import groups_of
+from layerscope.evaluation.layer_heads import LayerHeads, classifier_of, held_out
+from layerscope.extraction.representations import Representations, check_finite
 from layerscope.models.load import load_whole
-from layerscope.probing.labelled import ALIKE, check_choices, check_numbers, curve_of, extreme, several_classes
+from layerscope.probing.labelled_rows import ALIKE, check_choices, check_numbers, curve_of, several_classes, win_shares
 from layerscope.progress import progress
+from layerscope.resampling import folds, resampled
 from layerscope.results import Curve
 from layerscope.similarity.registry import varies
 
 _FOLDS = 3  # of the cross-validation that chooses a linear probe's strength
 _RESAMPLES = 200  # of the scored texts, for intervals
 KINDS = ("linear", "head")
-Learner = Callable[[Representations, Representations], list[np.ndarray | None]]  # answers on the second's rows
+# Learns from the first representations and answers on the rows of the second, layer by layer; None: nothing to read.
+Learner = Callable[[Representations, Representations], list[np.ndarray | None]]
 RATES = {"qqp": 3e-4, "sst2": 3e-3}  # Xie et al. 2022, table 3; 1e-3 for the others
 
 
@@ -102,7 +102,7 @@ def probe(
     chosen = metric or default
     choose("metric", chosen, metrics.METRICS)
     metrics.check_fits(chosen, numbers, name or "the representations")
-    classes = None if numbers else max(map(_classes, (train, validation)))
+    classes = None if numbers else max(_classes(train), _classes(validation))
     learner: Learner
     if kind == "linear":
         learner = partial(_linear, numbers=numbers, seed=seed)
@@ -115,19 +115,19 @@ def probe(
         "reading": "Higher is better. Where it follows nu upside down, both say the same of the layers.",
         "caveat": "What a probe can read a model need not use.",
     }
-    about: dict[str, Any] = {"words": words, "kind": kind, "metric": chosen}
-    about["undefined"] = f"{ALIKE}, or {chosen} has no value for such labels and answers"
+    options: dict[str, Any] = {"words": words, "kind": kind, "metric": chosen}
+    options["undefined"] = f"{ALIKE}, or {chosen} has no value for such labels and answers"
 
-    def anew(learned: Representations, scored: Representations) -> np.ndarray:
+    def trained_scores(learned: Representations, scored: Representations) -> np.ndarray:
         return _scores(chosen, np.asarray(scored.labels), learner(learned, scored), classes)
 
     if subsamples:
         drawn: dict[str, Any] = {"ci": ci, "subsamples": subsamples, "seed": seed, "within": metrics.bounds(chosen)}
-        return curve_of(chosen, anew, train, validation, least=False, **about, **drawn)
+        return curve_of(chosen, trained_scores, train, validation, least=False, **options, **drawn)
     guesses = learner(train, validation)
     labels = np.asarray(validation.labels)
     values = _scores(chosen, labels, guesses, classes)
-    curve = curve_of(chosen, lambda *_: values, train, validation, least=False, **about)
+    curve = curve_of(chosen, lambda *_: values, train, validation, least=False, **options)
     if ci is not None:
         _add_intervals(curve, guesses, labels, classes, validation.rows.row, ci, seed)
     group = groups_of(validation.rows.row)
@@ -140,7 +140,7 @@ def probe(
 
 
 def _check_names(train: Representations, validation: Representations) -> None:
-    """Raise where a class has another number on the rows to be scored than on those to learn from."""
+    """Raise InputError where a class has another number on the rows to be scored than on those to learn from."""
     ours, theirs = train.label_names, validation.label_names
     if ours is not None and theirs is not None and ours != theirs:
         raise InputError(
@@ -150,19 +150,19 @@ def _check_names(train: Representations, validation: Representations) -> None:
 
 
 def _check_classes(train: Representations, kind: str) -> None:
-    """Raise unless there are classes, and texts enough of one for the cross-validation of a linear probe."""
+    """Raise InputError unless there are classes, and enough texts of one for a linear probe's cross-validation."""
     values = several_classes(train.labels, "A probe")
     most = max(len(np.unique(train.rows.row[values == c])) for c in range(int(values.max()) + 1))
     if most < _FOLDS and kind == "linear":
         noun = "rows" if len(np.unique(train.rows.row)) == len(train) else "texts"
         raise InputError(
             f"A probe chooses its strength over {_FOLDS} parts of the {noun}, and no class has {_FOLDS} {noun}; give "
-            "more of them, or leave probes out (probes=False, --no-probe)."
+            "more of them, or leave probes out (probes=False, --no-probes)."
         )
 
 
 def _warn_of_unseen(train: Representations, validation: Representations) -> None:
-    """Say where rows are to be scored whose class no row to learn from has."""
+    """Warn where rows are to be scored whose class no row to learn from has."""
     unseen = ~np.isin(np.asarray(validation.labels), np.asarray(train.labels))
     if unseen.any():
         warnings.warn(
@@ -174,7 +174,7 @@ def _warn_of_unseen(train: Representations, validation: Representations) -> None
 
 
 def _classes(reps: Representations) -> int:
-    """How many classes there are, as far as representations tell."""
+    """The number of classes, by the names of the classes and by the labels."""
     return max(len(reps.label_names or ()), int(np.asarray(reps.labels).max()) + 1)
 
 
@@ -198,11 +198,8 @@ def _add_intervals(
     ci: float,
     seed: int,
 ) -> None:
-    """What the same answers score on scored texts drawn with replacement: bounds, and how often each layer is best.
-
-    A single text can only be drawn as it is, which says nothing of others: it has no interval.
-    """
-    if len(np.unique(texts)) < 2:
+    """Set `low`, `high` and `wins` of a curve, from the scores of the same answers on texts drawn with replacement."""
+    if len(np.unique(texts)) < 2:  # a single text can only be drawn as it is, which says nothing about others
         curve.low = curve.high = curve.wins = np.full(len(guesses), math.nan)
         return
     seeds = np.random.default_rng([seed, 2]).integers(1 << 32, size=_RESAMPLES).tolist()
@@ -214,12 +211,11 @@ def _add_intervals(
     bounds = np.full((2, len(guesses)), math.nan)
     bounds[:, defined] = np.nanquantile(draws[:, defined], [(1 - ci) / 2, (1 + ci) / 2], axis=0)
     curve.low, curve.high = np.fmin(bounds[0], curve.values), np.fmax(bounds[1], curve.values)
-    winners = [extreme(curve.layers, row, least=False) for row in draws]
-    curve.wins = np.asarray([sum(w == layer for w in winners) / len(winners) for layer in curve.layers])
+    curve.wins = win_shares(curve.layers, draws, least=False)
 
 
 def ties(curve: Curve) -> list[int]:
-    """The layers above 0 whose score lies within the interval of the best one, that one among them; none without."""
+    """The layers above 0 whose score is at least the lower end of the best one's interval; none without intervals."""
     if curve.best is None or curve.low is None:
         return []
     least = curve.low[curve.layers.index(curve.best)]
@@ -227,6 +223,7 @@ def ties(curve: Curve) -> list[int]:
 
 
 def _linear(train: Representations, validation: Representations, numbers: bool, seed: int) -> list[np.ndarray | None]:
+    """The answers of a linear probe of each layer; None where nothing varies in a layer."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegressionCV, RidgeCV
     from sklearn.pipeline import make_pipeline
@@ -270,6 +267,7 @@ def _heads(
     batch: int,
     seed: int,
 ) -> list[np.ndarray | None]:
+    """The answers of the family's own head on each layer, all heads trained side by side."""
     import pandas
 
     if model is None:

@@ -1,28 +1,29 @@
-"""How nu holds up: unbalanced classes, few rows, another pool, a tuned model (Xie et al. 2022, 4.4 and app. C)."""
+"""The robustness of nu: unbalanced classes, few rows, another pool, a tuned model (Xie et al. 2022, 4.4 and app. C)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.data import Examples
 from layerscope.data import task as open_task
+from layerscope.data.splits import train_validation_split
+from layerscope.drawing.captions import numbers
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.words import numbers
 from layerscope.engine import Job, check_engine, folders_of
 from layerscope.errors import InputError, check_count
-from layerscope.extraction.extracting import Extraction
+from layerscope.extraction.extract import Extraction
 from layerscope.extraction.forward import check_layers
-from layerscope.extraction.reading import Reading
+from layerscope.extraction.pooling import Reading
 from layerscope.extraction.representations import Representations
-from layerscope.models import Model, load
-from layerscope.probing.agreeing import correlation
-from layerscope.probing.labelled import drawn_by_class, labelled_rows, parted, provenance_of_rows, several_classes
+from layerscope.models import load
+from layerscope.probing.agreement import correlation
+from layerscope.probing.labelled_rows import drawn_by_class, labelled_rows, provenance_of_rows, several_classes
 from layerscope.probing.probes import probe as probe_layers
-from layerscope.probing.variability import smoothness, specialty
+from layerscope.probing.specialty import smoothness, specialty
 from layerscope.results import Curve, Result, provenance_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Robustness(Result):
         return f"Robustness({', '.join(map(str, self._frame['setting'].unique()))})"
 
 
-def imbalance(
+def imbalance_study(
     reps: Representations,
     shares: Sequence[float] = (0.5, 0.25, 0.1, 0.05),
     *,
@@ -99,7 +100,7 @@ def imbalance(
         >>> import numpy as np, layerscope as ls
         >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
         >>> reps = ls.Representations.from_arrays([rows] * 4, labels)
-        >>> list(ls.imbalance(reps, [0.5, 0.1]).frame["setting"].unique())
+        >>> list(ls.imbalance_study(reps, [0.5, 0.1]).frame["setting"].unique())
         ['p = 0.5', 'p = 0.1']
     """
     labels, classes = _labels(reps)
@@ -119,7 +120,7 @@ def imbalance(
     return _table(reps, settings, probe, seed)
 
 
-def scarcity(
+def scarcity_study(
     reps: Representations, sizes: Sequence[int] = (5000, 1000, 200), *, probe: Curve | None = None, seed: int = 0
 ) -> Robustness:
     """Measure nu of balanced training sets of several sizes.
@@ -137,7 +138,7 @@ def scarcity(
         >>> import numpy as np, layerscope as ls
         >>> rows, labels = np.random.default_rng(0).normal(size=(200, 4)), np.arange(200) % 2
         >>> reps = ls.Representations.from_arrays([rows] * 4, labels)
-        >>> list(ls.scarcity(reps, [100, 20]).frame["setting"].unique())
+        >>> list(ls.scarcity_study(reps, [100, 20]).frame["setting"].unique())
         ['N = 100', 'N = 20']
     """
     _, classes = _labels(reps)
@@ -186,38 +187,32 @@ def specialty_study(
 
     check_engine(engine)
     data, frames = open_task(task), []
-    learned, scored = parted(data, (limit, limit))
+    learned, scored = train_validation_split(data, (limit, limit))
     opened = {name: load(model) for name, model in models.items()}
     if engine != "local":
-        jobs = [
-            _reading(name, model, part, pool, max_length)
-            for name, model in opened.items()
-            for pool in pools
-            for part in (learned, scored)
-        ]
-        folders_of(jobs, engine, "extractions")  # and read from the store below
+        # The jobs leave the states in the store, where they are found below.
+        jobs = []
+        for (name, model), pool, part in product(opened.items(), pools, (learned, scored)):
+            states = Extraction(model, part, check_layers(None, model), Reading(pool, max_length=max_length))
+            title = f"{pool} states of {name}, {part.split}"
+            jobs.append(Job(states, title, gpus=float(model.device.type == "cuda")))
+        folders_of(jobs, engine, "extractions")
     for name, model in opened.items():
         for pool in pools:
             reading: dict[str, Any] = {"pool": pool, "max_length": max_length}
             train, validation = (labelled_rows(model, part, **reading) for part in (learned, scored))
             scores = probe_layers(train, validation, kind=kind, model=model, metric=data.metric)
-            frame, nu = _setting(f"{name}, {pool}", train, None), specialty(train, null=0)
+            frame, nu = _setting(f"{name}, {pool}", train)
             rho, slope = correlation(nu, scores), correlation(nu, scores, "slope")
             bounds = {"low": scores.low, "high": scores.high}
-            frames.append(frame.assign(score=scores.values, **bounds, rho=rho, slope=slope, r2=rho**2))
-    about = {"pools": list(pools), "kind": kind, "limit": limit, "max_length": max_length}
-    origin = provenance_of(opened.values(), learned, about)
+            frames.append(frame.assign(rho=rho, score=scores.values, **bounds, slope=slope, r2=rho**2))
+    settings = {"pools": list(pools), "kind": kind, "limit": limit, "max_length": max_length}
+    origin = provenance_of(opened.values(), learned, settings)
     return Robustness(pandas.concat(frames, ignore_index=True), origin)
 
 
-def _reading(name: str, model: Model, part: Examples, pool: str, max_length: int) -> Job:
-    """The states of a model over some texts, as a job."""
-    extraction = Extraction(model, part, check_layers(None, model), Reading(pool, max_length=max_length))
-    return Job(extraction, f"{pool} states of {name}, {part.split}", gpus=float(model.device.type == "cuda"))
-
-
 def drawn(reps: Representations, counts: Sequence[int], seed: int = 0) -> Representations:
-    """So many rows of each class, drawn without replacement; the rows of a text are drawn together."""
+    """Representations with `counts[c]` rows of every class c, drawn without replacement, whole texts at a time."""
     labels, _ = _labels(reps)
     for label, count in enumerate(counts):
         there = int((labels == label).sum())
@@ -231,28 +226,33 @@ def drawn(reps: Representations, counts: Sequence[int], seed: int = 0) -> Repres
 
 
 def _even(size: int, classes: int) -> list[int]:
-    """As many rows of every class, give or take one, that together are `size`."""
+    """The rows of each of some classes, which add up to `size` and differ by one at most."""
     return [size // classes + (k < size % classes) for k in range(classes)]
 
 
 def _labels(reps: Representations) -> tuple[np.ndarray, int]:
+    """The labels as class numbers, and the number of classes."""
     labels = several_classes(reps.labels, "Resampling by class")
     return labels, int(labels.max()) + 1
 
 
 def _table(reps: Representations, settings: Mapping[str, Sequence[int]], probe: Curve | None, seed: int) -> Robustness:
+    """nu of the rows that each setting draws, given as the number of rows of each class by the setting's name."""
     import pandas
 
-    frames = [_setting(name, drawn(reps, counts, seed), probe) for name, counts in settings.items()]
-    about = {"seed": seed, "drawn": {name: list(counts) for name, counts in settings.items()}}  # rows of each class
-    return Robustness(pandas.concat(frames, ignore_index=True), provenance_of_rows(reps, **about))
+    frames = []
+    for name, counts in settings.items():
+        frame, nu = _setting(name, drawn(reps, counts, seed))
+        frames.append(frame.assign(rho=abs(correlation(nu, probe)) if probe is not None else math.nan))
+    counts_by_setting = {name: list(counts) for name, counts in settings.items()}
+    origin = provenance_of_rows(reps, seed=seed, drawn=counts_by_setting)
+    return Robustness(pandas.concat(frames, ignore_index=True), origin)
 
 
-def _setting(name: str, reps: Representations, probe: Curve | None) -> pandas.DataFrame:
-    """nu both ways, its smoothness, and the size of its correlation with a probe."""
+def _setting(name: str, reps: Representations) -> tuple[pandas.DataFrame, Curve]:
+    """The table of one setting, with both forms of nu and its smoothness, and the curve of nu."""
     import pandas
 
     curve, plain = specialty(reps, null=0), specialty(reps, weighting="rows", null=0)
-    rho = abs(correlation(curve, probe)) if probe is not None else math.nan
     columns = {"setting": name, "n": len(reps), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
-    return pandas.DataFrame({**columns, "zeta": smoothness(curve), "rho": rho})
+    return pandas.DataFrame({**columns, "zeta": smoothness(curve)}), curve

@@ -1,4 +1,4 @@
-"""Claims of the papers as data, and what decides each: a statistic with its interval against a threshold."""
+"""Claims of the papers as data, and the verdict on each: a statistic with its interval against a threshold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Verdict = Literal["holds", "does not hold", "undecided", "not testable"]
 
 
 class Claim(BaseModel):
-    """What a paper says, in our words, and how it is put to the test."""
+    """A statement of a paper, in our words, and how it is put to the test."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,7 +42,7 @@ class Claim(BaseModel):
 
     @property
     def threshold(self) -> str:
-        """In words."""
+        """The threshold in words."""
         return f"above {self.above:g}" if self.above is not None else f"below {self.below:g}"
 
 
@@ -62,15 +62,15 @@ class Statistic:
         return Statistic(math.nan, reason=reason)
 
     def noted(self, note: str) -> Statistic:
-        """The same with something beside the number."""
+        """Return the statistic with a note beside the number."""
         return replace(self, note=note)
 
     def within(self, least: float, most: float) -> Statistic:
-        """The same with an interval that does not leave the values that there can be."""
+        """Return the statistic with its interval limited to the values that there can be."""
         return replace(self, low=max(self.low, least), high=min(self.high, most))
 
     def minus(self, other: Statistic) -> Statistic:
-        """The difference of two statistics; half-widths add as for independent errors.
+        """Return the difference of two statistics; half-widths add as for independent errors.
 
         Statistics of the same texts mostly err the same way, and then the interval is too wide, never too narrow.
         """
@@ -83,7 +83,7 @@ class Statistic:
 
 
 def verdict(claim: Claim, statistic: Statistic) -> Verdict:
-    """Whether a claim holds: the whole interval is on its side; undecided where the interval spans the threshold."""
+    """Return whether a claim holds: its whole interval is on its side. It is undecided if that spans the threshold."""
     if statistic.reason or math.isnan(statistic.value):
         return "not testable"
     value, low, high = statistic.value, statistic.low, statistic.high
@@ -98,11 +98,11 @@ def verdict(claim: Claim, statistic: Statistic) -> Verdict:
 
 @cache
 def claims() -> tuple[Claim, ...]:
-    """Every claim of every paper."""
+    """Return every claim of every paper."""
     text = files("layerscope.recipes").joinpath("claims.yaml").read_text(encoding="utf-8")
     return tuple(Claim.model_validate(entry) for entry in yaml.safe_load(text))
 
 
 def claims_of(paper: str, experiments: Sequence[str]) -> list[Claim]:
-    """The claims that some experiments of a paper decide."""
+    """Return the claims that some experiments of a paper decide."""
     return [claim for claim in claims() if claim.paper == paper and claim.experiment in experiments]

@@ -37,7 +37,7 @@ class Call(_Data):
     shown: bool = True  # whether the result goes into the report
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments with every reference replaced by what it stands for."""
+        """Return the arguments with every reference replaced by what it stands for."""
         given = {name: resolved(value, values) for name, value in self.arguments.items() if name != SPREAD}
         spread = resolved(self.arguments.get(SPREAD, []), values)
         for more in spread if isinstance(spread, list) else [spread]:
@@ -58,25 +58,25 @@ class Experiment(_Data):
 
     @property
     def asked(self) -> set[str]:
-        """Everything that the calls refer to."""
+        """The names of everything that the calls refer to."""
         return references([self.given, *(call.arguments for call in self.calls)])
 
     def combinations(self, profile: Profile) -> Iterator[dict[str, Any]]:
-        """The values of the variables, one dictionary per combination."""
+        """Yield the values of the variables, one dictionary per combination."""
         lists = {name: profile.values(values, f"{self.name}: {name}") for name, values in self.over.items()}
         for chosen in product(*lists.values()):
             yield dict(zip(lists, chosen, strict=True))
 
 
 class Source(_Data):
-    """A model, and what its trainings have of their own."""
+    """A model, and the settings that its trainings alone have."""
 
     source: str
     training: dict[str, Any] = {}
 
 
 class Profile(_Data):
-    """On what the experiments run: models by a short name, tasks, seeds, further lists, and settings of the calls."""
+    """What the experiments run on: models by a short name, tasks, seeds, further lists, and settings of the calls."""
 
     models: dict[str, Source]
     tasks: tuple[str, ...] = ()
@@ -87,18 +87,18 @@ class Profile(_Data):
     @field_validator("models", mode="before")
     @classmethod
     def _named(cls, models: Any) -> Any:
-        """A model may be given by its source alone."""
+        """Return models by name; a model may be given by its source alone."""
         return {name: {"source": m} if isinstance(m, str) else m for name, m in dict(models).items()}
 
     def values(self, given: Any, place: str) -> list[Any]:
-        """A list as it stands, or the one that `$models`, `$tasks`, `$seeds` or a name of `lists` stands for."""
+        """Return a list as it stands, or the one that `$models`, `$tasks`, `$seeds` or a name of `lists` stands for."""
         if isinstance(given, list):
             return given
-        known = {"models": list(self.models), "tasks": self.tasks, "seeds": self.seeds, **self.lists}
+        lists = {"models": list(self.models), "tasks": self.tasks, "seeds": self.seeds, **self.lists}
         name = str(given).removeprefix(REFERENCE)
-        if name not in known:
-            raise InputError(f"{place} runs over {given}, which the profile does not have; it has {', '.join(known)}.")
-        return list(known[name])
+        if name not in lists:
+            raise InputError(f"{place} runs over {given}, which the profile does not have; it has {', '.join(lists)}.")
+        return list(lists[name])
 
 
 class Recipe(_Data):
@@ -111,8 +111,8 @@ class Recipe(_Data):
     experiments: dict[str, Experiment]
 
     def chosen(self, only: str | Sequence[str] | None) -> list[Experiment]:
-        """The experiments of these names (all without any), or a sentence about a name that is not there."""
-        owners = {name: own for own, e in self.experiments.items() for name in (own, *e.also)}
+        """Return the experiments of these names, all without any; raise InputError about a name that is not there."""
+        owners = {name: experiment for experiment, e in self.experiments.items() for name in (experiment, *e.also)}
         wanted = list(self.experiments) if only is None else listed(only)
         if not wanted:
             raise InputError("only is empty; name at least one experiment, or leave it out for all.")
@@ -123,24 +123,24 @@ class Recipe(_Data):
         return [e.model_copy(update={"name": name}) for name, e in self.experiments.items() if name in chosen]
 
     def profile(self, name: str) -> Profile:
-        """The profile of that name."""
+        """Return the profile of that name."""
         return self.profiles[choose("profile", name, self.profiles)]
 
 
 def listed(names: str | Sequence[str]) -> list[str]:
-    """Names that stand in a list, or in one text with commas between them."""
+    """Return names that stand in a list, or in one text with commas between them."""
     return [part.strip() for part in names.split(",")] if isinstance(names, str) else list(names)
 
 
 def papers() -> tuple[str, ...]:
-    """The papers that have a recipe."""
+    """Return the papers that have a recipe."""
     entries = files("layerscope.recipes").joinpath("papers").iterdir()
     return tuple(sorted(entry.name.removesuffix(".yaml") for entry in entries if entry.name.endswith(".yaml")))
 
 
 @cache
 def read_recipe(paper: str) -> Recipe:
-    """The recipe of a paper, or a sentence about a paper that has none."""
+    """Return the recipe of a paper; raise InputError about a paper that has none."""
     if paper not in papers():
         raise unknown("paper", paper, papers())
     text = files("layerscope.recipes").joinpath("papers", f"{paper}.yaml").read_text(encoding="utf-8")
@@ -153,7 +153,7 @@ def read_recipe(paper: str) -> Recipe:
 
 
 def resolved(value: Any, values: Mapping[str, Any]) -> Any:
-    """A value of a recipe with every reference in it replaced."""
+    """Return a value of a recipe with every reference in it replaced."""
     if isinstance(value, str) and value.startswith(REFERENCE):
         name, *attributes = value.removeprefix(REFERENCE).split(".")
         if name not in values:
@@ -172,7 +172,7 @@ def _spliced(item: Any) -> bool:
 
 
 def references(value: Any) -> set[str]:
-    """The names that some arguments refer to."""
+    """Return the names that some arguments refer to."""
     if isinstance(value, str) and value.startswith((REFERENCE, SPLICE)):
         return {value.lstrip("*").removeprefix(REFERENCE).split(".")[0]}
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -180,6 +180,7 @@ def references(value: Any) -> set[str]:
 
 
 def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
+    """Return an attribute of a value, or of its attributes in turn; raise InputError where there is none."""
     for name in attributes:
         if name.startswith("_"):
             raise InputError(f"A recipe asks for {asked}; only public attributes can be asked for.")
@@ -194,14 +195,17 @@ def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
 
 
 def function(name: str) -> Any:
-    """The public function of that name, looked up when it is called, so that imports still point down the house."""
+    """Return the public function of that name.
+
+    It is looked up when it is called, so that imports still point down the house.
+    """
     from importlib import import_module
 
     package = import_module("layerscope")
     first, *parts = name.split(".")
-    known = getattr(package, first, None) if first in package.__all__ else None
+    found = getattr(package, first, None) if first in package.__all__ else None
     for part in parts:
-        known = getattr(known, part, None) if not part.startswith("_") else None
-    if not callable(known):
+        found = getattr(found, part, None) if not part.startswith("_") else None
+    if not callable(found):
         raise LayerscopeError(f"A recipe calls {name}, which is not a public function of layerscope.")
-    return known
+    return found

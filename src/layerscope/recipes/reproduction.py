@@ -1,4 +1,4 @@
-"""What a reproduction gives: a verdict for every claim, model and task, and what was left out."""
+"""`Reproduction`, the result of `ls.reproduce`: a verdict for every claim, model and task, and what was left out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerscope.drawing.words import numbers
-from layerscope.recipes.cell import Cell
+from layerscope.drawing.captions import listed, numbers
 from layerscope.recipes.claims import Claim, Statistic, verdict
-from layerscope.recipes.statistics import UNITS
-from layerscope.results import Result
+from layerscope.recipes.experiment_run import ExperimentRun
+from layerscope.registry import UNITS
+from layerscope.results import Finding, Result
+from layerscope.results.finding import ANSWER, DETAIL, SUPPORT
 
 if TYPE_CHECKING:
     import pandas
@@ -37,7 +38,8 @@ COLUMNS = [
     ),
     "note",
 ]
-Done = Sequence[tuple[Cell, Mapping[str, Statistic]]]
+_MOST = 5  # claims that a sentence names
+Done = Sequence[tuple[ExperimentRun, Mapping[str, Statistic]]]
 
 
 class Reproduction(Result):
@@ -89,28 +91,51 @@ class Reproduction(Result):
             numbers("Verdicts", f"{every} {reading}", self._frame.drop(columns=["paper", "models"])),
         ]
 
-    def findings(self) -> list[str]:
-        """Each claim in a sentence, and what is missing."""
-        said = [f"{row['claim']}: {_counted(row)}." for row in self.summary.to_dict("records")]
-        return [*said, *(f"Left out: {name}: {reason}" for name, reason in self.missing.items())]
+    def findings(self) -> list[Finding]:
+        """Each claim in a sentence, how many hold, and what is missing."""
+        findings = []
+        for row in self.summary.to_dict("records"):
+            tested = sum(row[v] for v in VERDICTS[:3])
+            sure = row["undecided"] == 0 if tested else None
+            findings.append(Finding(f"{row['claim']}: {_counted(row)}.", "", sure, SUPPORT))
+        if findings:
+            findings.append(self._held())
+        return [
+            *findings,
+            *(Finding(f"Left out: {name}: {why}", "", None, DETAIL) for name, why in self.missing.items()),
+        ]
+
+    def _held(self) -> Finding:
+        """Return how many claims hold wherever they were tested."""
+        tested = self._frame[self._frame["verdict"].isin(VERDICTS[:3])]
+        if not len(tested):
+            return Finding("No claim could be tested.", f"{len(self._frame)} combinations were tried", False, ANSWER)
+        names = list(dict.fromkeys(tested["claim"]))
+        holding = [name for name in names if set(tested[tested["claim"] == name]["verdict"]) == {VERDICTS[0]}]
+        text = f"{len(holding)} of {len(names)} claims hold wherever they were tested"
+        text += f": {listed(holding[:_MOST])}." if holding else "."
+        undecided = int((tested["verdict"] == "undecided").sum())
+        evidence = f"{len(tested)} combinations of models and tasks, of which {undecided} are undecided"
+        return Finding(text, evidence, undecided == 0, ANSWER)
 
     def __repr__(self) -> str:
         counts = self._frame["verdict"].value_counts()
-        said = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
-        return f"Reproduction({said or 'no claim was decided'}; {len(self.missing)} left out)"
+        verdicts = ", ".join(f"{counts[v]} {v}" for v in VERDICTS if v in counts)
+        return f"Reproduction({verdicts or 'no claim was decided'}; {len(self.missing)} left out)"
 
 
 def _counted(row: Mapping[Any, Any]) -> str:
-    """`holds in 3 of 4, undecided in 1`; what could not be tested is not among the four."""
+    """Return `holds in 3 of 4, undecided in 1`; what could not be tested is not among the four."""
     tested = sum(row[v] for v in VERDICTS[:3])
     first = [f"holds in {row['holds']} of {tested}"] if tested else []
     return ", ".join([*first, *(f"{v} in {row[v]}" for v in VERDICTS[1:] if row[v])])
 
 
 def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """One row per claim of a table of verdicts. A model is decided where the claim holds or does not on some task.
+    """Return a table with one row per claim of a table of verdicts.
 
-    The claim held in it where it holds in every such task; in some of them is `in part`.
+    A model is decided where the claim holds or does not on some task. The claim held in it where it holds in every such
+    task; in some of them is `in part`.
     """
     import pandas
 
@@ -135,12 +160,13 @@ def summarised(frame: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
-    """One row per claim and combination, in the order of the claims."""
+    """Return a table with one row per claim and combination, in the order of the claims."""
     import pandas
 
     rows = []
     for claim in claims:
         for label, subject, value in _compared(claim, done) if claim.over else _alone(claim, done):
+            no_interval = "no interval" if math.isnan(value.low) or math.isnan(value.high) else ""
             rows.append(
                 {
                     "claim": claim.name,
@@ -156,28 +182,29 @@ def verdicts(claims: Sequence[Claim], done: Done) -> pandas.DataFrame:
                     "unit": UNITS[claim.statistic],
                     "verdict": verdict(claim, value),
                     "n": value.n,
-                    "note": value.reason or "; ".join(filter(None, [value.note, _without_interval(value)])),
+                    "note": value.reason or "; ".join(filter(None, [value.note, no_interval])),
                 }
             )
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
-def _without_interval(value: Statistic) -> str:
-    return "no interval" if math.isnan(value.low) or math.isnan(value.high) else ""
-
-
 def _alone(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
-    for cell, said in done:
-        if claim.name in said:
-            yield cell.label, cell.subject, said[claim.name]
+    """Yield the combination, the models and the statistic of every run that decides a claim."""
+    for cell, statistics in done:
+        if claim.name in statistics:
+            yield cell.label, cell.subject, statistics[claim.name]
 
 
 def _compared(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
-    """The statistic of one model less that of another, for all else that is the same."""
+    """Yield the statistic of one model less that of another, for all else that is the same."""
     assert claim.over is not None
     subject = " less ".join(claim.over)
     first, second = (
-        [(cell, said[claim.name]) for cell, said in done if claim.name in said and cell.chosen.get("model") == model]
+        [
+            (cell, statistics[claim.name])
+            for cell, statistics in done
+            if claim.name in statistics and cell.chosen.get("model") == model
+        ]
         for model in claim.over
     )
     for side, others, absent in ((first, second, claim.over[1]), (second, first, claim.over[0])):
@@ -193,6 +220,6 @@ def _compared(claim: Claim, done: Done) -> Iterator[tuple[str, str, Statistic]]:
         yield subject, subject, Statistic.missing(f"{absent} is none of the models that were run")
 
 
-def _rest(cell: Cell) -> dict[str, Any]:
-    """What a cell runs over, other than its model."""
+def _rest(cell: ExperimentRun) -> dict[str, Any]:
+    """Return what a run runs over, other than its model."""
     return {name: value for name, value in cell.chosen.items() if name != "model"}

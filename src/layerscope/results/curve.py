@@ -1,4 +1,4 @@
-"""A curve: one number for each layer."""
+"""`Curve`: one number for each layer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.results.finding import ANSWER, NO_INTERVAL, Finding, extreme, interval, number, rows, short, widened
 from layerscope.results.result import Result
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Curve(Result):
         return frame
 
     def explain_gaps(self, reason: str) -> None:
-        """Say why layers have no value, where some have none: in `provenance["undefined"]`, and under the figure."""
+        """Note why some layers have no value: in `provenance["undefined"]`, and under the figure."""
         gaps = [str(layer) for layer, value in zip(self.layers, self.values, strict=True) if math.isnan(value)]
         if not gaps:
             return
@@ -92,10 +93,31 @@ class Curve(Result):
         if self.permuted is not None:
             series.append(self._permuted())
         marks = ((f"layer {self.best}", float(self.best)),) if self.best is not None else ()
-        said = {"title": f"{self.name} of every layer", "shows": f"{self.name} of every layer.", "reading": ""}
-        words: dict[str, Any] = {**said, **self.words}
+        usual = {"title": f"{self.name} of every layer", "shows": f"{self.name} of every layer.", "reading": ""}
+        words: dict[str, Any] = {**usual, **self.words}
         words.setdefault("x_name", "layer")
         return [CurveFigure(series=tuple(series), y_name=self.name, marks=marks, **words)]
+
+    def findings(self) -> list[Finding]:
+        """The lowest and the highest value of every model's curve."""
+        frame, name = self.frame, self.name
+        what, n = self.words.get("x_name", "layer"), self.provenance.get("data", {}).get("n")
+        findings = []
+        for model, part in frame[frame[name].notna()].groupby("model", sort=False):
+            least, most = extreme(part, name, most=False), extreme(part, name, most=True)
+            text = (
+                f"{name} of {short(str(model))} is lowest in {what} {int(least['layer'])} "
+                f"({number(least[name])}) and highest in {what} {int(most['layer'])} ({number(most[name])})."
+            )
+            if "low" not in part:
+                findings.append(Finding(text, NO_INTERVAL + rows(n), None, ANSWER))
+                continue
+            _, high = widened(least[name], least["low"], least["high"], len(part))
+            others = part.drop(least.name)
+            sure = None if math.isnan(high) or not len(others) else bool(high < others[name].min())
+            evidence = f"{what} {int(least['layer'])}: {interval(least['low'], least['high'])}{rows(n)}"
+            findings.append(Finding(text, evidence, sure, ANSWER))
+        return findings
 
     def _series(self, model: str) -> Series:
         at = [i for i, name in enumerate(self.models) if name == model]
@@ -108,7 +130,7 @@ class Curve(Result):
         return Series(model, part(self.layers), part(self.values), part(self.low), part(self.high))
 
     def _permuted(self) -> Series:
-        """The median with permuted labels, and where nine tenths of those values lie."""
+        """Return the median with permuted labels, and where nine tenths of those values lie."""
         assert self.permuted is not None
         defined = ~np.isnan(self.permuted).any(axis=0)
         bounds = np.full((3, len(self.layers)), np.nan)

@@ -1,19 +1,28 @@
-"""A result: a table, its figures, and where it comes from. Everything else about it is made of these."""
+"""`Result`: a table, its figures, its findings, and its provenance. Everything else about a result is made of these.
+
+Also the schemas of a record's `record.json` and of a saved result's metadata, CSV that is safe to open in a
+spreadsheet, where no text is a formula, and provenance: models with hashes, data, settings, versions.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import platform
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from layerscope.drawing.painting import draw, markup
+from pydantic import ConfigDict, Field
+
+from layerscope.drawing.render import draw, markup
 from layerscope.errors import DataError, InputError
-from layerscope.results.cards import ResultCard
-from layerscope.results.spreadsheet import csv_text
-from layerscope.store import json_text, parse_json, shaped, whole_file, write_text
-from layerscope.store.parquet import MOST_TEXT, MOST_VALUES, read_parquet
+from layerscope.results.finding import ANSWER, DETAIL, Finding, NextStep
+from layerscope.store import Saved, json_text, parse_json, shaped, whole_file, write_text
+from layerscope.store.validated import MOST_TEXT, MOST_VALUES, read_parquet
+from layerscope.version import __version__
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +30,126 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from layerscope.drawing.figure import Figure
+
+
+LONGEST = 20_000  # characters of a sentence or a name
+MOST_FIGURES = 2000
+Text = Annotated[str, Field(max_length=LONGEST)]
+Mark = Annotated[list[Text | float | int], Field(min_length=2, max_length=2)]
+
+
+class SettingsCard(Saved):
+    """The settings of a figure that are not columns; each kind of figure has some of these."""
+
+    x_name: Text | None = None
+    y_name: Text | None = None
+    value_name: Text | None = None
+    row_name: Text | None = None
+    column_name: Text | None = None
+    references: list[Mark] | None = None
+    marks: list[Mark] | None = None
+    scale: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    shape: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)] | None = None
+    extras: list[Text] | None = None
+    cuts: list[int] | None = None
+    marked: list[Annotated[list[int], Field(min_length=2, max_length=2)]] | None = None
+    joined: list[Text] | None = None
+    stressed: list[Text] | None = None
+    log: bool | None = None
+    n: int | None = None
+
+
+class FigureCard(Saved):
+    """A figure of a record: its words, and the file with its columns."""
+
+    kind: str
+    file: str
+    title: Text
+    shows: Text
+    reading: Text
+    caveat: Text
+    group: Text
+    facets: dict[str, Text]
+    settings: dict[str, Any]
+
+
+class ModelCard(Saved):
+    """A model of a record; what else is known of it stands beside its name."""
+
+    model_config = ConfigDict(extra="allow")
+    name: Text
+
+
+class FindingCard(Saved):
+    """A finding of a record."""
+
+    text: Text
+    evidence: Text
+    sure: bool | None
+    weight: Annotated[int, Field(ge=DETAIL, le=ANSWER)]
+
+
+class NextCard(Saved):
+    """The command that goes on from a record; see `NextStep`."""
+
+    command: Text
+    arguments: list[Text]
+    why: Text
+    models: list[Text]
+    saved: Text | None
+    again: list[Text]
+    line: Text
+
+
+class RecordCard(Saved):
+    """The contents of `record.json`."""
+
+    kind: Text
+    title: Text
+    command: Text
+    created: Text
+    seconds: float | None
+    findings: list[FindingCard]
+    next: NextCard | None = None
+    models: list[ModelCard]
+    data: dict[str, Any]
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    tables: dict[str, str]
+    files: list[str] = Field(default_factory=list)
+    figures: list[FigureCard] = Field(max_length=MOST_FIGURES)
+
+
+class ResultCard(Saved):
+    """The metadata of a result's Parquet file."""
+
+    model_config = ConfigDict(extra="allow")
+    format: Any
+    result: str = "similarity"
+    provenance: dict[str, Any] = Field(default_factory=dict)
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a cell begins with that a spreadsheet computes
+
+
+def csv_text(frame: pandas.DataFrame) -> str:
+    """A table as CSV. Texts that begin like a formula get an apostrophe before them; numbers stay as they are."""
+    import pandas
+
+    safe = frame.rename(columns=_plain)
+    for place, kind in enumerate(safe.dtypes):
+        if not pandas.api.types.is_numeric_dtype(kind):
+            safe.isetitem(place, safe.iloc[:, place].map(_plain).array)
+    return safe.to_csv(index=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a text in a form that no spreadsheet computes and that stays in its row; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    text = f"'{value}" if value.startswith(_FORMULA) else value
+    return text.replace("\r\n", "\n").replace("\r", "\n")  # by itself it would begin a row
+
 
 FORMAT = 2  # of the Parquet files; raise it when an older program would misread what is written
 _OTHERS = (".tsv", ".json", ".jsonl", ".xlsx", ".txt", ".html", ".png", ".pdf", ".svg")  # what a file is not called
@@ -32,7 +161,8 @@ class Result(ABC):
     """What a function that measures returns.
 
     `frame` is the table, `figures()` what is drawn of it, `provenance` the models (with hashes), data, settings and
-    versions that it rests on. `plot`, `save`, the notebook's view, records and the report are made of these three.
+    versions that it rests on. `findings()` say what came out, and `next_step()` which command goes on from there.
+    `plot`, `save`, the notebook's view, records and the report are made of these.
 
     Example:
         >>> import numpy as np, layerscope as ls
@@ -56,9 +186,13 @@ class Result(ABC):
     def figures(self) -> list[Figure]:
         """What is drawn of the result, as data; the first one is its picture."""
 
-    def findings(self) -> list[str]:
-        """What came out, in sentences; none where the figures say it all."""
+    def findings(self) -> list[Finding]:
+        """What came out, in sentences with their evidence; none where the figures say it all."""
         return []
+
+    def next_step(self) -> NextStep | None:
+        """The command that goes on from the result, or None where there is none."""
+        return None
 
     def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
         """Draw the first figure: into `ax`, into a file (PNG, SVG or PDF), or into axes of its own."""
@@ -104,14 +238,14 @@ class Result(ABC):
         return view(repr(self), self.findings(), self.figures(), self.frame)
 
 
-def view(name: str, findings: Sequence[str], figures: Sequence[Figure], frame: pandas.DataFrame | None) -> str:
-    """A result as HTML for notebooks: its first picture, and the first and last rows of its table."""
+def view(name: str, findings: Sequence[Finding], figures: Sequence[Figure], frame: pandas.DataFrame | None) -> str:
+    """Return a result as HTML for notebooks: its first picture, and the first and last rows of its table."""
     pictures = [markup(figure) for figure in figures if figure.kind != "table"][:1]
     table = (
         [] if frame is None else [frame.to_html(max_rows=_ROWS_SHOWN, max_cols=_COLUMNS_SHOWN, index=False, border=0)]
     )
-    said = [f"<p>{escape(sentence)}</p>" for sentence in findings]
-    inside = "".join([f"<p><b>{escape(name)}</b></p>", *said, *pictures, *table])
+    sentences = [f"<p>{escape(str(finding))}</p>" for finding in findings]
+    inside = "".join([f"<p><b>{escape(name)}</b></p>", *sentences, *pictures, *table])
     return f'<div style="overflow-x: auto">{inside}</div>'
 
 
@@ -149,7 +283,7 @@ class Table(Tabled):
 
 
 def read_table(path: str | Path, result: str) -> tuple[pandas.DataFrame, dict[str, Any]]:
-    """The table and the card of a Parquet file that `Result.save` wrote."""
+    """Return the table and the card of a Parquet file that `Result.save` wrote."""
     what = f"{path} is not a {result} that layerscope saved"
     try:
         table = read_parquet(Path(path), most_values=MOST_VALUES, most_text=MOST_TEXT)
@@ -166,3 +300,36 @@ def read_table(path: str | Path, result: str) -> tuple[pandas.DataFrame, dict[st
     if card.result != result:
         raise DataError(f"{path} holds a {card.result[:40]}, not a {result}.")
     return table.to_pandas(), dict(card)
+
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "peft", "datasets", "numpy", "scipy", "scikit-learn")
+
+
+def provenance_of(
+    models: Iterable[Any] = (), data: Any = None, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what a result rests on. `models` are Models or descriptions of such, `data` is Examples likewise.
+
+    Settings that are None were not given and are left out.
+    """
+    described = [dict(m) if isinstance(m, Mapping) else m.described() for m in models]
+    source = {} if data is None else dict(data) if isinstance(data, Mapping) else data.described()
+    given = {name: value for name, value in (settings or {}).items() if value is not None}
+    return {"models": described, "data": source, "settings": given, "versions": versions()}
+
+
+@cache
+def _libraries() -> tuple[tuple[str, str], ...]:
+    """Return the names and versions of layerscope, Python and the libraries that are installed."""
+    found = [("layerscope", __version__), ("python", platform.python_version())]
+    for name in _LIBRARIES:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def versions() -> dict[str, str]:
+    """Return layerscope's version and those of the libraries under it."""
+    return dict(_libraries())

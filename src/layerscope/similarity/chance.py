@@ -1,7 +1,7 @@
-"""What chance gives: the similarity of layers when the texts of the column side have changed places.
+"""The similarity that chance gives: that of layers after the texts of the column side have changed places.
 
-One shuffle serves all pairs of layers. So the best pair can be judged as well: by the best that each shuffle gives
-among as many pairs. Rows of one text stay together, since words of a text are alike for reasons of their own.
+One shuffle serves all pairs of layers, so the best pair can be judged too, by the best that each shuffle gives among
+as many pairs. Rows of one text stay together, since words of a text are alike for reasons of their own.
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.data.resampling import exchanged
 from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
-from layerscope.similarity.arriving import Stored
-from layerscope.similarity.measures.kernels import double_centred
-from layerscope.similarity.planning import Groups, Plan
-from layerscope.similarity.registry import Measure, Undefined, finite
-from layerscope.similarity.routes import GIB
-from layerscope.similarity.row_sums import RowSums
-from layerscope.similarity.similarity import Best, Similarity
-from layerscope.similarity.values import (
+from layerscope.resampling import exchanged
+from layerscope.similarity.execution_plan import GIB, Groups, Plan
+from layerscope.similarity.layer_sources import Stored
+from layerscope.similarity.matrices import (
     Cells,
     Prepared,
     from_moments,
@@ -34,13 +29,17 @@ from layerscope.similarity.values import (
     gram_matrices,
     size_in_bytes,
 )
+from layerscope.similarity.measures.kernels import double_centred
+from layerscope.similarity.registry import Measure, Undefined, finite
+from layerscope.similarity.result import Best, Similarity
+from layerscope.similarity.row_means import RowSums
 
 SHUFFLES = 5  # for the mean alone
 LEAST = 19  # shuffles for a 95th percentile, and for a p-value of .05
 LEVEL = 0.95  # of the percentile above which a similarity is more than chance
 TIED = 1e-6  # values that differ by less are the same: shuffles are summed in another order, some in float32
 
-Shuffled = Callable[[np.ndarray], np.ndarray]  # of the row that takes each row's place: (rows, columns) the values
+Shuffled = Callable[[np.ndarray], np.ndarray]  # from the row that takes each row's place to (rows, columns) values
 
 
 def shuffle_count(baseline: bool | int) -> int:
@@ -53,15 +52,15 @@ def shuffle_count(baseline: bool | int) -> int:
 
 
 def add_baseline(matrices: dict[str, Similarity], plan: Plan, rows: Stored, count: int, seed: int) -> None:
-    """`baseline` for every value, and with enough shuffles `p_values`, `calibrated` and `best`."""
+    """Set `baseline` of every similarity, and with enough shuffles `p_values`, `calibrated` and `best`."""
     seeds = np.random.SeedSequence(seed).generate_state(count)
     values = [(m.name, _shuffled(m, plan, rows)) for m in plan.measures]
     chance = {m.name: np.empty((count, *matrices[m.name].values.shape)) for m in plan.measures}
     with progress("What chance gives", count, "shuffles") as advance:
         for k in range(count):
-            taken = exchanged(rows.texts, seed=int(seeds[k]))
-            for name, of_order in values:
-                chance[name][k] = of_order(taken)
+            order = exchanged(rows.texts, seed=int(seeds[k]))
+            for name, shuffled_values in values:
+                chance[name][k] = shuffled_values(order)
             advance(1)
     apart = np.asarray([[i != j for j in rows.column_views] for i in rows.row_views])
     for name, similarity in matrices.items():
@@ -69,7 +68,7 @@ def add_baseline(matrices: dict[str, Similarity], plan: Plan, rows: Stored, coun
 
 
 def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None:
-    """Set the values beside those of `chance` (shuffles, rows, columns); `apart` are pairs of different layers."""
+    """Judge a similarity by its values under `chance` (shuffles, rows, columns); `apart` marks different layers."""
     similarity.baseline = chance.mean(axis=0)
     sign = -1.0 if similarity.distance else 1.0  # a distance is turned round: what is high is alike
     for i, j in np.argwhere(np.isnan(similarity.baseline) & ~np.isnan(similarity.values)).tolist():
@@ -96,9 +95,9 @@ def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None
 
 
 def p_values(values: Any, chance: np.ndarray) -> np.ndarray:
-    """The share of shuffles, the data as they are among them, that give as much or more; NaN where a value is.
+    """The share of orders, the given one counted in, whose values are as high or higher; NaN where a value is NaN.
 
-    A shuffle that gives the same up to rounding gives as much, as one does that leaves every text in its place.
+    A value that is the same up to rounding counts as high, as that of a shuffle that leaves every text in its place.
     """
     values = np.asarray(values)
     share = (1 + (chance >= values - TIED).sum(axis=0)) / (1 + len(chance))
@@ -118,11 +117,12 @@ def calibrated(values: Any, chance: np.ndarray, most: float = 1.0) -> np.ndarray
 
 
 def _shuffled(measure: Measure, plan: Plan, rows: Stored) -> Shuffled:
-    """The cheapest way to the values of a measure for one shuffle after the other."""
-    alone = plan.of([measure])
-    if alone.of_grams(rows, rows.stored):
+    """A function that gives the values of a measure for a shuffle, by the cheapest way that fits into memory."""
+    alone = plan.subset([measure])
+    if alone.gram_measures(rows, rows.stored):
         return _OfGrams(measure, alone, rows)
-    even = len(set(np.unique(rows.texts, return_counts=True)[1])) == 1  # then a shuffle is another order of the rows
+    # Where all texts have as many rows, a shuffle is another order of the rows; otherwise some rows are repeated.
+    even = len(set(np.unique(rows.texts, return_counts=True)[1])) == 1
     if even and measure.reorder is not None:
         factors = _OfFactors(measure, alone, rows)
         if factors.fit:
@@ -131,32 +131,36 @@ def _shuffled(measure: Measure, plan: Plan, rows: Stored) -> Shuffled:
 
 
 class _OfGrams:
-    """From Gram matrices, which are made once: a shuffle picks their rows and columns."""
+    """Values of shuffles from Gram matrices, which are made once: a shuffle picks their rows and columns."""
 
     def __init__(self, measure: Measure, plan: Plan, rows: Stored) -> None:
         self._dual, self._rows = measure.dual, rows
         self._centre = measure.gram or double_centred
         self._grams = gram_matrices(rows, plan.exact(measure))
         self._left = torch.stack([self._centre(self._grams[i].clone()).flatten() for i in rows.row_views])
-        self._own = self._left.pow(2).sum(dim=1)
+        self._norms = self._left.pow(2).sum(dim=1)  # of the row side's Gram matrices, squared
 
-    def __call__(self, taken: np.ndarray) -> np.ndarray:
-        rows, order = self._rows, torch.from_numpy(taken)
+    def __call__(self, places: np.ndarray) -> np.ndarray:
+        rows, order = self._rows, torch.from_numpy(places)
         values = np.empty((len(rows.row_views), len(rows.column_views)))
         for b, j in enumerate(rows.column_views):
             moved = self._centre(self._grams[j][order][:, order]).flatten()
             crossed, other = self._left @ moved, torch.dot(moved, moved)
-            for a, own in enumerate(self._own):
-                values[a, b] = _or_nan(self._value, own, other, crossed[a])
+            for a, norm in enumerate(self._norms):
+                values[a, b] = _or_nan(self._value, norm, other, crossed[a])
         return values
 
-    def _value(self, own: Tensor, other: Tensor, crossed: Tensor) -> float:
+    def _value(self, left: Tensor, right: Tensor, crossed: Tensor) -> float:
+        """The measure from the inner products of two Gram matrices with themselves and with one another."""
         assert self._dual is not None
-        return self._dual(torch.stack([own, crossed, crossed, other]).view(2, 2), 0, 1)
+        return self._dual(torch.stack([left, crossed, crossed, right]).view(2, 2), 0, 1)
 
 
 class _OfFactors:
-    """From what the measure makes of each layer's rows, which is made once and brought into another order."""
+    """Values of shuffles from the factors that the measure makes of each layer's rows: made once, then reordered.
+
+    `fit` says whether the factors of all layers fit into memory.
+    """
 
     def __init__(self, measure: Measure, plan: Plan, rows: Stored) -> None:
         self._measure, self._rows = measure, rows
@@ -169,16 +173,17 @@ class _OfFactors:
                 return
 
     def _factor(self, view: int) -> Any:
+        """The factor of a layer's rows; None where it is undefined."""
         rows = self._rows.rows(view)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LayerscopeWarning)  # was said of the values
+            warnings.simplefilter("ignore", LayerscopeWarning)  # given already, for the values themselves
             try:
                 return self._measure.factored(rows if self._measure.estimate else rows.double(), **self._options)
             except Undefined:
                 return None
 
-    def __call__(self, taken: np.ndarray) -> np.ndarray:
-        rows, order = self._rows, torch.from_numpy(taken)
+    def __call__(self, places: np.ndarray) -> np.ndarray:
+        rows, order = self._rows, torch.from_numpy(places)
         values = np.full((len(rows.row_views), len(rows.column_views)), np.nan)
         assert self._measure.reorder is not None
         for b, j in enumerate(rows.column_views):
@@ -192,7 +197,7 @@ class _OfFactors:
 
 
 class _OfRows:
-    """From the rows themselves; what follows from one layer's moments alone is made once, unless rows repeat."""
+    """Values of shuffles from the rows themselves; statistics of single layers are kept unless rows repeat."""
 
     def __init__(self, measure: Measure, plan: Plan, rows: Stored, even: bool) -> None:
         self._measure, self._plan, self._even, self._prepared = measure, plan, even, Prepared()
@@ -200,26 +205,27 @@ class _OfRows:
             [rows.reps[source] for source in side] for side in (rows.groups.row_sources, rows.groups.column_sources)
         )
 
-    def __call__(self, taken: np.ndarray) -> np.ndarray:
-        arrival = Stored(Groups(self._left, [_reordered(reps, taken) for reps in self._right]), None)
-        cells = Cells(self._measure, arrival, self._plan.options)
+    def __call__(self, places: np.ndarray) -> np.ndarray:
+        layer_source = Stored(Groups(self._left, [_reordered(reps, places) for reps in self._right]), None)
+        cells = Cells(self._measure, layer_source, self._plan.options)
         if self._measure.needs == "rows":
-            from_rows(cells, arrival, self._plan.memory)
+            from_rows(cells, layer_source, self._plan.memory)
         elif self._measure.needs == "sums":
-            sums = [RowSums.of([self._measure], arrival)]
-            arrival.gather(sums)
+            sums = [RowSums.for_views([self._measure], layer_source)]
+            layer_source.gather(sums)
             from_sums([cells], sums)
         else:
             options: dict[str, Any] = {"exact": self._plan.exact(self._measure), "room": self._plan.memory * GIB}
             options["debiased"] = self._measure.cross == "hsic"
-            parts = (arrival.tile(pairs, **options) for pairs in self._plan.passes(arrival))
+            parts = (layer_source.tile(pairs, **options) for pairs in self._plan.passes(layer_source))
             if not self._even:
-                self._prepared.forget(arrival.column_views)
+                self._prepared.forget(layer_source.column_views)
             from_moments([cells], parts, self._prepared)
         return cells.similarity().values
 
 
 def _or_nan(value: Callable[..., float], *arguments: Any, **options: Any) -> float:
+    """The value of a function, NaN where it is undefined; it gives no warnings, since the values themselves did."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LayerscopeWarning)
         try:
@@ -229,6 +235,6 @@ def _or_nan(value: Callable[..., float], *arguments: Any, **options: Any) -> flo
 
 
 def _reordered(reps: Representations, order: np.ndarray) -> Representations:
-    """Another order of the rows under the old identities: row i is no longer the same thing."""
+    """Representations whose rows are in another order and keep their identities, so that row i is another text's."""
     moved: Any = {layer: reps[layer][torch.from_numpy(order)] for layer in reps.layers}
     return Representations(moved, reps.rows, names=reps.names, info=reps.info)

@@ -1,27 +1,28 @@
-"""How much each block changes what goes through it (ShortGPT, Men et al. 2024)."""
+"""The influence of every block: how much it changes the states that go through it (ShortGPT, Men et al. 2024)."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from layerscope.data.resampling import jackknifed
+from layerscope.data import TaskSource
+from layerscope.distributed import Team
 from layerscope.errors import LayerscopeWarning, check_level, check_seed
-from layerscope.extraction.extracting import examples_of
-from layerscope.extraction.reading import Reading
-from layerscope.extraction.streaming import Batch, Streamer
-from layerscope.extraction.tally import note_unread
-from layerscope.models import Model, load
-from layerscope.results import Curve, provenance_of
-from layerscope.similarity.row_sums import unit_rows
-from layerscope.similarity.uncertainty import Grouping
-from layerscope.team import Team
+from layerscope.extraction.extract import examples_of
+from layerscope.extraction.loop import note_unread
+from layerscope.extraction.pooling import Reading
+from layerscope.extraction.stream import Batch, Streamer
+from layerscope.models import Model, ModelSource, load
+from layerscope.resampling import jackknifed
+from layerscope.results import Curve, NextStep, provenance_of
+from layerscope.results.finding import ADVISE, SPECIALTY, with_head
+from layerscope.similarity.jackknife import Grouping
+from layerscope.similarity.layer_sources import one_group
+from layerscope.similarity.row_means import unit_rows
 
 _MOST = 2.0  # of 1 - cosine
 _WORDS = {
@@ -33,9 +34,18 @@ _WORDS = {
 }
 
 
+class Influence(Curve):
+    """How much each block changes what goes through it."""
+
+    def next_step(self) -> NextStep:
+        """The advice of a model with a head, which tests what may go; of another one, which layers to tune."""
+        models = self.provenance.get("models", ())
+        return ADVISE if with_head(models[:1]) else SPECIALTY
+
+
 def block_influence(
-    model: str | Path | Model | Any,
-    task: Any,
+    model: ModelSource,
+    task: TaskSource,
     *,
     split: str | None = None,
     limit: int | None = None,
@@ -53,9 +63,11 @@ def block_influence(
     your own whose output is wider or narrower than its input.
 
     Args:
-        model: A model, or what `ls.load` takes.
-        task: The texts; their labels do not matter.
-        split: The split; `validation` where there is one.
+        model: A checkpoint: a folder, a hub id, `id@revision`, a GGUF file, `demo:minilm`, `demo:smollm2`,
+            `garden:NAME`, `random:` and one of these, or a `Model`.
+        task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`. Labels
+            do not matter.
+        split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
         max_length: The longest text in tokens; the rest is cut off.
         batch_tokens: Tokens per batch, padding included.
@@ -81,7 +93,7 @@ def block_influence(
     opened = load(model)
     examples = examples_of(task, split, limit)
     groups = None if ci is None else Grouping(examples.rows, seed)
-    turns = _Turns(opened, 1 if groups is None else groups.count, _no_groups if groups is None else groups.groups_of)
+    turns = _Turns(opened, 1 if groups is None else groups.count, one_group if groups is None else groups.groups_of)
     team = Team.current()
     streamer = Streamer([opened], None, reading, batch_tokens)
     tally = streamer.feed(examples.take(slice(team.rank, None, team.size)), [turns], opened.name)
@@ -93,10 +105,12 @@ def block_influence(
     provenance = provenance_of([{**opened.described(), "name": name}], examples, settings)
     provenance["data"]["n"] = turns.n
     if reasons:
-        provenance["warning"] = _said(reasons)
+        first, reason = reasons[0]
+        others = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        provenance["warning"] = f"The influence of block {first}{others} is undefined: {reason}."
         warnings.warn(provenance["warning"], LayerscopeWarning, stacklevel=2)
     blocks = list(range(1, opened.depth + 1))
-    curve = Curve("influence", [name] * len(blocks), blocks, values, provenance, words=_WORDS)
+    curve = Influence("influence", [name] * len(blocks), blocks, values, provenance, words=_WORDS)
     if ci is not None:
         half = jackknifed(turns.left_out(), ci)
         curve.low, curve.high = np.maximum(values - half, 0.0), np.minimum(values + half, _MOST)
@@ -108,16 +122,6 @@ def least_first(curve: Curve) -> list[int]:
     return [curve.layers[k] for k in np.argsort(curve.values, kind="stable") if not np.isnan(curve.values[k])]
 
 
-def _no_groups(texts: np.ndarray) -> np.ndarray:
-    return np.zeros(len(texts), dtype=np.int64)
-
-
-def _said(reasons: Sequence[tuple[int, str]]) -> str:
-    first, reason = reasons[0]
-    others = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"The influence of block {first}{others} is undefined: {reason}."
-
-
 class _Turns:
     """A consumer that sums 1 - cosine of neighbouring layers, for each group of texts."""
 
@@ -125,7 +129,7 @@ class _Turns:
         self.groups_of, self.device = groups_of, model.device
         self.widths: dict[int, tuple[int, int]] = {}  # of the input and output of blocks where they differ
         self.rows = torch.zeros(groups, dtype=torch.float64, device=model.device)
-        self.known, self.total = (
+        self.defined, self.total = (  # tokens with a direction before and after a block, and the sums over them
             torch.zeros(groups, model.depth, dtype=torch.float64, device=model.device) for _ in range(2)
         )
 
@@ -140,22 +144,27 @@ class _Turns:
             if enters != leaves:
                 self.widths[block], before = (enters, leaves), after
                 continue
-            turned, defined = _turned(*before, *after)
+            defined = before[1] & after[1]
+            # 1 - cosine by the chord of the unit vectors, which keeps its digits near 0.
+            turned = torch.where(defined, (before[0] - after[0]).pow(2).sum(dim=1) / 2, 0.0)
             self.total[:, block].index_add_(0, group, turned)
-            self.known[:, block].index_add_(0, group, defined.double())
+            self.defined[:, block].index_add_(0, group, defined.double())
             before = after
 
     def reduce(self, team: Team) -> None:
-        """The sums of every process, in every process."""
-        self.rows, self.known, self.total = (team.add(part).cpu() for part in (self.rows, self.known, self.total))
+        """Add up the sums of all processes, in every process."""
+        self.rows, self.defined, self.total = (
+            team.all_reduce(part).cpu() for part in (self.rows, self.defined, self.total)
+        )
 
     @property
     def n(self) -> int:
+        """How many tokens there have been."""
         return int(self.rows.sum())
 
     def means(self) -> tuple[np.ndarray, list[tuple[int, str]]]:
         """(L,) the influence of every block, NaN where it is undefined, and the reasons by block."""
-        missing = self.n - self.known.sum(dim=0)
+        missing = self.n - self.defined.sum(dim=0)
         values = torch.where(missing == 0, self.total.sum(dim=0) / self.n, torch.nan)
         reasons = [
             (block + 1, self._reason(block, int(count))) for block, count in enumerate(missing.tolist()) if count
@@ -163,16 +172,11 @@ class _Turns:
         return values.numpy(), reasons
 
     def _reason(self, block: int, missing: int) -> str:
+        """Why a block has no influence: its widths differ, or tokens are `missing` for it."""
         if block in self.widths:
             return "its input has {} numbers and its output {}, so that they have no angle".format(*self.widths[block])
         return f"{missing:,} of {self.n:,} tokens are 0 before or after it, so they have no direction"
 
     def left_out(self) -> np.ndarray:
-        """(groups, L) the same without each group of texts in turn."""
+        """(groups, L) the influence of every block without each group of texts in turn."""
         return ((self.total.sum(dim=0) - self.total) / (self.n - self.rows)[:, None]).numpy()
-
-
-def _turned(before: Tensor, had: Tensor, after: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows,) 1 - cosine of unit rows, by the chord, which keeps its digits near 0; 0 where there is none."""
-    defined = had & has
-    return torch.where(defined, (before - after).pow(2).sum(dim=1) / 2, 0.0), defined

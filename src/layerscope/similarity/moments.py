@@ -1,28 +1,63 @@
-"""Second moments of row-aligned views: everything that most similarity measures need, in one pass over any n.
+"""Second moments of row-aligned views: all that most similarity measures need, in one pass over any number of rows.
 
-Stack the views (layers of one or several models, one-hot labels) side by side, Z = [X_1 .. X_V]. Kept are the summed
-weight, sum Z, and the wanted blocks of Z'Z, all about a shift near the mean, so that a large offset costs no digits.
+Stack the views (layers of one or several models, one-hot labels) side by side, Z = [X_1 .. X_V]. `Moments` keeps the
+summed weight, sum Z and the wanted blocks of Z'Z, all about a shift near the mean, so that a large offset costs no
+digits. Products are made in float32 where that loses nothing that matters, and in float64 elsewhere. Moments are saved
+as a folder of safetensors and JSON.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, FiniteFloat
+from safetensors.torch import save_file
 from torch import Tensor
 
-from layerscope.errors import InputError
-from layerscope.similarity.precision import column_sizes, float64_is_free, rounds_products
-from layerscope.team import Team
+from layerscope.distributed import Team
+from layerscope.errors import DataError, InputError
+from layerscope.store import Saved, atomic_folder, inside, open_tensors, read_object, settled, shaped, write_json
+
+# GPUs whose float64 units are half as fast as their float32 units; elsewhere they are 1/32 or less.
+_FULL_FLOAT64 = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
+_SAFE = 1e9  # float32 products of numbers up to this, and down to one over it, lose nothing in sums of many rows
+
+
+def float64_is_free(device: torch.device) -> bool:
+    """Whether products in float64 cost next to nothing on a device: on GPUs made for computing."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) in _FULL_FLOAT64
+
+
+def rounds_products(device: torch.device) -> bool:
+    """Whether float32 products on a device are made from fewer digits (TF32), because torch was told to allow it."""
+    return device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
+
+
+def column_sizes(rows: Tensor) -> Tensor | None:
+    """(columns,) powers of two near the largest numbers of the columns; None where float32 holds the products."""
+    least, most = torch.aminmax(rows, dim=0)
+    most = torch.maximum(most, -least)
+    if float(most.max()) <= _SAFE and float(torch.where(most > 0, most, 1.0).min()) >= 1 / _SAFE:
+        return None
+    return torch.where(most > 0, torch.exp2(most.double().log2().floor()).float(), 1.0)
+
+
+def power_of_two(numbers: Tensor) -> float:
+    """A power of two near the largest number, for dividing by: no digit is lost in that."""
+    most = float(numbers.abs().max()) if numbers.numel() else 0.0
+    return 2.0 ** math.floor(math.log2(most)) if 0 < most < math.inf else 1.0
+
 
 BLOCK = 8192  # rows per product: small products waste most of the time
 Pair = tuple[int, int]
 
 
 def all_pairs(views: int) -> list[Pair]:
-    """Every pair i <= j: the other half is its transpose."""
+    """Every pair i <= j of so many views; the other pairs are their transposes."""
     return [(i, j) for i in range(views) for j in range(i, views)]
 
 
@@ -87,6 +122,7 @@ class Moments:
         return self._n + self._waiting
 
     def _zeros(self, *shape: Any) -> Tensor:
+        """Float64 zeros on the device of the sums."""
         return torch.zeros(*shape, dtype=torch.float64, device=self.device)
 
     def update(self, views: Sequence[Tensor], weights: Tensor | None = None) -> None:
@@ -126,7 +162,7 @@ class Moments:
         return count
 
     def _flush(self) -> None:
-        """Add what is buffered, in one product of many rows."""
+        """Add the rows in the buffer to the sums, by one product of many rows."""
         if not self._waiting:
             return
         assert self._buffer is not None
@@ -140,6 +176,7 @@ class Moments:
         self._add(rows if self.exact else rows.float(), weights)
 
     def _add(self, rows: Tensor, weights: Tensor | None) -> None:
+        """Add rows (k, all widths), from which the shift has been subtracted, to every sum."""
         moved = list(rows.split(self.widths, dim=1))
         self._n += len(rows)
         self.weight += len(rows) if weights is None else float(weights.sum())
@@ -150,7 +187,7 @@ class Moments:
             self._add_higher(moved, weights)
 
     def _add_products(self, left: list[Tensor], right: Tensor) -> None:
-        """One product for each view with all its partners side by side: as fast as one large product."""
+        """Add the cross products: one product for each view with all its partners, as fast as one large product."""
         scales = None
         if right.dtype == torch.float32 and (size := column_sizes(right)) is not None:
             scales = [part.double() for part in size.split(self.widths)]
@@ -172,6 +209,7 @@ class Moments:
                 self._product[i, j] += piece if scales is None else piece.double() * torch.outer(scales[i], scales[j])
 
     def _add_higher(self, views: list[Tensor], weights: Tensor | None) -> None:
+        """Add the cubic and quartic sums of debiased CKA."""
         if weights is not None:
             raise InputError("Debiased CKA is not defined for weighted rows.")
         wide = [v.to(torch.float64) for v in views]
@@ -220,6 +258,7 @@ class Moments:
         self._buffer = self._weights = None
 
     def _need_rows(self) -> None:
+        """Add the rows that wait, and raise InputError where there are none at all."""
         self.settle()
         if not self._n or not self.weight:
             raise InputError("There are no rows yet, so there are no moments.")
@@ -233,10 +272,12 @@ class Moments:
         return self._empty().merge(self)._combine(other, -1)
 
     def _empty(self) -> Moments:
+        """Moments of the same views and pairs that have no rows."""
         options: dict[str, Any] = {"exact": self.exact, "debiased": self.debiased, "device": self.device}
         return Moments(self.widths, pairs=self.pairs, block=self._block, **options)
 
     def _combine(self, other: Moments, sign: int) -> Moments:
+        """Add the rows of other moments to these (sign 1), or take them out (sign -1)."""
         same = ("widths", "pairs", "debiased")
         if any(getattr(self, name) != getattr(other, name) for name in same):
             raise InputError("These moments are of different views or pairs and cannot be added.")
@@ -261,25 +302,27 @@ class Moments:
         if team.size == 1:
             return self
         self._flush()
-        own = self._zeros(sum(self.widths)) if self.shift is None else torch.cat(self.shift)
-        count = team.add(torch.tensor(float(self.shift is not None), dtype=torch.float64, device=self.device))
-        shift = (team.add(own) / count.clamp_min(1)).float().double()  # near the mean is all that it needs to be
+        # Every process has its own shift; all move to the mean of them, about which their sums can be added. It only
+        # has to be near the mean of the rows.
+        mine = self._zeros(sum(self.widths)) if self.shift is None else torch.cat(self.shift)
+        count = team.all_reduce(torch.tensor(float(self.shift is not None), dtype=torch.float64, device=self.device))
+        shift = (team.all_reduce(mine) / count.clamp_min(1)).float().double()
         whole = self._empty()
         whole.shift = list(shift.split(self.widths))
         whole.merge(self)
-        counts = team.add(torch.tensor([whole._n, whole.weight], dtype=torch.float64, device=self.device))
+        counts = team.all_reduce(torch.tensor([whole._n, whole.weight], dtype=torch.float64, device=self.device))
         whole._n, whole.weight = int(counts[0]), float(counts[1])
-        whole._sum = [team.add(s) for s in whole._sum]
+        whole._sum = [team.all_reduce(s) for s in whole._sum]
         for name in ("_product", "_cubic", "_quartic"):
-            mine = getattr(whole, name)
-            for key in sorted(mine):
-                mine[key] = team.add(mine[key])
+            sums = getattr(whole, name)
+            for key in sorted(sums):
+                sums[key] = team.all_reduce(sums[key])
         return whole
 
     def _about(self, shift: Sequence[Tensor]) -> dict[str, Any]:
-        """The same moments about another shift: x - s = (x - own shift) + c with c = own shift - s."""
+        """These sums about another shift s, by name: x - s = (x - t) + c with t the present shift and c = t - s."""
         assert self.shift is not None
-        c = [own - s.to(self.device) for own, s in zip(self.shift, shift, strict=True)]
+        c = [present - s.to(self.device) for present, s in zip(self.shift, shift, strict=True)]
         n, sums = self.weight, self._sum
         product = {
             (i, j): p + torch.outer(sums[i], c[j]) + torch.outer(c[i], sums[j]) + n * torch.outer(c[i], c[j])
@@ -313,19 +356,99 @@ class Moments:
 
     def save(self, path: str | Path) -> Path:
         """Write the moments as a folder: safetensors and JSON."""
-        from layerscope.similarity.moments_file import write
-
         self._need_rows()
         return write(self, Path(path))
 
     @staticmethod
     def load(path: str | Path) -> Moments:
         """The moments in a folder that `save` wrote."""
-        from layerscope.similarity.moments_file import read
-
         return read(Path(path))
 
 
 def product_bytes(widths: Sequence[int], pairs: Iterable[Pair]) -> int:
-    """What the products of some pairs of views take in float64."""
+    """Bytes of the products of some pairs of views in float64."""
     return sum(8 * widths[i] * widths[j] for i, j in pairs)
+
+
+FORMAT = 1
+_CARD, _TENSORS = "moments.json", "moments.safetensors"
+_AGAIN = "make them again"
+_PARTS = {"shift": 1, "sum": 1, "product": 2, "cubic": 2, "quartic": 2}  # tensors, and how many views each is of
+
+
+def write(moments: Moments, path: Path) -> Path:
+    """Write moments as a folder, whole or not at all."""
+    with atomic_folder(path, _CARD) as folder:
+        tensors = {f"shift.{i}": s for i, s in enumerate(moments.shift or ())}
+        tensors |= {f"sum.{i}": s for i, s in enumerate(moments._sum)}
+        for name in ("product", "cubic", "quartic"):
+            tensors |= {f"{name}.{i}.{j}": v for (i, j), v in getattr(moments, f"_{name}").items()}
+        save_file({k: v.cpu().contiguous() for k, v in tensors.items()}, folder / _TENSORS)
+        card = {"format": FORMAT, "n": moments.n, "weight": moments.weight, "widths": list(moments.widths)}
+        write_json(folder / _CARD, card | {"debiased": moments.debiased, "exact": moments.exact})
+    return path
+
+
+class MomentsCard(Saved):
+    """The contents of `moments.json`."""
+
+    n: int = Field(ge=0, lt=1 << 60)
+    weight: FiniteFloat = Field(ge=0)
+    widths: list[Annotated[int, Field(ge=1, lt=1 << 31)]] = Field(min_length=1, max_length=1_000_000)
+    debiased: bool
+    exact: bool
+
+
+def read(folder: Path) -> Moments:
+    """The moments in a folder that `write` wrote."""
+    folder = settled(folder)
+    if not (folder / _CARD).exists():
+        raise DataError(f"{folder} holds no readable moments: there is no {_CARD} in it.")
+    raw = read_object(inside(folder, _CARD), way_out=_AGAIN)
+    if raw.get("format") != FORMAT:
+        raise DataError(f"{folder} is in format {str(raw.get('format'))[:40]}; this version reads format {FORMAT}.")
+    try:
+        card = shaped(raw, MomentsCard)
+        file = open_tensors(inside(folder, _TENSORS), way_out=_AGAIN)
+        names = {name: _key(name, len(card.widths)) for name in file.names}
+    except DataError:
+        raise
+    except ValueError as error:
+        raise DataError(f"The moments in {folder} are damaged ({error}); {_AGAIN}.") from error
+    for name, key in names.items():
+        file.require({name: _shape(name, [card.widths[i] for i in key])})
+        if file.dtype(name) != "F64":
+            raise DataError(f"The moments in {folder} are damaged ({name} holds {file.dtype(name)}); {_AGAIN}.")
+        file.finite(name, name)
+    wanted = {f"{kind}.{i}": (width,) for kind in ("shift", "sum") for i, width in enumerate(card.widths)}
+    file.require({**wanted, **{f"product.{i}.{i}": (width, width) for i, width in enumerate(card.widths)}})
+    pairs = [key for name, key in names.items() if name.startswith("product")]
+    moments = Moments(card.widths, pairs=pairs, exact=card.exact, debiased=card.debiased)  # type: ignore[arg-type]
+    moments._n, moments.weight = card.n, card.weight
+    moments.shift = [file.tensor(f"shift.{i}") for i in range(len(moments.widths))]
+    moments._sum = [file.tensor(f"sum.{i}") for i in range(len(moments.widths))]
+    for kind in ("product", "cubic", "quartic"):
+        sums = getattr(moments, f"_{kind}")
+        if sums.keys() != {key for name, key in names.items() if name.startswith(f"{kind}.")}:
+            raise DataError(
+                f"The moments in {folder} are damaged (its {kind} sums are not those of its pairs); {_AGAIN}."
+            )
+        sums.update({key: file.tensor(f"{kind}.{key[0]}.{key[1]}") for key in sums})
+    return moments
+
+
+def _key(name: str, views: int) -> tuple[int, ...]:
+    """The views that a tensor in the file is of, by its name."""
+    kind, *parts = name.split(".")
+    if _PARTS.get(kind) != len(parts) or not all(p.isdecimal() and p.isascii() and len(p) < 8 for p in parts):
+        raise ValueError(f"it holds a tensor {name[:40]!a}")
+    key = tuple(map(int, parts))
+    if any(i >= views for i in key):
+        raise ValueError(f"{name} is of a view that there is not")
+    return key
+
+
+def _shape(name: str, widths: list[int]) -> tuple[int, ...]:
+    """The shape that a tensor of this name must have, for the widths of its views."""
+    kind = name.split(".", maxsplit=1)[0]
+    return () if kind == "quartic" else (widths[-1],) if kind == "cubic" else tuple(widths)

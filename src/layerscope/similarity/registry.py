@@ -1,33 +1,67 @@
-"""The registry of measures: what each is, what it needs of a side and of a pair, and how to call it on two matrices."""
+"""The registry of measures: what each is, what it needs of a side and of a pair, and how to call it on two matrices.
+
+The options of measures: keyword-only arguments of their functions, and the kinds of value that these take.
+
+The measures' formulas in LaTeX, for pages; X and Y are centred unless `raw` is said.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-import pkgutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError, LayerscopeWarning, first_line, near, unknown
-from layerscope.similarity.options import check_kind, given, keywords
+from layerscope.errors import InputError, LayerscopeWarning, first_line, near
+from layerscope.registry import MEASURES
 
 if TYPE_CHECKING:
     import pandas
+
+
+_KINDS: dict[str, tuple[Any, str]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": ((bool, np.bool_), "true or false"),
+    "str": (str, "a word"),
+}
+
+
+@cache
+def keywords(function: Callable[..., Any]) -> dict[str, str]:
+    """The names of a function's keyword-only arguments, with their annotations, such as `int | None`."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: inspect.formatannotation(p.annotation) for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def given(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that a function takes."""
+    return {name: value for name, value in options.items() if name in keywords(function)}
+
+
+def check_kind(name: str, value: Any, annotation: str) -> None:
+    """Raise InputError unless an option's value is what its annotation says; kinds that are not known take any."""
+    kind, *others = annotation.strip("'").split(" | ")
+    if kind not in _KINDS or (value is None and "None" in others):
+        return
+    types, said = _KINDS[kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
+        raise InputError(f"{name} is {value!r}; it must be {said}.")
+
 
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]
 Needs = Literal["moments", "sums", "rows", "attention"]
 Cross = Literal["scatter", "hsic"]
 SAME = "every row is the same up to rounding: no column varies by a millionth of its mean"
 CONSTANT = 1e-12  # variance below this share of the squared mean is rounding: all rows are the same
-_MEASURES = "layerscope.similarity.measures"
-_REGISTRY: dict[str, Measure] = {}
 
 
 class Undefined(Exception):  # noqa: N818  (not an error: the value is NaN, with this reason)
@@ -95,14 +129,14 @@ class Measure:
         if self.needs == "rows":
             return self.of_factors(*(self.factored(m, **options) for m in (x, y)), **options)
 
-        from layerscope.similarity.sides import pair_of
+        from layerscope.similarity.layer_statistics import pair_of
 
         given = dict(options)
         x_side, y_side, cross = pair_of(x, y, self.cross, given.pop("standardize", False))
         return self.of_pair(self.prepared(x_side, **given), self.prepared(y_side, **given), cross, **given)
 
     def _mean_over_rows(self, x: Tensor, y: Tensor) -> float:
-        from layerscope.similarity.row_sums import RowSums
+        from layerscope.similarity.row_means import RowSums
 
         widths = [x.shape[1], y.shape[1]]
         if widths[0] != widths[1]:
@@ -141,7 +175,7 @@ class Measure:
         return self.together(part, layers, rows, **given(self.together, options))
 
     def check_options(self, options: dict[str, Any]) -> None:
-        """Raise a sentence for an option that the measure does not have, or that is not of the kind that it takes."""
+        """Raise InputError for an option that the measure does not have, or that is not of the kind that it takes."""
         kinds = {name: kind for function in self._functions() for name, kind in keywords(function).items()}
         for name, value in options.items():
             if name not in self.options():
@@ -189,23 +223,10 @@ def register(
 
     def enter(compute: Callable[..., Any]) -> Callable[..., Any]:
         doc = (compute.__doc__ or "").strip()
-        _REGISTRY[name] = kind(name, family, symmetric, *bounds, invariances, needs, source, compute, doc=doc, **entry)
+        MEASURES[name] = kind(name, family, symmetric, *bounds, invariances, needs, source, compute, doc=doc, **entry)
         return compute
 
     return enter
-
-
-@cache
-def _read() -> None:
-    """Import every file of measures, which enter themselves."""
-    for module in pkgutil.iter_modules(import_module(_MEASURES).__path__):
-        import_module(f"{_MEASURES}.{module.name}")
-
-
-def registry() -> dict[str, Measure]:
-    """Every measure by its name."""
-    _read()
-    return _REGISTRY
 
 
 def measure(name: str) -> Measure:
@@ -223,9 +244,7 @@ def measure(name: str) -> Measure:
         >>> round(ls.measure("cka")(rows, 3 * rows + 1), 6)
         1.0
     """
-    if name not in registry():
-        raise unknown("measure", name, registry())
-    return registry()[name]
+    return MEASURES[name]
 
 
 def measures() -> pandas.DataFrame:
@@ -254,7 +273,7 @@ def measures() -> pandas.DataFrame:
                 "needs": m.needs,
                 "source": m.source,
             }
-            for m in registry().values()
+            for m in MEASURES.values()
         ]
     )
 
@@ -319,3 +338,22 @@ def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     if not len(first):
         raise InputError("The arguments have no rows.")
     return first, second.to(first.device)
+
+
+_CKA = r"\frac{\lVert X^\top Y \rVert_F^2}{\lVert X^\top X \rVert_F \, \lVert Y^\top Y \rVert_F}"
+_COSINE = r"\frac{\langle x_i, y_i \rangle}{\lVert x_i \rVert \, \lVert y_i \rVert}"
+FORMULAS = {
+    "cka": _CKA,
+    "procrustes": r"\frac{\lVert X^\top Y \rVert_*}{\lVert X \rVert_F \, \lVert Y \rVert_F}",
+    "cca": r"\frac{1}{m} \sum_{i=1}^{m} \rho_i",
+    "cca_squared": r"\frac{1}{m} \sum_{i=1}^{m} \rho_i^2",
+    "pwcca": r"\frac{\sum_i a_i \rho_i}{\sum_i a_i}",
+    "linear_regression": r"\frac{\lVert Q_X^\top Y \rVert_F^2}{\lVert Y \rVert_F^2}",
+    "distance_correlation": r"\sqrt{\frac{\sum_{ij} A_{ij} B_{ij}}{\sqrt{\sum_{ij} A_{ij}^2 \sum_{ij} B_{ij}^2}}}",
+    "mutual_knn": r"\frac{1}{n} \sum_i \frac{|N_X(i) \cap N_Y(i)|}{k}",
+    "jaccard_knn": r"\frac{1}{n} \sum_i \frac{|N_X(i) \cap N_Y(i)|}{|N_X(i) \cup N_Y(i)|}",
+    "cosine": rf"\frac{{1}}{{n}} \sum_i {_COSINE}",
+    "angular": rf"\frac{{1}}{{\pi n}} \sum_i \arccos {_COSINE}",
+}
+CALIBRATED = r"\max\left(0, \frac{s - \tau}{1 - \tau}\right)"
+CALIBRATED_DISTANCE = r"\max\left(0, \frac{\tau - s}{\tau}\right)"

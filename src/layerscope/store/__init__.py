@@ -1,12 +1,25 @@
-"""Artifacts: keys, atomic writes, checksums, locks."""
+"""The store of artifacts: keys, atomic writes, checksums, locks, and checked reading of what may be damaged."""
 
-from layerscope.store.artifacts import Entry, Store, full_disk
-from layerscope.store.files import is_sealed, seal, sync, whole_file, write_bytes, write_json, write_text
-from layerscope.store.folders import atomic_folder, check_free
+from layerscope.store.artifacts import Artifact, Entry, NoKey, Store, full_disk, keys_of, produce_all
+from layerscope.store.atomic import (
+    atomic_folder,
+    check_free,
+    clear,
+    clear_everywhere,
+    discard,
+    home,
+    is_sealed,
+    is_staging,
+    seal,
+    settled,
+    sync,
+    whole_file,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from layerscope.store.keys import digest, json_text
-from layerscope.store.places import home
-from layerscope.store.producers import Artifact, NoKey, keys_of, produce_all
-from layerscope.store.reading import (
+from layerscope.store.validated import (
     Saved,
     TensorFile,
     inside,
@@ -18,7 +31,6 @@ from layerscope.store.reading import (
     read_value,
     shaped,
 )
-from layerscope.store.staging import clear, clear_everywhere, discard, is_staging, settled
 
 __all__ = [
     "Artifact",

@@ -1,34 +1,49 @@
-"""The store: every expensive result under a key of everything that determines it. Present means done."""
+"""Artifacts are expensive results, and the store keeps each of them in a folder of its own.
+
+An artifact's key is made of the specs of everything that determines it. A folder under `done` is a finished result: it
+got its name in one step, after all of its files were written, so whoever finds it need not ask whether it is complete.
+"""
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
+from layerscope.distributed import Team
 from layerscope.errors import DataError, LayerscopeError, StoreError, log
-from layerscope.store.files import remove_seals, write_json
-from layerscope.store.folders import publish
+from layerscope.store.atomic import (
+    STAGING,
+    clear,
+    clear_everywhere,
+    discard,
+    home,
+    lasting_folder,
+    publish,
+    remove_seals,
+    write_json,
+)
 from layerscope.store.keys import checksum, key_of
-from layerscope.store.places import home
-from layerscope.store.reading import Saved, read_json
-from layerscope.store.staging import STAGING, clear, clear_everywhere, discard
-from layerscope.team import Team
+from layerscope.store.validated import Saved, read_json
 
 CARD = "artifact.json"
 
 
-def _is_below(name: str) -> str:
-    """The name of a file in a folder or below it, or the error that it leads elsewhere."""
+def _check_below(name: str) -> str:
+    """Return the relative name of a file, or raise ValueError where it leads out of its folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or not path.parts:
         raise ValueError("the name of a file leads out of the folder")
@@ -36,13 +51,13 @@ def _is_below(name: str) -> str:
 
 
 class Part(Saved):
-    """One file of an artifact."""
+    """The size and checksum that one file of an artifact must have."""
 
     size: int
     checksum: str
 
     def fault(self, file: Path) -> str | None:
-        """What is wrong with the file, or None."""
+        """Say what is wrong with the file, or return None where it is as it was written."""
         try:
             if not file.is_file() or file.is_symlink():
                 return f"{file.name} is missing"
@@ -54,18 +69,18 @@ class Part(Saved):
 
 
 class Card(Saved):
-    """What an artifact says of itself."""
+    """The description that lies in an artifact's folder: what it is, what determined it, and its files."""
 
     kind: str
     key: str
     spec: dict[str, Any] = Field(default_factory=dict)
     created: str = ""
-    files: dict[Annotated[str, AfterValidator(_is_below)], Part] = Field(min_length=1)
+    files: dict[Annotated[str, AfterValidator(_check_below)], Part] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One artifact (or the remains of one) as it lies on the disk."""
+    """An artifact's folder on the disk, which may be finished, unfinished or damaged."""
 
     kind: str
     key: str
@@ -74,7 +89,7 @@ class Entry:
 
     @property
     def card(self) -> Card | None:
-        """What the artifact is, when it was made, and its files' sizes and checksums; None where it does not say."""
+        """The artifact's card, or None where it is missing or unreadable."""
         try:
             return read_json(self.path / CARD, Card)
         except DataError:
@@ -85,7 +100,7 @@ class Entry:
         return sum(file.stat().st_size for file in self.path.rglob("*") if file.is_file())
 
     def fault(self) -> str | None:
-        """What is wrong with the artifact's files, or None."""
+        """Say what is wrong with the artifact's files, or return None where all of them are intact."""
         card = self.card
         if card is None:
             return f"{CARD} is missing or unreadable, or does not list its files with size and checksum"
@@ -96,7 +111,7 @@ class Entry:
 
 
 class Store:
-    """Artifacts in one folder: `done/KIND/KEY`, `unfinished/KIND/KEY`, `damaged/KIND/KEY.TIME`."""
+    """A folder that keeps artifacts as `done/KIND/KEY`, `unfinished/KIND/KEY` and `damaged/KIND/KEY.TIME`."""
 
     def __init__(self, root: Path | str | None = None) -> None:
         self.root = Path(root) if root is not None else home()
@@ -104,7 +119,7 @@ class Store:
     def produce(
         self, kind: str, spec: Mapping[str, Any], build: Callable[[Path], None], team: Team | None = None
     ) -> Path:
-        """The folder of the artifact `kind` with this spec, built by `build(folder)` if it is not there.
+        """Return the folder of the artifact `kind` with this spec, built by `build(folder)` if it is not there.
 
         A build that was interrupted finds what it left in the folder and goes on. Two processes that ask
         for the same artifact do the work once; the processes of one team build it together.
@@ -112,41 +127,43 @@ class Store:
         team = team or Team()
         key = key_of(kind, spec)
         done = Entry(kind, key, self.root / "done" / kind / key, "done")
-        with sentences(self.root):
+        with disk_errors(self.root):
             clear(self.root)
             clear_everywhere()
-            if team.tell(team.is_main and done.path.is_dir() and done.fault() is None):
+            if team.broadcast(team.is_main and done.path.is_dir() and done.fault() is None):
                 return done.path
+            # Only the main process takes the lock. The others make the same barriers and broadcasts in the same order,
+            # or the processes would wait for one another for ever.
             if not team.is_main:
-                team.wait()  # until the main process holds the lock and has made the folder
-                if not team.tell(False):
+                team.barrier()  # until the main process holds the lock and has made the folder
+                if not team.broadcast(False):
                     build(self._staging(kind, key))
-                    team.wait()
-                team.wait()
+                    team.barrier()
+                team.barrier()
                 return done.path
             with self._lock(kind, key):
                 staging = self._staging(kind, key)
                 staging.mkdir(parents=True, exist_ok=True)
-                team.wait()
-                if not team.tell(self._sound(done)):  # another process may have built it meanwhile
+                team.barrier()
+                if not team.broadcast(self._is_intact(done)):  # another process may have built it meanwhile
                     started = time.monotonic()
                     build(staging)
-                    team.wait()
+                    team.barrier()
                     self._finish(staging, done, spec, time.monotonic() - started)
                 else:
                     discard(staging, self.root)
-                team.wait()
+                team.barrier()
         return done.path
 
-    def kept(self, kind: str, spec: Mapping[str, Any]) -> Path | None:
-        """The folder of an artifact that is there and whole, else None."""
+    def find(self, kind: str, spec: Mapping[str, Any]) -> Path | None:
+        """Return the folder of a finished and intact artifact, or None where there is no such artifact."""
         key = key_of(kind, spec)
         done = Entry(kind, key, self.root / "done" / kind / key, "done")
         return done.path if done.path.is_dir() and done.fault() is None else None
 
     def entries(self) -> list[Entry]:
-        """Everything in the store, by kind and key; what a killed removal left is cleared first."""
-        clear(self.root)
+        """List everything in the store by state, kind and key."""
+        clear(self.root)  # a removal that was killed has left its folder here, which is not an entry
         entries = []
         for state in ("done", "unfinished", "damaged"):
             for path in sorted((self.root / state).glob("*/*")):
@@ -154,23 +171,23 @@ class Store:
         return entries
 
     def set_aside(self, entry: Entry) -> Path:
-        """Move a damaged artifact out of the way, to be looked at or removed."""
+        """Move a damaged artifact to `damaged`, for the user to look at or remove, and return its new path."""
         target = self.root / "damaged" / entry.kind / f"{entry.key}.{time.time_ns()}"
         target.parent.mkdir(parents=True, exist_ok=True)
         entry.path.rename(target)
         return target
 
     def remove(self, entry: Entry) -> None:
-        """Delete an artifact; never while it is being built."""
-        with sentences(self.root), self._lock(entry.kind, entry.key):
-            if entry.path.exists():  # what was unfinished may be done by now
+        """Delete an artifact; its lock is taken first, so that none is removed while it is being built."""
+        with disk_errors(self.root), self._lock(entry.kind, entry.key):
+            if entry.path.exists():  # an unfinished one may have been finished, and so renamed, meanwhile
                 discard(entry.path, self.root)
 
     def _staging(self, kind: str, key: str) -> Path:
         return self.root / "unfinished" / kind / key
 
-    def _sound(self, entry: Entry) -> bool:
-        """Whether the artifact is there and whole; a damaged one is set aside. The lock must be held."""
+    def _is_intact(self, entry: Entry) -> bool:
+        """Return whether the artifact is there and intact, and set a damaged one aside. The lock must be held."""
         if not os.path.lexists(entry.path):
             return False
         fault = entry.fault()
@@ -182,8 +199,10 @@ class Store:
 
     @staticmethod
     def _finish(staging: Path, done: Entry, spec: Mapping[str, Any], seconds: float) -> None:
+        """Write the card of the artifact built in `staging`, then move its folder to its final name."""
         remove_seals(staging)
-        for left in list(staging.rglob(f"{STAGING}*")):  # of an earlier try that was killed while it wrote
+        # An earlier try that was killed while it wrote a file has left that file under a staging name.
+        for left in list(staging.rglob(f"{STAGING}*")):
             if left.is_dir():
                 shutil.rmtree(left)
             else:
@@ -208,6 +227,7 @@ class Store:
 
     @contextmanager
     def _lock(self, kind: str, key: str) -> Iterator[None]:
+        """Hold the lock of one artifact, waiting for the process that has it."""
         from filelock import FileLock, Timeout
 
         folder = self.root / "locks"
@@ -239,8 +259,8 @@ _WAYS_OUT = {
 
 
 @contextmanager
-def sentences(root: Path) -> Iterator[None]:
-    """Turn the disk's errors into sentences."""
+def disk_errors(root: Path) -> Iterator[None]:
+    """Turn errors of the disk under `root`, within the block, into StoreErrors that tell the way out."""
     try:
         yield
     except LayerscopeError:
@@ -251,17 +271,117 @@ def sentences(root: Path) -> Iterator[None]:
             raise
         way_out = _WAYS_OUT.get(error.errno or 0, f"{error.strerror}; set LAYERSCOPE_HOME to a folder of yours")
         raise StoreError(f"The store {root} cannot be used: {way_out}.") from error
+    # Some writers, such as torch's, wrap a disk's error in one of their own.
     except Exception as error:
-        code = full_disk(error)  # some writers wrap the disk's errors in their own
+        code = full_disk(error)
         if code is None:
             raise
         raise StoreError(f"The store {root} cannot be used: {_WAYS_OUT[code]}.") from error
 
 
 def full_disk(error: BaseException) -> int | None:
-    """The error code, where an error says that a disk takes no more, in whatever library's words."""
+    """Return the error code where an error, of whatever library, says that a disk takes no more; else None."""
     if isinstance(error, OSError) and error.errno in _NO_MORE:
         return error.errno
     if any(words in str(error) for words in _HALF_WRITTEN):
         return errno.ENOSPC
     return next((code for code in _NO_MORE if os.strerror(code) in str(error)), None)
+
+
+_PLANNED: ContextVar[list[str] | None] = ContextVar("planned", default=None)
+
+
+class NoKey(Exception):  # noqa: N818  (not an error: the result is computed and not kept)
+    """Raised where something that determines a result cannot be fingerprinted; the message says what."""
+
+
+class _Planned(Exception):  # noqa: N818
+    """Raised within `keys_of` when the keys have been noted, so that nothing is computed."""
+
+
+class Artifact(ABC):
+    """A result that the store keeps: `spec()` is everything that determines it, `build(folder)` makes it.
+
+    The key is the kind, the version of the code that builds, and the spec; a spec is made of the `spec()` of nouns
+    (models, examples, tasks, plans, strategies, readings) and plain settings.
+    """
+
+    kind: ClassVar[str]
+    planned: ClassVar[bool] = True  # False for what is read even where only keys are asked for: data
+    version: ClassVar[int] = 1  # raise it when the same spec comes to mean another result
+
+    @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """Return everything that determines the result as JSON data, or raise NoKey if it cannot be fingerprinted."""
+
+    @abstractmethod
+    def build(self, folder: Path) -> None:
+        """Write the result's files into the folder, using what an interrupted build has left there."""
+
+    @property
+    def key(self) -> str:
+        """The artifact's key; nothing is computed for it."""
+        return key_of(self.kind, self._full_spec())
+
+    def find(self) -> Path | None:
+        """Return the folder with the result's files if the store has them, else None; nothing is computed."""
+        return Store().find(self.kind, self._full_spec())
+
+    def produce(self, team: Team | None = None) -> Path:
+        """Return the folder with the result's files, which are computed if the store does not have them."""
+        return produce_all([self], team)[0]
+
+    def _full_spec(self) -> dict[str, Any]:
+        return {"version": self.version, **self.spec()}
+
+    def _produce(self, team: Team | None) -> Path:
+        try:
+            spec = self._full_spec()
+        except NoKey as reason:
+            log.info("The %s is computed without the store: %s.", self.kind, reason)
+            return self._build_unstored(team or Team())
+        return Store().produce(self.kind, spec, self.build, team)
+
+    def _build_unstored(self, team: Team) -> Path:
+        """Build the result in a temporary folder, which is removed when the main process ends, and return it."""
+        parent = Path(tempfile.gettempdir())
+        with disk_errors(parent):
+            name = ""
+            if team.is_main:
+                clear(parent)  # a process that was killed could not remove its folder
+                name = str(lasting_folder(parent))
+                atexit.register(shutil.rmtree, name, ignore_errors=True)
+            folder = Path(team.broadcast(name))
+            self.build(folder)
+            team.barrier()
+        return folder
+
+
+def produce_all(artifacts: Sequence[Artifact], team: Team | None = None) -> list[Path]:
+    """Return the folders of several artifacts, in their order."""
+    announce(artifacts)
+    return [artifact._produce(team) for artifact in artifacts]
+
+
+def announce(artifacts: Sequence[Artifact]) -> None:
+    """Within `keys_of`, note the keys of these artifacts and stop the call; elsewhere, do nothing."""
+    planned = _PLANNED.get()
+    if planned is not None and all(artifact.planned for artifact in artifacts):
+        planned += [artifact.key for artifact in artifacts]
+        raise _Planned
+
+
+def keys_of(call: Callable[[], Any]) -> list[str]:
+    """Return the keys that a call would ask the store for first, with nothing computed; empty if it asks for nothing.
+
+    Raises NoKey where what it would compute cannot be kept.
+    """
+    planned: list[str] = []
+    token = _PLANNED.set(planned)
+    try:
+        call()
+    except _Planned:
+        pass
+    finally:
+        _PLANNED.reset(token)
+    return planned

@@ -1,4 +1,4 @@
-"""Keys: a short name for everything that determines a result."""
+"""Keys and checksums: a key is a short name made of everything that determines a result."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ _BLOCK = 1 << 22
 
 
 def canonical(spec: Mapping[str, Any]) -> str:
-    """The one JSON text of a spec: sorted keys, no spaces, nothing that is not plain data."""
+    """Return the one JSON text of a spec: sorted keys, no spaces, plain data only."""
     return json_text(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def json_text(value: Any, **layout: Any) -> str:
-    """The value as JSON; a number of numpy's is the number that it is."""
+    """Return a value as JSON text; numpy's scalars become plain numbers."""
     return json.dumps(value, default=_plain_number, **layout)
 
 
 def _plain_number(value: Any) -> bool | int | float:
-    if getattr(getattr(value, "dtype", None), "kind", "") == "b" and not value.shape:  # numpy need not be loaded
+    """Return a scalar that `json` does not know as Python's number; raise TypeError for anything else."""
+    # numpy's bool belongs to no abstract number class. Its dtype gives it away without numpy being imported here.
+    if getattr(getattr(value, "dtype", None), "kind", "") == "b" and not value.shape:
         return bool(value)
     if isinstance(value, Integral):
         return int(value)
@@ -35,8 +37,9 @@ def _plain_number(value: Any) -> bool | int | float:
 
 
 def digest(*parts: str | bytes) -> str:
-    """A hex name of 32 digits for the parts, each with its length, so that no two lists collide by joining."""
+    """Return a hash of the parts as 32 hex digits."""
     total = hashlib.sha256()
+    # Each part comes with its length: else ("ab", "c") and ("a", "bc") would have one digest.
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         total.update(len(data).to_bytes(8, "little"))
@@ -45,12 +48,12 @@ def digest(*parts: str | bytes) -> str:
 
 
 def key_of(kind: str, spec: Mapping[str, Any]) -> str:
-    """The key of the artifact `kind` with this spec."""
+    """Return the key of the artifact `kind` with this spec."""
     return digest(kind, canonical(spec))
 
 
 def checksum(path: Path) -> str:
-    """A fast checksum of a file, against damage (not against an attacker)."""
+    """Return a fast checksum of a file, which shows damage (and is not meant against an attacker)."""
     total = xxhash.xxh3_128()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -1,4 +1,4 @@
-"""One healing as an artifact: a cut model that is trained, merged, saved, reopened and compared."""
+"""A healing as an artifact: a cut model that is trained, merged, saved, reopened and compared."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscope.cutting.saving import describe
+from layerscope.cutting.save import describe
 from layerscope.errors import ModelError, log
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
-from layerscope.models.heads import VOCABULARY
+from layerscope.models.heads import HEADS
 from layerscope.models.lineage import learn
 from layerscope.models.load import carry
 from layerscope.store import discard
-from layerscope.tuning.aims.aim import Aim, whole
-from layerscope.tuning.aims.classes import ClassAim
-from layerscope.tuning.freezing import Prefixed
-from layerscope.tuning.job import Caches, TrainingJob
-from layerscope.tuning.kept_states import KeptStates
+from layerscope.tuning.frozen_cache import KeptStates, PrefixedNetwork, prefix_cache
 from layerscope.tuning.method import ADAPTER, CHECKPOINT, head_parameters
-from layerscope.tuning.prefix import prefix_cache
-from layerscope.tuning.rows import ItemRows
-from layerscope.tuning.trainer import Marking, Outcome
+from layerscope.tuning.objectives.base import Objective, whole
+from layerscope.tuning.objectives.classification import ClassificationObjective
+from layerscope.tuning.trainer import EvalSpec, ItemRows, Outcome
+from layerscope.tuning.training_job import Caches, TrainingJob
 
 _COMPARED = 8  # held-out rows to which the saved model must answer as the trained one does
 _PASSES = 2.0  # over the rows from which on the output of frozen blocks is worth keeping
@@ -35,12 +32,12 @@ _SAME = {torch.float32: 2e-3, torch.float64: 2e-3}  # of the largest answer; mer
 
 @dataclass(eq=False)
 class HealingJob(TrainingJob):
-    """A cut model, what it is healed by, and how. The lesson's model is the cut one."""
+    """A cut model, the objective that heals it, and how it is trained. The model of `training_data` is the cut one."""
 
     kind = "healing"
     version = 2
 
-    aim: Aim
+    objective: Objective
     uncut: Model | None = None  # only for its score beside the others
 
     def __post_init__(self) -> None:
@@ -48,21 +45,21 @@ class HealingJob(TrainingJob):
 
     def spec(self) -> dict[str, Any]:
         before = {} if self.uncut is None else {"uncut": self.uncut.spec()}
-        return {**super().spec(), "aim": self.aim.spec(), **before}
+        return {**super().spec(), "aim": self.objective.spec(), **before}
 
     def prepared(self) -> Model:
-        """A copy of the cut model, which will have learned from the lesson's rows."""
-        before = self.lesson.model
+        """Return a copy of the cut model that is marked as having learned from the training rows."""
+        before = self.training_data.model
         network = copy.deepcopy(before.network)
         carry(network, before.tokenizer)
         tuned = load(network)
         tuned.name = before.name
-        learn(network, self.lesson.train)
+        learn(network, self.training_data.train)
         return tuned
 
     def reopened(self, folder: Path) -> Model:
-        opened = self.method.reopen(self.lesson.model, folder)
-        opened.name = opened.network.name_or_path = f"{self.lesson.model.name}, healed"
+        opened = self.method.reopen(self.training_data.model, folder)
+        opened.name = opened.network.name_or_path = f"{self.training_data.model.name}, healed"
         return opened
 
     @property
@@ -71,7 +68,7 @@ class HealingJob(TrainingJob):
         h = self.hyperparameters
         if h.max_steps is None:
             return h.epochs
-        return h.max_steps * h.batch * h.accumulate / max(len(self.aim.learned.items), 1)
+        return h.max_steps * h.batch * h.accumulate / max(len(self.objective.learned.items), 1)
 
     @property
     def _frozen(self) -> int:
@@ -80,17 +77,18 @@ class HealingJob(TrainingJob):
     @property
     def _trains_tied_head(self) -> bool:
         """Whether the head that is trained is the embeddings too, so that no layer stays as it is."""
-        model = self.lesson.model
-        if model.head not in VOCABULARY or self.method.size_is:  # methods with a size add to the blocks only
+        model = self.training_data.model
+        # Methods with a size add to the blocks only.
+        if HEADS[model.head].outputs != "vocabulary" or self.method.size_is:
             return False
         tied = {id(parameter) for parameter in model.network.get_input_embeddings().parameters()}
         return any(id(parameter) in tied for parameter in head_parameters(model))
 
     def _caches(self) -> Caches:
-        h, lesson = self.hyperparameters, self.lesson
-        if not (self._frozen and h.cache) or lesson.model.anatomy.marks_summary:
+        h, training_data = self.hyperparameters, self.training_data
+        if not (self._frozen and h.cache) or training_data.model.architecture.marks_summary:
             return None, None
-        if self.passes < _PASSES:
+        if self.passes < _PASSES:  # the pass that fills a cache would cost as much as it saves
             log.info("Every row is learned from about once, so the output of the frozen blocks is not kept.")
             return None, None
         self._kept = self._table()
@@ -98,104 +96,116 @@ class HealingJob(TrainingJob):
             return None, None
         learned, scored = (
             prefix_cache(
-                *(lesson.model, part.examples, self._frozen, part.reading.max_length, h.cache_dtype, h.cache_limit),
-                encoder=part.encoder if isinstance(self.aim, ClassAim) else whole(part),
-                asked={} if isinstance(self.aim, ClassAim) else {"asked": self.aim.settings()},
+                *(
+                    training_data.model,
+                    part.examples,
+                    self._frozen,
+                    part.reading.max_length,
+                    h.cache_dtype,
+                    h.cache_limit,
+                ),
+                encoder=part.encoder if isinstance(self.objective, ClassificationObjective) else whole(part),
+                asked={}
+                if isinstance(self.objective, ClassificationObjective)
+                else {"asked": self.objective.settings()},
             )
-            for part in (self.aim.learned, self.aim.scored)
+            for part in (self.objective.learned, self.objective.scored)
         )
         return (learned, scored) if learned is not None and scored is not None else (None, None)
 
     def _table(self) -> KeptStates | None:
-        """Room for the output of the frozen blocks, which is kept as the training goes."""
-        aim, model = self.aim, self.lesson.model
-        if not aim.one_length or model.anatomy.time_first or self.hyperparameters.cache_dtype != "float32":
+        """Return a table for the output of the frozen blocks, filled as the training goes, or None where none fits."""
+        objective, model = self.objective, self.training_data.model
+        if not objective.one_length or model.architecture.time_first or self.hyperparameters.cache_dtype != "float32":
             return None
         like = next(model.network.parameters())
-        return KeptStates.fitting([*aim.learned.items, *aim.scored.items], model.width, like)
+        return KeptStates.fitting([*objective.learned.items, *objective.scored.items], model.width, like)
 
-    def _wrapped(self, tuned: Model, network: Any) -> Prefixed:
-        wrapped = self.aim.module(tuned, self._frozen, self._embeddings)
-        wrapped.kept = self._kept
+    def _wrapped(self, tuned: Model, network: Any) -> PrefixedNetwork:
+        wrapped = self.objective.module(tuned, self._frozen, self._embeddings)
+        wrapped.kept_states = self._kept
         return wrapped
 
-    def _marking(self, tuned: Model) -> Marking:
-        return Marking(self.aim.collate(tuned), self.aim.metrics, "loss")
+    def _eval_spec(self, tuned: Model) -> EvalSpec:
+        return EvalSpec(self.objective.collate(tuned), self.objective.metrics, "loss")
 
-    def _rows(self, wrapped: Prefixed, tuned: Model, caches: Caches) -> tuple[ItemRows, ItemRows]:
-        parts = (self.aim.learned, self.aim.scored)
+    def _rows(self, wrapped: PrefixedNetwork, tuned: Model, caches: Caches) -> tuple[ItemRows, ItemRows]:
+        parts = (self.objective.learned, self.objective.scored)
         if self._kept is not None:
-            firsts = (0, len(self.aim.learned.items))
-            learned, scored = (self.aim.rows(part, first_kept=k) for part, k in zip(parts, firsts, strict=True))
+            firsts = (0, len(self.objective.learned.items))
+            learned, scored = (self.objective.rows(part, first_kept=k) for part, k in zip(parts, firsts, strict=True))
             return learned, scored
         starts = self._hold(wrapped, caches, tuned.device)
         learned, scored = (
-            self.aim.rows(part, cache=cache, first_row=start)
+            self.objective.rows(part, cache=cache, first_row=start)
             for part, cache, start in zip(parts, caches, starts, strict=True)
         )
         return learned, scored
 
     def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> None:
-        """Merge, write, open again, and compare answers with those of the trained network."""
+        """Merge, write, reopen, and compare answers with those of the trained network."""
         for name in (CHECKPOINT, ADAPTER):
             discard(folder / name)
-        expected = self.aim.answers(self.method.plain(tuned, trained), _COMPARED)
+        expected = self.objective.answers(self.method.plain(tuned, trained), _COMPARED)
         self.method.save(tuned, trained, folder, self.strategy)
         opened = self.reopened(folder)
-        got = self.aim.answers(opened, _COMPARED)
+        got = self.objective.answers(opened, _COMPARED)
         if not _alike(got, expected, tuned.network.dtype):
             raise ModelError(
-                f"What was saved of {self.lesson.model.name} answers unlike what was trained, so the healing does not "
-                "count."
+                f"What was saved of {self.training_data.model.name} answers unlike what was trained, so the healing "
+                "does not count."
             )
-        self._healed_answers = self.aim.answers(opened)
-        self._healed = self._noted(self.aim.score(opened, self._healed_answers), outcome)
+        self._healed_answers = self.objective.answers(opened)
+        self._healed = self._noted(self.objective.score(opened, self._healed_answers), outcome)
         scores = [] if np.isnan(self._healed) else [self._healed]
-        describe(opened, folder / CHECKPOINT, scores, self._told(outcome))
+        describe(opened, folder / CHECKPOINT, scores, self._training_entry(outcome))
 
     def _noted(self, score: Score, outcome: Outcome) -> Score:
         looks = len(outcome.epochs)
-        said = f"not learned from; of {looks} looks the one with the least loss on these {self.aim.rows_are} was kept"
-        score.note = "; ".join(part for part in (score.note, said) if part)
+        rows = self.objective.rows_are
+        note = f"not learned from; of {looks} looks the one with the least loss on these {rows} was kept"
+        score.note = "; ".join(part for part in (score.note, note) if part)
         return score
 
     def _result(self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Any) -> dict[str, Any]:
-        before: dict[str, Any] = {"uncut": self.uncut, "cut": self.lesson.model}
-        answers = {name: self.aim.answers(model) for name, model in before.items() if model is not None}
-        scores = {name: float(self.aim.score(before[name], own)) for name, own in answers.items()}
-        gains = {name: self.aim.gain(own, self._healed_answers).spec() for name, own in answers.items()}
+        before: dict[str, Any] = {"uncut": self.uncut, "cut": self.training_data.model}
+        answers = {name: self.objective.answers(model) for name, model in before.items() if model is not None}
+        scores = {name: float(self.objective.score(before[name], given)) for name, given in answers.items()}
+        gains = {name: self.objective.gain(given, self._healed_answers).spec() for name, given in answers.items()}
         scores["healed"] = float(self._healed)
-        teacher = self.aim.teaching.teacher
-        h, items = self.hyperparameters, self.aim.learned.items
+        teacher = self.objective.distillation.teacher
+        h, items = self.hyperparameters, self.objective.learned.items
         taken = min(outcome.steps * h.batch * h.accumulate, round(self.passes * len(items)))
         tokens = round(float(np.mean([len(item) for item in items])) * taken)
-        told = {
+        result = {
             **super()._result(outcome, parameters, cached, rows),
             "cached": cached or self._kept is not None,
             "score": scores["healed"],
             "scores": scores,
             "gains": gains,
-            "metric": self.aim.metric,
-            "majority": self.aim.majority,
-            "rows": {"learned": len(items), "scored": len(self.aim.scored.items), "are": self.aim.rows_are},
+            "metric": self.objective.metric,
+            "majority": self.objective.majority,
+            "rows": {"learned": len(items), "scored": len(self.objective.scored.items), "are": self.objective.rows_are},
             "tokens": tokens,
             "teacher": None if teacher is None else teacher.name,
-            "mix": None if teacher is None else self.aim.teaching.mix,
+            "mix": None if teacher is None else self.objective.distillation.mix,
             "loss": outcome.best["loss"],
-            **self.aim.told(),
+            **self.objective.extra_results(),
         }
-        return told
+        return result
 
     def _measured(self) -> tuple[str, float]:
-        return self.aim.metric, self.aim.majority
+        return self.objective.metric, self.objective.majority
 
     def _cut_off(self, rows: Any) -> dict[str, int]:
-        learned, scored = (sum(item.truncated for item in part.items) for part in (self.aim.learned, self.aim.scored))
+        learned, scored = (
+            sum(item.truncated for item in part.items) for part in (self.objective.learned, self.objective.scored)
+        )
         return {"learned": learned, "scored": scored}
 
 
 def _alike(got: np.ndarray, expected: np.ndarray, dtype: torch.dtype) -> bool:
-    """Whether answers are equal except for the rounding of merged weights; choices that a text lacks are -inf."""
+    """Return whether answers are equal up to the rounding of merged weights; choices that a text lacks are -inf."""
     if got.shape != expected.shape or not np.array_equal(np.isneginf(got), np.isneginf(expected)):
         return False
     there = ~np.isneginf(got)

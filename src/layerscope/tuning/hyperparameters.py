@@ -1,4 +1,4 @@
-"""How to train: the hyperparameters, and the papers' own as presets."""
+"""Hyperparameters of a training, and the presets of the papers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Hyperparameters(BaseModel):
-    """How one training goes. Several learning rates are a sweep: each is tried, and the best kept."""
+    """Hyperparameters of one training. Several learning rates are a sweep: each is tried, and the best kept."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -41,10 +41,10 @@ class Hyperparameters(BaseModel):
     validation_limit: int | None = Field(None, ge=1)
 
     def spec(self) -> dict[str, Any]:
-        """What decides a training's result, for keys of the store.
+        """Return what decides a training's result, for keys of the store.
 
         How much may be cached changes how long a training takes and not what comes out, unless what is cached is
-        rounded; which rows are learned from is said by the examples.
+        rounded; the rows that are learned from are in the spec of the examples.
         """
         neutral = {"train_limit", "validation_limit", "checkpointing", "report_to"}
         neutral |= {"cache_limit"} if self.cache_dtype == "float32" else set()
@@ -87,7 +87,7 @@ _SHORTER = ("finetune",)  # tables of rates whose whole-model rows are trained f
 
 
 def xie_rates(strategy: Strategy, rates: str) -> tuple[float, ...]:
-    """The learning rates that Xie et al. tried for a strategy, of the set that a method takes (`paper_rates`)."""
+    """Return the learning rates that Xie et al. tried for a strategy, of a method's set (`paper_rates`)."""
     kind = "range"
     if strategy.bottom == 1:
         kind = "full" if strategy.top == "L" else "from the bottom"
@@ -97,7 +97,7 @@ def xie_rates(strategy: Strategy, rates: str) -> tuple[float, ...]:
 
 
 def xie_epochs(strategy: Strategy, method: Method, task: str) -> int:
-    """How many epochs Xie et al. train: 10 where all of the model is fine-tuned on MNLI or QQP, else 20."""
+    """Return how many epochs Xie et al. train: 10 where all of the model is fine-tuned on MNLI or QQP, else 20."""
     whole = (strategy.bottom, str(strategy.top), str(strategy.head)) == (1, "L", "L")
     return 10 if whole and method.paper_rates in _SHORTER and task.split("@", 1)[0] in _LARGE else 20
 
@@ -105,7 +105,7 @@ def xie_epochs(strategy: Strategy, method: Method, task: str) -> int:
 def hyperparameters(
     preset: str | None, strategy: Strategy, method: Method, task: str = "", **changes: Any
 ) -> Hyperparameters:
-    """A preset's hyperparameters with changes, or the defaults with changes; changes that are None are none."""
+    """Return a preset's hyperparameters, or the defaults, with changes; a change to None is ignored."""
     if preset is not None and preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     values = dict(PRESETS.get(preset or "", {}))

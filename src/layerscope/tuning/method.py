@@ -1,4 +1,4 @@
-"""What every method of tuning says of itself and can do."""
+"""The base class of the methods of tuning, and what they share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from layerscope.drawing.words import listed
+from layerscope.drawing.captions import listed
 from layerscope.errors import InputError, ModelError, choose, log, whole
 from layerscope.models import Model, load, sources
-from layerscope.models.anatomy import head_modules
-from layerscope.tuning.registry import METHODS
+from layerscope.models.architecture import head_modules
+from layerscope.registry import METHODS
 from layerscope.tuning.strategy import Strategy
 
 CHECKPOINT, ADAPTER = sources.TUNED, sources.ADAPTER  # folders in which a training leaves its weights
@@ -49,26 +49,26 @@ class Method(ABC):
         return {"name": self.name, "size": self.size}
 
     def check(self, model: Model, strategy: Strategy) -> None:
-        """Raise the reason why the method cannot be used with a strategy on this model."""
-        anatomy, blocks = model.anatomy, strategy.blocks
-        if anatomy.unpadded:
+        """Raise ModelError or InputError where the method cannot be used with a strategy on this model."""
+        architecture, blocks = model.architecture, strategy.blocks
+        if architecture.unpadded:
             raise ModelError(
-                f"The states of {model.name} ({anatomy.family}) change with padding, and training pads the texts of a "
-                "batch to one length: what is trained would answer unlike what is evaluated. Tune another family."
+                f"The states of {model.name} ({architecture.family}) change with padding, and training pads the texts "
+                "of a batch to one length: what is trained would answer unlike what is evaluated. Tune another family."
             )
-        if anatomy.shared and self.is_partial(strategy):
+        if architecture.shared and self.is_partial(strategy):
             raise ModelError(
-                f"{model.name} ({anatomy.family}) runs one block {model.depth} times: blocks {blocks[0]}..{blocks[-1]} "
-                "cannot be tuned without the others. Use full, (1, k, k) or head-only."
+                f"{model.name} ({architecture.family}) runs one block {model.depth} times: blocks "
+                f"{blocks[0]}..{blocks[-1]} cannot be tuned without the others. Use full, (1, k, k) or head-only."
             )
 
     @staticmethod
     def is_partial(strategy: Strategy) -> bool:
-        """Whether a strategy tunes some of the blocks below its head, but not all."""
+        """Return whether a strategy tunes some of the blocks below its head, but not all."""
         return bool(strategy.blocks) and strategy.blocks != tuple(range(1, int(strategy.head) + 1))
 
     def needs_blocks(self, strategy: Strategy) -> None:
-        """Raise where a strategy tunes no block."""
+        """Raise InputError where a strategy tunes no block."""
         if not strategy.blocks:
             raise InputError(f"The strategy {strategy} tunes no block, so there is nothing for {self.name} to sit in.")
 
@@ -100,11 +100,11 @@ class Method(ABC):
         """
 
     def plain(self, tuned: Model, trained: Any) -> Model:
-        """The trained model, which answers as a plain network does; `tuned` and `trained` as in `save`."""
+        """Return the trained model, which answers as a plain network; `tuned` and `trained` are those of `save`."""
         return tuned
 
     def reopen(self, base: Model, folder: Path) -> Model:
-        """What `save` wrote, as a model.
+        """Return what `save` wrote, as a model.
 
         `base` is the model that was tuned. A method that saves no standard checkpoint gets it with the task's head and
         cut at the strategy's, as it was before `apply`, and may change it.
@@ -113,7 +113,7 @@ class Method(ABC):
 
 
 def method_of(name: str | Method, size: int | None = None) -> Method:
-    """A method by its name, with its size or the usual one."""
+    """Return a method by its name, with its size or the usual one."""
     if isinstance(name, Method):
         return name
     return METHODS[choose("method", name, METHODS)](size)
@@ -122,8 +122,8 @@ def method_of(name: str | Method, size: int | None = None) -> Method:
 def possible(
     model: Model, strategies: Sequence[str | Strategy], best: int | None, method: Method, level: int = logging.WARNING
 ) -> dict[str, Strategy]:
-    """Strategies in numbers, by their texts; those that a model or a method cannot have are left out with a note."""
-    kept = {}
+    """Return strategies in numbers, by their texts, without those that a model or a method cannot have."""
+    resolved_by_text = {}
     for text in strategies:
         asked = Strategy.parse(text)
         try:
@@ -132,16 +132,16 @@ def possible(
         except InputError as error:
             log.log(level, "%s with %s is left out: %s", text, method.name, error)
             continue
-        kept[str(text)] = resolved
-    return kept
+        resolved_by_text[str(text)] = resolved
+    return resolved_by_text
 
 
 def head_parameters(model: Model) -> list[nn.Parameter]:
-    """The parameters of the head; a bare encoder has none, whatever stands beside its blocks."""
+    """Return the parameters of the head; a bare encoder has none, whatever stands beside its blocks."""
     network = model.network
     if not model.has_head:
         return []
-    return [p for path in head_modules(network, model.anatomy) for p in network.get_submodule(path).parameters()]
+    return [p for path in head_modules(network, model.architecture) for p in network.get_submodule(path).parameters()]
 
 
 def unfreeze(parameters: list[nn.Parameter]) -> None:
@@ -151,5 +151,5 @@ def unfreeze(parameters: list[nn.Parameter]) -> None:
 
 
 def counts(network: nn.Module) -> tuple[int, int]:
-    """Parameters in all, and those that are trained."""
+    """Return the number of all parameters, and of those that are trained."""
     return sum(p.numel() for p in network.parameters()), sum(p.numel() for p in network.parameters() if p.requires_grad)

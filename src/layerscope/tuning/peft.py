@@ -10,18 +10,18 @@ import torch
 from torch import nn
 
 from layerscope.models import Model
-from layerscope.models.anatomy import head_modules
-from layerscope.models.heads import VOCABULARY
+from layerscope.models.architecture import head_modules
+from layerscope.models.heads import HEADS
 from layerscope.tuning.method import ADAPTER, Method
 from layerscope.tuning.strategy import Strategy
 
 
 class PeftMethod(Method):
-    """A method that is a config of peft's, saved in peft's own format."""
+    """A method that peft implements, saved in peft's own format."""
 
     @abstractmethod
     def config(self, model: Model, strategy: Strategy) -> Any:
-        """peft's config of the method for this model."""
+        """Return peft's config of the method for this model."""
 
     def _prepare(self, model: Model, strategy: Strategy, embeddings: bool, seed: int) -> nn.Module:
         from peft import get_peft_model
@@ -35,10 +35,10 @@ class PeftMethod(Method):
 
 
 def head_names(model: Model) -> list[str]:
-    """The head's modules by their last name, as `modules_to_save` takes them: trained and saved whole.
+    """Return the head's modules by their last name, as `modules_to_save` takes them: trained and saved whole.
 
     A head with an output for every token stays as it is: it is as large as the embeddings, and often the same tensor.
     """
-    if model.head in (*VOCABULARY, "none"):
+    if not model.has_head or HEADS[model.head].outputs == "vocabulary":
         return []
-    return sorted({path.split(".")[-1] for path in head_modules(model.network, model.anatomy)})
+    return sorted({path.split(".")[-1] for path in head_modules(model.network, model.architecture)})

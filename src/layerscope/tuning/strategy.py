@@ -1,4 +1,4 @@
-"""Strategies: which blocks are tuned and where the head sits, as Xie et al. (2022) write them."""
+"""Strategies: which blocks are tuned and where the head sits, as Xie et al. (2022) write them; those of the papers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,37 @@ from dataclasses import asdict, dataclass
 from typing import Any, Union
 
 from layerscope.errors import InputError, log, near, whole
-from layerscope.tuning.papers import middle_layer
+
+# Xie et al. 2022: baselines, l*-down with the head on l* and on top, l*-up (tables 6 to 9, 11, 12).
+XIE = (
+    *("full", "(L, L, L)", "(L-1, L, L)", "(L-2, L, L)"),
+    *("(l*, l*, l*)", "(l*-1, l*, l*)", "(l*-2, l*, l*)", "(1, l*, l*)"),
+    *("(l*, l*, L)", "(l*-1, l*, L)", "(l*-2, l*, L)", "(l*+1, L, L)"),
+)
+# Wu et al. 2020, table 1.
+WU = ("full", "freeze-top-4", "freeze-top-6", "freeze-bottom-4", "freeze-bottom-6")
+
+
+def middle_layer(depth: int) -> int:
+    """Return Xie et al.'s middle layer: 13 of 24, so the first of the upper half."""
+    return min(depth // 2 + 1, depth)
+
+
+def middle(depth: int) -> tuple[str, ...]:
+    """Return Xie et al.'s middle-layer baselines for a depth."""
+    m = middle_layer(depth)
+    return tuple(f"({max(m - k, 1)}, {m}, {head})" for head in (m, depth) for k in range(3))
+
+
+def every(depth: int) -> list[str]:
+    """Return all strategies of the papers, and head-only."""
+    return list(dict.fromkeys((*XIE, *WU, "head-only", *middle(depth))))
+
+
+def of_preset(preset: str | None, depth: int) -> list[str]:
+    """Return the strategies that go with a paper's hyperparameters; Xie et al.'s where it compares none."""
+    return list(WU if preset == "wu2020" else (*XIE, *middle(depth)))
+
 
 NAMES = ("full", "head-only", "top-K", "freeze-bottom-K", "freeze-top-K")
 Bound = int | str | None
@@ -99,8 +129,8 @@ class Strategy:
         bottom, top = (self._number(bound, depth, best) for bound in (self.bottom, self.top))
         if isinstance(self.bottom, str) and self.bottom.startswith(_OF_LAYERS) and bottom < 1:
             if not quiet:
-                said = f"l* = {best}" if self.bottom.startswith("l*") else f"{depth} blocks"
-                log.warning("%s is %d with %s; block 1 is taken instead.", self.bottom, bottom, said)
+                reason = f"l* = {best}" if self.bottom.startswith("l*") else f"{depth} blocks"
+                log.warning("%s is %d with %s; block 1 is taken instead.", self.bottom, bottom, reason)
             bottom = 1
         way_out = f"The nearest that this model can have is {_nearest(bottom, top, head, depth)}."
         if isinstance(self.bottom, str) and self.bottom.startswith("l*+") and bottom > depth:
@@ -162,8 +192,8 @@ class Strategy:
         match = _BOUND.fullmatch(str(bound).strip())
         if match is None:
             raise InputError(f"{bound!r} in the strategy {self} is neither a number, L, l* nor m, with an offset.")
-        known = {"L": depth, "l*": best, "m": middle_layer(depth)}
-        start = known[match[1]] if match[1] in known else int(match[1])
+        layers = {"L": depth, "l*": best, "m": middle_layer(depth)}
+        start = layers[match[1]] if match[1] in layers else int(match[1])
         assert start is not None
         return start + int(f"{match[2]}{match[3]}" if match[2] else 0)
 
@@ -178,11 +208,6 @@ def _top(match: re.Match[str]) -> Strategy:
     return Strategy(f"L-{count - 1}", "L", "L") if count else Strategy(None, None, "L")
 
 
-def _triple(match: re.Match[str]) -> Strategy:
-    bottom, top, head = (_bound(part, match[0]) for part in match.groups())
-    return Strategy(bottom, top, head)
-
-
 _FORMS: tuple[tuple[str, Callable[[re.Match[str]], Strategy]], ...] = (
     (r"full", lambda _: Strategy(1, "L", "L")),
     (r"head-only", lambda _: Strategy(None, None, "L")),
@@ -190,11 +215,15 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str]], Strategy]], ...] = (
     (r"top-(\d+)", _top),
     (r"freeze-bottom-(\d+)", lambda match: Strategy(int(match[1]) + 1, "L", "L")),
     (r"freeze-top-(\d+)", lambda match: Strategy(1, f"L-{int(match[1])}", "L")),
-    (r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+)\s*\)?", _triple),
+    (
+        r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+)\s*\)?",
+        lambda match: Strategy(_bound(match[1], match[0]), _bound(match[2], match[0]), _bound(match[3], match[0])),
+    ),
 )
 
 
 def _bound(text: str, whole: str) -> int | str:
+    """Return a bound of a strategy, as a number or as text such as `l*-2`; raise InputError where it is neither."""
     match = _BOUND.fullmatch(text.strip())
     if match is None:
         raise InputError(f"{text.strip()!r} in the strategy {whole} is neither a number, L, l* nor m, with an offset.")
@@ -204,7 +233,7 @@ def _bound(text: str, whole: str) -> int | str:
 
 
 def check_best(best: int | None, depth: int) -> int | None:
-    """`best`, if it may be l* of a model of `depth` blocks, or is not given."""
+    """Return `best` if it may be l* of a model of `depth` blocks, or is not given; else raise InputError."""
     if best is None:
         return None
     if not whole(best) or not 1 <= best <= depth:
@@ -213,7 +242,7 @@ def check_best(best: int | None, depth: int) -> int | None:
 
 
 def name_of(strategy: Asked) -> str:
-    """A strategy's name: its text as it was given, or what its parts say."""
+    """Return a strategy's name: its text as it was given, or what its parts say."""
     return strategy if isinstance(strategy, str) else str(Strategy.parse(strategy))
 
 
@@ -224,6 +253,6 @@ def _checked(value: int, depth: int, name: str, least: int, way_out: str = "") -
 
 
 def _nearest(bottom: int, top: int, head: int, depth: int) -> Strategy:
-    """The strategy that a model of this depth can have whose numbers are nearest to these."""
+    """Return the strategy whose numbers are nearest to these among those that a model of this depth can have."""
     top = min(max(top, 1), depth)
     return Strategy(min(max(bottom, 1), top), top, min(max(head, top), depth))

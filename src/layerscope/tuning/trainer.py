@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer around a network: its arguments, its progress bar, and what came out of it."""
+"""The Hugging Face Trainer around a network: its rows and batches, its arguments, its progress bar, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,22 +11,122 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor
+from torch.utils.data import Dataset
 
-from layerscope.data import Task, metrics
-from layerscope.errors import DataError, InputError, choose
+from layerscope import metrics
+from layerscope.data import Examples, Task
+from layerscope.distributed import Team
+from layerscope.errors import DataError, InputError, ModelError, choose
+from layerscope.extraction.forward import padded
+from layerscope.extraction.items import Item, Items
+from layerscope.extraction.loop import Loop, cut_texts
+from layerscope.extraction.pooling import Reading
 from layerscope.models import Model
-from layerscope.models.anatomy import accepted_inputs
+from layerscope.models.architecture import accepted_inputs
 from layerscope.models.checkpoints import quiet
+from layerscope.models.selfcheck import head_padding
 from layerscope.progress import progress
 from layerscope.store import Saved, read_json, write_json
-from layerscope.team import Team
-from layerscope.tuning.freezing import Prefixed
+from layerscope.tuning.frozen_cache import CHOICES, INDEX, ROWS, STATES, PrefixCache, PrefixedNetwork
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.rows import Collate, ItemRows
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
+
+
+class ItemRows(Dataset):
+    """A dataset with one entry per row: its items (tokens of a text, or of each choice), its label, its cached states.
+
+    Rows without a label have their number in its place.
+    """
+
+    def __init__(
+        self,
+        items: Items | Sequence[Item],
+        counts: Sequence[int] | None = None,
+        labels: np.ndarray | None = None,
+        cache: PrefixCache | None = None,
+        first_row: int | None = None,
+        first_kept: int | None = None,
+    ) -> None:
+        self.items = Items.from_list(items)
+        self.first_kept = first_kept  # the number of the first row where the training keeps states as it goes
+        counts = [1] * len(items) if counts is None else counts
+        ends = np.cumsum(counts)
+        self.places = [list(range(end - count, end)) for end, count in zip(ends, counts, strict=True)]
+        self.labels = np.arange(len(self.places)) if labels is None else labels
+        self.cache = cache
+        self.first_row = first_row  # where the cache's table begins in one on the device, if it lies there
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"items": self.places[index], "label": self.labels[index], "rows": self}
+
+    def states(self, places: Sequence[int], left: bool = False) -> dict[str, Any]:
+        """Return what a batch of these items brings along for the frozen blocks; nothing without a cache."""
+        if self.first_kept is not None:
+            return {ROWS: [self.first_kept + place for place in places]}
+        if self.cache is None:
+            return {}
+        if self.first_row is None:
+            return {STATES: self.cache.batch(places, left)}
+        return {INDEX: self.cache.index(places, left) + self.first_row}
+
+
+class TextRows(ItemRows):
+    """A dataset with one entry per text: its tokens (one item per choice), its label, its cached states."""
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        max_length: int,
+        cache: PrefixCache | None = None,
+        first_row: int | None = None,
+    ) -> None:
+        items = Loop.over_tokens([model], Reading("cls", max_length=max_length)).items(examples)[0]
+        self.cut_off = cut_texts(examples, [items])  # how many of the texts
+        counts = None if examples.choices is None else [len(c) for c in examples.choices]
+        super().__init__(items, counts, examples.labels, cache, first_row)
+
+
+class Collate:
+    """Makes padded tensors of entries, as the network takes them."""
+
+    def __init__(self, model: Model, regression: bool, accepted: set[str]) -> None:
+        self._pad = model.pad_token
+        padding = head_padding(model)
+        if padding == "none":
+            raise ModelError(
+                f"The head of {model.name} ({type(model.network).__name__}) reads padding, so it cannot be trained on "
+                "texts of different lengths in one batch; open the model with another summary (summary_type) or a "
+                "padding token (pad_token_id) in its config."
+            )
+        self._left = padding == "left"
+        self._choice = model.multiple_choice
+        self._regression = regression
+        self._accepted = accepted
+
+    def __call__(self, entries: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        rows: ItemRows = entries[0]["rows"]
+        most = max(len(entry["items"]) for entry in entries)
+        # Texts with fewer choices repeat their first one; CHOICES says which are real.
+        places = [p for e in entries for p in (e["items"] + [e["items"][0]] * (most - len(e["items"])))]
+        batch = padded(rows.items.at(np.asarray(places)), self._pad, self._left)
+        batch = {k: v for k, v in batch.items() if k in self._accepted}
+        batch |= rows.states(places, self._left)
+        if self._choice:
+            batch = {k: v if k in (STATES, INDEX) else v.view(len(entries), most, -1) for k, v in batch.items()}
+            real = torch.tensor([[c < len(e["items"]) for c in range(most)] for e in entries])
+            batch |= {} if bool(real.all()) else {CHOICES: real}
+        kind = torch.float32 if self._regression else torch.int64
+        batch["labels"] = torch.tensor([entry["label"] for entry in entries], dtype=kind)
+        return batch
 
 
 _SPENT = "seconds.json"  # of a training that is under way, up to its last checkpoint
@@ -35,7 +135,7 @@ _SHORT = 256  # tokens, up to which many texts are scored at once
 
 @dataclass
 class Outcome:
-    """What the Trainer did, with the best epoch's weights left in the network."""
+    """The outcome of a training; the best epoch's weights are in the network."""
 
     logits: np.ndarray  # of the validation rows
     epochs: list[dict[str, float]]  # epoch, score and loss on validation, at every look
@@ -48,28 +148,28 @@ class Outcome:
     def best(self) -> dict[str, float]:
         """The epoch with the highest score, or the lowest loss; where none has any, the last, which is then kept."""
         sign = 1 if self.by == "score" else -1
-        known = [entry for entry in self.epochs if not math.isnan(entry[self.by])]
-        return max(known, key=lambda entry: sign * entry[self.by]) if known else self.epochs[-1]
+        defined = [entry for entry in self.epochs if not math.isnan(entry[self.by])]
+        return max(defined, key=lambda entry: sign * entry[self.by]) if defined else self.epochs[-1]
 
 
 @dataclass(frozen=True)
-class Marking:
-    """How rows become batches and answers marks; `metrics` gives a `score`, and a `held_out` loss if that decides."""
+class EvalSpec:
+    """How rows become batches and answers become metrics: a `score`, and a `held_out` loss if that decides."""
 
     collate: Callable[[Sequence[dict[str, Any]]], dict[str, Any]]
     metrics: Callable[[Any], dict[str, float]]
     by: str = "score"
 
     @staticmethod
-    def of(tuned: Model, task: Task) -> Marking:
-        """By the task's metric."""
-        return Marking(Collate(tuned, task.regression, accepted_inputs(tuned.network)), _Metrics(task))
+    def from_task(tuned: Model, task: Task) -> EvalSpec:
+        """Return the evaluation by the task's metric."""
+        return EvalSpec(Collate(tuned, task.regression, accepted_inputs(tuned.network)), _Metrics(task))
 
 
 def train(
-    wrapped: Prefixed,
+    wrapped: PrefixedNetwork,
     tuned: Model,
-    marking: Marking,
+    eval_spec: EvalSpec,
     rows: tuple[ItemRows, ItemRows],
     hyperparameters: Hyperparameters,
     *,
@@ -77,7 +177,7 @@ def train(
     folder: Path,
     title: str,
 ) -> Outcome:
-    """Train on the first rows and score on the second at every look; goes on from a checkpoint in the folder."""
+    """Train on the first rows and score on the second at every look; go on from a checkpoint in the folder, if any."""
     from transformers import EarlyStoppingCallback, Trainer, TrainerState
     from transformers.trainer import TRAINER_STATE_NAME
 
@@ -86,11 +186,11 @@ def train(
     with quiet():
         trainer = Trainer(
             model=wrapped,
-            args=_arguments(hyperparameters, tuned, seed, folder, marking.by),
-            data_collator=marking.collate,
+            args=_arguments(hyperparameters, tuned, seed, folder, eval_spec.by),
+            data_collator=eval_spec.collate,
             train_dataset=rows[0],
             eval_dataset=rows[1],
-            compute_metrics=marking.metrics,
+            compute_metrics=eval_spec.metrics,
         )
         for callback in list(trainer.callback_handler.callbacks):
             if type(callback).__name__ in ("PrinterCallback", "ProgressCallback"):
@@ -111,11 +211,11 @@ def train(
         tuned.network.gradient_checkpointing_disable()
     logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
     answers = logits[0] if isinstance(logits, tuple) else logits
-    return Outcome(answers, epochs, bar.epochs, seconds, trainer.state.global_step, marking.by)
+    return Outcome(answers, epochs, bar.epochs, seconds, trainer.state.global_step, eval_spec.by)
 
 
 def evaluations(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Epoch, score and loss of every evaluation; one step counts once, also where a resumed training looked again."""
+    """Return epoch, score and loss of every evaluation; a step that a resumed training looked at again counts once."""
     steps = {entry["step"]: entry for entry in reversed(history) if "eval_score" in entry}
     return [
         {
@@ -173,7 +273,7 @@ def _arguments(
 
 
 def check_trackers(names: Any) -> tuple[str, ...]:
-    """The trackers that are named, if the Trainer knows them and their packages are here."""
+    """Return the trackers that are named; raise InputError where the Trainer or the environment lacks one."""
     if not names:
         return ()
     from transformers.integrations import get_available_reporting_integrations
@@ -191,7 +291,7 @@ def check_trackers(names: Any) -> tuple[str, ...]:
 
 
 class _Metrics:
-    """The task's metric, as the Trainer asks for it."""
+    """Computes the task's metric in the form that the Trainer asks for."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -205,7 +305,7 @@ class _Metrics:
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """The newest whole checkpoint; its state is written last."""
+    """Return the newest whole checkpoint, or None; the file that is read here is written last."""
     whole = {}
     for path in folder.glob("checkpoint-*"):
         try:
@@ -216,14 +316,14 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 
 def _is_finished(checkpoint: str) -> bool:
-    """Whether a training had come to its end when the checkpoint was written: all steps, or out of patience."""
+    """Return whether a training had ended when the checkpoint was written: all steps done, or out of patience."""
     state = read_json(Path(checkpoint) / "trainer_state.json", _State)
-    told = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
-    return state.global_step >= state.max_steps > 0 or bool(told.get("should_training_stop"))
+    control = state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
+    return state.global_step >= state.max_steps > 0 or bool(control.get("should_training_stop"))
 
 
 class _State(Saved):
-    """What is read of the Trainer's own notes."""
+    """The part of the Trainer's own state file that is read."""
 
     global_step: int
     max_steps: int = 0
@@ -237,7 +337,7 @@ class _Spent(Saved):
 
 
 class _Bar:
-    """A progress bar over the steps of a Trainer, and how long they take: those before a kill count, too."""
+    """A progress bar over the steps of a Trainer, which also measures how long they take; those before a kill count."""
 
     def __init__(self, trainer: Any, title: str, spent: Path, goes_on: bool) -> None:
         self._trainer, self._title, self._spent = trainer, title, spent
@@ -247,7 +347,7 @@ class _Bar:
 
     @property
     def seconds(self) -> float:
-        """Since the training began, without the time in which it was not under way."""
+        """The seconds since the training began, without the time in which it was not under way."""
         return self._before + time.perf_counter() - self._begun
 
     def __enter__(self) -> _Bar:

@@ -1,27 +1,34 @@
-"""Trainings as results: what was learned, where it is kept, and what it cost."""
+"""`Training` and `Trainings`, the results of `ls.tune`: what was learned, where it is stored, and what it cost."""
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from layerscope import metrics
+from layerscope.drawing.captions import MAJORITY, caveat, numbers
 from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.drawing.words import MAJORITY, caveat, numbers
-from layerscope.results import Result, provenance_of
+from layerscope.results import Finding, NextStep, Result, provenance_of
+from layerscope.results.finding import ANSWER, DETAIL, interval, number
 from layerscope.store import atomic_folder, read_object, write_json
-from layerscope.tuning.cards import RESULT, read_result
-from layerscope.tuning.job import TrainingJob, place_of
 from layerscope.tuning.method import ADAPTER, CHECKPOINT
+from layerscope.tuning.training_job import RESULT, TrainingJob, place_of, read_result
 
 if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figure import Figure
+    from layerscope.tuning.costs import Strategies
+
+
+_ADVISE_TUNED = NextStep("advise", ("-o", "advice"), "See which blocks the tuned model can lose")
 
 
 class Training(Result):
@@ -130,12 +137,18 @@ class Training(Result):
     def figures(self) -> list[Figure]:
         return _figures([self])
 
-    def findings(self) -> list[str]:
-        return [
+    def findings(self) -> list[Finding]:
+        """What the tuned model scores; one seed has no interval."""
+        text = (
             f"{self.metric} is {self.score:.4f} on validation after epoch {self.best_epoch:g}, and {self.majority:.4f} "
             f"for always giving the most frequent class; {self.trainable:,} of {self.parameters:,} parameters were "
             "trained."
-        ]
+        )
+        return [Finding(text, "", None, ANSWER)]
+
+    def next_step(self) -> NextStep:
+        """The advice on what was saved."""
+        return replace(_ADVISE_TUNED, saved="")
 
     def copy_to(self, folder: str | Path) -> Path:
         """Put a copy of the training's files into a folder of yours.
@@ -161,15 +174,15 @@ class Training(Result):
                 shutil.copytree(self.path / name, folder / name)
         result = read_object(self.path / RESULT)
         if result.get("base"):
-            result["base"]["name"] = place_of(self.job.lesson.model.name)
+            result["base"]["name"] = place_of(self.job.training_data.model.name)
         write_json(folder / RESULT, result)
 
     def __repr__(self) -> str:
         job = self.job
         return (
-            f"Training({job.lesson.model.name} on {job.lesson.task.name}, {job.strategy}, {job.method.name}, "
-            f"seed {job.seed}: {self.metric} {self.score:.4f}, {self.trainable:,} parameters trained in "
-            f"{self.seconds:.0f} s)"
+            f"Training({job.training_data.model.name} on {job.training_data.task.name}, {job.strategy}, "
+            f"{job.method.name}, seed {job.seed}: {self.metric} {self.score:.4f}, {self.trainable:,} parameters "
+            f"trained in {self.seconds:.0f} s)"
         )
 
 
@@ -178,6 +191,7 @@ class Trainings(Result):
 
     Attributes:
         trainings: One Training per seed.
+        asked: The strategy as it was asked for.
 
     Example:
         >>> import layerscope as ls
@@ -189,13 +203,22 @@ class Trainings(Result):
 
     name = "trainings"
 
-    def __init__(self, trainings: Sequence[Training]) -> None:
-        self.trainings = list(trainings)
+    def __init__(self, trainings: Sequence[Training], asked: str = "") -> None:
+        self.trainings, self.asked = list(trainings), asked
         self.provenance = _provenance([training.job for training in trainings])
 
     @property
     def metric(self) -> str:
         return self.trainings[0].metric
+
+    @property
+    def cost(self) -> Strategies:
+        """What is trained and what that costs, as a table of one row."""
+        from layerscope.tuning.costs import cost_table
+
+        job = self.trainings[0].job
+        strategies = {self.asked or str(job.strategy): job.strategy}
+        return cost_table(job.training_data.model, job.training_data.task, strategies, job.method)
 
     @property
     def scores(self) -> np.ndarray:
@@ -230,10 +253,25 @@ class Trainings(Result):
     def figures(self) -> list[Figure]:
         return _figures(self.trainings)
 
-    def findings(self) -> list[str]:
+    def findings(self) -> list[Finding]:
+        """The mean over seeds, and whether it is more than always giving the most frequent class has."""
         if len(self.trainings) == 1:
             return self.trainings[0].findings()
-        return [f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {len(self.trainings)} seeds."]
+        first, count, (low, high) = self.trainings[0], len(self.trainings), self.interval
+        text = f"Tuned, the model has {self.metric} {number(self.mean)}"
+        if math.isfinite(first.majority):
+            text += f", where always giving the most frequent class has {number(first.majority)}"
+        text += f"; {first.trainable / first.parameters:.0%} of its parameters were trained."
+        comparable = math.isfinite(first.majority) and metrics.higher_is_better(self.metric)
+        evidence = f"{interval(low, high)} over {count} seeds; scores are the best epoch's on validation"
+        return [
+            Finding(f"Mean {self.mean:.4f}, standard error {self.error:.4f} over {count} seeds.", "", None, DETAIL),
+            Finding(text, evidence, bool(low > first.majority) if comparable else None, ANSWER),
+        ]
+
+    def next_step(self) -> NextStep:
+        """The advice on what the first seed's training saved."""
+        return replace(_ADVISE_TUNED, saved=f"seed-{self.trainings[0].job.seed}" if len(self.trainings) > 1 else "")
 
     def __repr__(self) -> str:
         spread = f" +- {self.error:.4f}" if len(self.trainings) > 1 else ""
@@ -242,7 +280,7 @@ class Trainings(Result):
 
 
 def _provenance(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
-    """Where trainings that differ in their seed, and perhaps their learning rate, come from."""
+    """Return the provenance of trainings that differ in their seed, and perhaps their learning rate."""
     first = jobs[0]
     given = first.hyperparameters.model_dump(mode="json")
     rates = list(dict.fromkeys(job.hyperparameters.rates[0] for job in jobs))
@@ -251,18 +289,18 @@ def _provenance(jobs: Sequence[TrainingJob]) -> dict[str, Any]:
         "method": first.method.name,
         "size": first.method.size,
         **{"seed" if len(jobs) == 1 else "seeds": first.seed if len(jobs) == 1 else [job.seed for job in jobs]},
-        "metric": first.lesson.task.metric,
+        "metric": first.training_data.task.metric,
         **given,
         "learning_rate": rates[0] if len(rates) == 1 else rates,
     }
-    return provenance_of([first.lesson.described], first.lesson.train, settings)
+    return provenance_of([first.training_data.described], first.training_data.train, settings)
 
 
 def _figures(trainings: Sequence[Training]) -> list[Figure]:
-    """The spread over seeds where there are several, the score after every epoch, and the table."""
+    """Return the spread over seeds where there are several, the score after every epoch, and the table."""
     first = trainings[0]
     reference = ((MAJORITY, first.majority),)
-    n = len(first.job.lesson.validation)
+    n = len(first.job.training_data.validation)
     figures: list[Figure] = []
     if len(trainings) > 1:
         figures.append(
@@ -278,13 +316,17 @@ def _figures(trainings: Sequence[Training]) -> list[Figure]:
             )
         )
     if max(len(training.epochs) for training in trainings) > 1:
+        curves = []
+        for training in trainings:
+            x, y = (tuple(float(entry[name]) for entry in training.epochs) for name in ("epoch", "score"))
+            curves.append(Series(f"seed {training.job.seed}", x, y))
         figures.append(
             CurveFigure(
                 title="Validation score after every epoch",
                 shows=f"{first.metric} on validation over the epochs, one line per seed.",
                 reading="The best epoch is the one that is kept.",
                 caveat=caveat("", n),
-                series=tuple(_epochs(training) for training in trainings),
+                series=tuple(curves),
                 x_name="epoch",
                 y_name=first.metric,
                 references=reference,
@@ -293,8 +335,3 @@ def _figures(trainings: Sequence[Training]) -> list[Figure]:
         )
     rows = [training.row for training in trainings]
     return [*figures, numbers("Trainings", "Every training with what it trained and what it scored.", rows)]
-
-
-def _epochs(training: Training) -> Series:
-    x, y = (tuple(float(entry[name]) for entry in training.epochs) for name in ("epoch", "score"))
-    return Series(f"seed {training.job.seed}", x, y)

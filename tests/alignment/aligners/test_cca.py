@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from sklearn import cross_decomposition
-from spaces import EXACT, noisy_pair, relative
 
 import layerscope as ls
+from tests.helpers.data import EXACT, noisy_pair, relative_error
 
 
 def test_canonical_coordinates_are_those_of_scikit_learn():
@@ -25,4 +25,4 @@ def test_canonical_coordinates_are_those_of_scikit_learn():
 
 @pytest.mark.parametrize("truth", ["orthogonal", "linear"])
 def test_exact_maps_are_found(truth):
-    assert relative(truth, "cca")[0] < EXACT
+    assert relative_error(truth, "cca")[0] < EXACT

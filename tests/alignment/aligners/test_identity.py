@@ -1,9 +1,9 @@
 """Rows as they are."""
 
 import numpy as np
-from spaces import noisy_pair
 
 import layerscope as ls
+from tests.helpers.data import noisy_pair
 
 
 def test_nothing_is_done():

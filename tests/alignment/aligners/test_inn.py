@@ -6,32 +6,32 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
-from spaces import LEARNED, N, known, noisy_pair, relative
 
 import layerscope as ls
 from layerscope.errors import InputError
+from tests.helpers.data import KNOWN_ROWS, LEARNED, known_maps, noisy_pair, relative_error
 
 
 @pytest.mark.slow
 def test_the_invertible_network_finds_its_like():
-    errors = {m: relative("inn", m)[0] for m in ("procrustes", "linear", "cca", "svcca", "mlp", "inn")}
+    errors = {m: relative_error("inn", m)[0] for m in ("procrustes", "linear", "cca", "svcca", "mlp", "inn")}
     inn = errors.pop("inn")
     assert inn < 0.02
     assert min(errors.values()) > 2 * inn
-    x = known()[0][N:]
-    _, aligner = relative("inn", "inn", steps=200)
+    x = known_maps()[0][KNOWN_ROWS:]
+    _, aligner = relative_error("inn", "inn", steps=200)
     np.testing.assert_allclose(aligner.inverse(aligner(x)), x, atol=1e-4)
 
 
 @pytest.mark.parametrize("truth", ["orthogonal", "linear"])
 def test_there_is_a_way_back_from_what_it_learned(truth):
-    error, aligner = relative(truth, "inn")
+    error, aligner = relative_error(truth, "inn")
     assert error < LEARNED
     assert aligner.report_["round_trip"] < 1e-4
 
 
 def test_so_there_is_after_a_linear_start():
-    assert relative("linear", "inn", start="linear", steps=50)[1].report_["round_trip"] < 1e-4
+    assert relative_error("linear", "inn", start="linear", steps=50)[1].report_["round_trip"] < 1e-4
 
 
 def test_one_feature_has_no_halves():

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression, Ridge
-from spaces import EXACT, noisy_pair, relative, rows
 
 import layerscope as ls
+from tests.helpers.data import EXACT, noisy_pair, relative_error, uneven_rows
 
 
 @pytest.mark.parametrize("e", [6, 4, 9])
 def test_least_squares_is_that_of_scikit_learn(e):
     x, y = noisy_pair(e=e)
-    new = rows(seed=5)
+    new = uneven_rows(seed=5)
     plain = LinearRegression().fit(x, y)
     np.testing.assert_allclose(ls.align(x, y, strength=0)(new), plain.predict(new), rtol=1e-8)
     # Our strength is a share of the mean variance of X; scikit-learn's is added to X'X.
@@ -31,4 +31,4 @@ def test_cross_validation_chooses_a_strength_that_helps():
 
 @pytest.mark.parametrize("truth", ["orthogonal", "linear"])
 def test_exact_maps_are_found(truth):
-    assert relative(truth, "linear")[0] < EXACT
+    assert relative_error(truth, "linear")[0] < EXACT

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from spaces import LEARNED, relative
 
 import layerscope as ls
 from layerscope.errors import InputError
+from tests.helpers.data import LEARNED, relative_error
 
 
 @pytest.mark.parametrize("truth", ["orthogonal", "linear"])
 def test_linear_maps_are_found(truth):
-    assert relative(truth, "mlp")[0] < LEARNED
+    assert relative_error(truth, "mlp")[0] < LEARNED
 
 
 def test_a_map_that_is_not_bijective_is_found_and_has_no_inverse():

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from spaces import EXACT, relative
 
 import layerscope as ls
+from tests.helpers.data import EXACT, relative_error
 
 
 def test_svcca_keeps_the_fewest_directions_and_reports_both_errors():
@@ -19,4 +19,4 @@ def test_svcca_keeps_the_fewest_directions_and_reports_both_errors():
 
 @pytest.mark.parametrize("truth", ["orthogonal", "linear"])
 def test_exact_maps_are_found(truth):
-    assert relative(truth, "svcca", keep=1.0)[0] < EXACT
+    assert relative_error(truth, "svcca", keep=1.0)[0] < EXACT

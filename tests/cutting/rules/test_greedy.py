@@ -2,9 +2,8 @@
 
 from itertools import pairwise
 
-from searches import Made, gone
-
 from layerscope.cutting.rules.greedy import Greedy
+from tests.helpers.data import MadeUpSearch, removed_blocks
 
 
 def worth(plan):
@@ -13,8 +12,8 @@ def worth(plan):
 
 
 def test_it_finds_what_spans_cannot():
-    search = Made(5, worth=worth)
-    found = gone(Greedy().plans(search), 5)
+    search = MadeUpSearch(5, worth=worth)
+    found = removed_blocks(Greedy().plans(search), 5)
     assert found[:2] == [(2,), (2, 4)]
     assert [len(blocks) for blocks in found] == [1, 2, 3, 4]
     assert all(set(few) < set(more) for few, more in pairwise(found))
@@ -22,15 +21,15 @@ def test_it_finds_what_spans_cannot():
 
 
 def test_the_budget_is_kept():
-    search = Made(5, worth=worth, max_evaluations=10)
+    search = MadeUpSearch(5, worth=worth, max_evaluations=10)
     assert len(Greedy().plans(search)) == 2
     assert len(search.asked) == Greedy().evaluations(search) == 9
     assert len(Greedy().stand_ins(search)) == 2
-    none = Made(5, worth=worth, max_evaluations=0)
+    none = MadeUpSearch(5, worth=worth, max_evaluations=0)
     assert (Greedy().plans(none), none.asked) == ([], [])
 
 
 def test_sizes_in_between_are_gone_through_and_not_proposed():
-    search = Made(5, [2], worth=worth)
-    assert gone(Greedy().plans(search), 5) == [(2, 4)]
+    search = MadeUpSearch(5, [2], worth=worth)
+    assert removed_blocks(Greedy().plans(search), 5) == [(2, 4)]
     assert len(search.asked) == 9

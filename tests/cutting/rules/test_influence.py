@@ -1,9 +1,9 @@
 """The blocks of least influence."""
 
 import numpy as np
-from searches import Made, gone
 
 from layerscope.cutting.rules.influence import Influence
+from tests.helpers.data import MadeUpSearch, removed_blocks
 
 
 def cosines(influence):
@@ -14,10 +14,10 @@ def cosines(influence):
 
 
 def test_the_least_influential_go_together():
-    search = Made(5, [1, 2, 3], cosine=cosines([0.9, 0.1, 0.5, 0.05, 0.3]))
-    assert gone(Influence().plans(search), 5) == [(4,), (2, 4), (2, 4, 5)]
+    search = MadeUpSearch(5, [1, 2, 3], cosine=cosines([0.9, 0.1, 0.5, 0.05, 0.3]))
+    assert removed_blocks(Influence().plans(search), 5) == [(4,), (2, 4), (2, 4, 5)]
 
 
 def test_a_block_without_a_value_stays():
-    search = Made(5, [2, 4], cosine=cosines([np.nan, 0.1, 0.5, np.nan, 0.3]))
-    assert gone(Influence().plans(search), 5) == [(2, 5)]
+    search = MadeUpSearch(5, [2, 4], cosine=cosines([np.nan, 0.1, 0.5, np.nan, 0.3]))
+    assert removed_blocks(Influence().plans(search), 5) == [(2, 5)]

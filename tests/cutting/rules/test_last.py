@@ -1,11 +1,10 @@
 """The last blocks."""
 
-from searches import Made, gone
-
 from layerscope.cutting.rules.last import Last
+from tests.helpers.data import MadeUpSearch, removed_blocks
 
 
 def test_the_top_goes():
-    plans = Last().plans(Made(4, [1, 3], max_span=1))
-    assert gone(plans, 4) == [(4,), (2, 3, 4)]
+    plans = Last().plans(MadeUpSearch(4, [1, 3], max_span=1))
+    assert removed_blocks(plans, 4) == [(4,), (2, 3, 4)]
     assert [plan.head for plan in plans] == [3, 1]

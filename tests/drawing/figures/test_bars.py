@@ -1,11 +1,11 @@
 """Bars: they survive their columns, with and without intervals, and are drawn from the top down."""
 
 import pytest
-from alike import assert_same
 from matplotlib.figure import Figure as Canvas
 
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.errors import InputError
+from tests.helpers.figures import assert_same_figure
 
 WORDS = {"title": "t", "shows": "", "reading": "", "y_name": "accuracy"}
 
@@ -13,7 +13,7 @@ WORDS = {"title": "t", "shows": "", "reading": "", "y_name": "accuracy"}
 @pytest.mark.parametrize("extra", [{}, {"low": (0.2, float("nan")), "high": (0.4, 0.7)}, {"references": (("m", 0.5),)}])
 def test_bars_survive_their_columns(extra):
     figure = BarsFigure(**WORDS, names=("a", "b"), values=(0.3, 0.6), n=50, **extra)
-    assert_same(figure, BarsFigure.restored(figure.words(), figure.settings(), figure.data()))
+    assert_same_figure(figure, BarsFigure.restored(figure.words(), figure.settings(), figure.data()))
 
 
 def test_values_that_do_not_fit_their_names_are_refused():

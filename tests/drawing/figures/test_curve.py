@@ -1,12 +1,12 @@
 """Curves: any of them survives its columns, and lines to compare with can be told apart."""
 
-from alike import assert_same
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
 from layerscope.drawing.figures.curve import CurveFigure, Series
+from tests.helpers.figures import assert_same_figure
 
 values = st.floats(allow_infinity=False, width=64)
 
@@ -18,7 +18,7 @@ def test_any_curves_survive_their_columns(parts):
     )
     figure = CurveFigure(title="t", shows="", reading="", series=series, x_name="x", y_name="y")
     again = CurveFigure.restored(figure.words(), figure.settings(), figure.data())
-    assert_same(figure, again)
+    assert_same_figure(figure, again)
     assert [one.name for one in again.series] == [one.name for one in series]
 
 

@@ -2,9 +2,8 @@
 
 import os
 
-from jobs import answers, processes, squares
-
 from layerscope.engine import map_jobs
+from tests.helpers.jobs import answers, processes, squares
 
 
 def test_jobs_run_in_this_process(tmp_path, monkeypatch):

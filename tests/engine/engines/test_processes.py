@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from jobs import answers, processes, squares
 
 from layerscope.engine import map_jobs
+from tests.helpers.jobs import answers, processes, squares
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_one_that_always_dies_takes_no_others_with_it(log):
 SCRIPT = """
 import sys
 from pathlib import Path
-from jobs import squares
+from tests.helpers.jobs import squares
 from layerscope.engine import map_jobs
 map_jobs(squares(Path(sys.argv[-1]), 1, 2), "processes:1")
 """
@@ -57,7 +57,7 @@ map_jobs(squares(Path(sys.argv[-1]), 1, 2), "processes:1")
 @pytest.mark.parametrize("given", ["on standard input", "without a guard"])
 def test_a_script_that_processes_cannot_import_is_told_so(log, monkeypatch, tmp_path, given):
     """Not that each of its jobs was killed three times."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]))
     (tmp_path / "script.py").write_text(SCRIPT)
     name, text = ("-", SCRIPT) if given == "on standard input" else (str(tmp_path / "script.py"), "")
     command = [sys.executable, name, str(log)]
@@ -70,7 +70,7 @@ LONG = """
 import signal
 import sys
 from pathlib import Path
-from jobs import squares
+from tests.helpers.jobs import squares
 from layerscope.engine import map_jobs
 if __name__ == "__main__":
     log = Path(sys.argv[-1])
@@ -83,7 +83,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_workers_end_with_the_process_that_started_them(log, monkeypatch, tmp_path, how):
     """Whether it is killed or interrupted from the keyboard; else each would keep its memory for good."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]))
     (tmp_path / "script.py").write_text(LONG)
     command = [sys.executable, str(tmp_path / "script.py"), str(log)]
     started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

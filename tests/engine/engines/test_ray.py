@@ -11,18 +11,19 @@ from pathlib import Path
 import pandas
 import pytest
 import torch
-from jobs import answers, processes, squares
-from quick import QUICK, model, rows
 
 import layerscope as ls
 from layerscope.engine import map_jobs
 from layerscope.errors import LayerscopeError
+from tests.helpers.data import three_class_frame
+from tests.helpers.jobs import answers, processes, squares
+from tests.helpers.models import QUICK, random_model
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'layerscope[ray]'")
 SWEEP = """
 import sys
 from pathlib import Path
-from jobs import squares
+from tests.helpers.jobs import squares
 from layerscope.engine import map_jobs
 outcomes = map_jobs(squares(Path(sys.argv[1]), *range(int(sys.argv[2])), fault="slow"), "ray")
 print(sum(outcome.folder is not None for outcome in outcomes))
@@ -32,7 +33,7 @@ print(sum(outcome.folder is not None for outcome in outcomes))
 @pytest.fixture
 def log(tmp_path, monkeypatch):
     monkeypatch.setenv("LAYERSCOPE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[3]), *sys.path]))
     return tmp_path / "log"
 
 
@@ -66,7 +67,7 @@ def test_a_sweep_goes_on_after_its_driver_is_killed(log):
         time.sleep(0.2)
     os.killpg(driver.pid, signal.SIGKILL)  # the driver and the Ray that it started
     driver.wait()
-    first = [job for job in squares(log, *range(8), fault="slow") if job.artifact.kept() is not None]
+    first = [job for job in squares(log, *range(8), fault="slow") if job.artifact.find() is not None]
     assert len(first) < 8
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.split()[-1] == "8"
@@ -101,11 +102,11 @@ def test_a_running_cluster_is_joined_and_left_as_it_is(log, monkeypatch):
 def test_studies_of_networks_in_memory_are_the_same_on_ray(log, tmp_path, monkeypatch):
     """The network goes to the workers with its job, and what they learn comes back through the store: no worker finds
     anything that another engine has left there."""
-    task = ls.task({"train": rows(48, 0), "validation": rows(24, 1)})
+    task = ls.task({"train": three_class_frame(48, 0), "validation": three_class_frame(24, 1)})
     weights, errors = [], []
     for engine in ("local", "ray"):
         monkeypatch.setenv("LAYERSCOPE_HOME", str(tmp_path / f"store of {engine}"))
-        study = ls.strategy_study(model(), task, ["full", "head-only"], seeds=[0], engine=engine, **QUICK)
+        study = ls.strategy_study(random_model(), task, ["full", "head-only"], seeds=[0], engine=engine, **QUICK)
         tuned = [trainings.trainings[0].model for trainings in study.trainings]
         weights.append([dict(network.named_parameters()) for network in tuned])
         injected = ls.injection_study(*tuned, task, methods=["linear"], engine=engine)

@@ -7,10 +7,10 @@ import pandas
 import pytest
 
 import layerscope as ls
-from layerscope.data.resampling import jackknifed
-from layerscope.evaluation.leaving_out import groups_of
+from layerscope.evaluation.evaluator import groups_of
 from layerscope.probing.robustness import drawn
-from layerscope.recipes.statistics import statistic
+from layerscope.registry import STATISTICS
+from layerscope.resampling import jackknifed
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_probes_know_their_scores_without_each_group(values):
 
 
 def test_nu_goes_with_probes_with_its_sign(values, reps):
-    said = statistic("goes_with_probes")(values, "nu", "probes", sign=-1, rows="train")
+    said = STATISTICS["goes_with_probes"](values, "nu", "probes", sign=-1, rows="train")
     nu, scores = values["nu"].values, values["probes"]
     np.testing.assert_allclose(said.value, -correlation(nu, scores.values))
     scored = np.asarray([-correlation(nu, part) for part in scores.left_out])
@@ -53,11 +53,11 @@ def test_nu_goes_with_probes_with_its_sign(values, reps):
     assert said.high == min(said.value + half, 1)
     assert said.note == f"5 layers; R2 = {said.value**2:.3g}"
     assert said.n == 5
-    assert statistic("goes_with_probes")(values, "nu", "probes").value == -said.value
+    assert STATISTICS["goes_with_probes"](values, "nu", "probes").value == -said.value
 
 
 def test_one_measure_less_another_with_both_measured_again(values, reps):
-    said = statistic("goes_with_probes")(values, "nu", "probes", sign=-1, rows="train", over="rank", over_sign=-1)
+    said = STATISTICS["goes_with_probes"](values, "nu", "probes", sign=-1, rows="train", over="rank", over_sign=-1)
     scores, train = values["probes"], reps[0]
 
     def gap(nu, rank, scored):
@@ -77,19 +77,19 @@ def test_one_measure_less_another_with_both_measured_again(values, reps):
 def test_what_takes_long_stays_as_it_is_and_the_note_says_so(values):
     cca = ls.Curve("label_cca", ["m"] * 6, list(range(6)), np.arange(6.0))
     given = {**values, "cca": cca}
-    said = statistic("goes_with_probes")(given, "cca", "probes", over="nu", over_sign=-1, rows="train")
+    said = STATISTICS["goes_with_probes"](given, "cca", "probes", over="nu", over_sign=-1, rows="train")
     assert said.note == "5 layers; label_cca is not resampled"
     assert said.low < said.value < said.high
 
 
 def test_a_curve_that_does_not_vary_is_not_testable(values):
     flat = ls.Curve("nu", ["m"] * 6, list(range(6)), np.ones(6))
-    assert "does not vary" in statistic("goes_with_probes")({**values, "nu": flat}, "nu", "probes").reason
+    assert "does not vary" in STATISTICS["goes_with_probes"]({**values, "nu": flat}, "nu", "probes").reason
 
 
 def test_rougher_is_the_difference_of_zeta(values, reps):
     train, other = reps[0], ls.Representations.from_arrays([reps[0][k] ** 2 for k in range(6)], reps[0].labels)
-    said = statistic("rougher")({"a": train, "b": other}, "a", "b")
+    said = STATISTICS["rougher"]({"a": train, "b": other}, "a", "b")
     expected = ls.smoothness(ls.specialty(train, null=0)) - ls.smoothness(ls.specialty(other, null=0))
     np.testing.assert_allclose(said.value, expected)
     assert said.low < said.value < said.high
@@ -98,11 +98,11 @@ def test_rougher_is_the_difference_of_zeta(values, reps):
 @pytest.fixture(scope="module")
 def robust(values):
     """Few rows and fewer, with what was drawn."""
-    return {**values, "i": ls.scarcity(values["train"], [70, 60, 40])}
+    return {**values, "i": ls.scarcity_study(values["train"], [70, 60, 40])}
 
 
 def test_a_hard_setting_beside_the_easy_one(robust, reps):
-    said = statistic("still_agrees")(robust, "i", "probes", setting=2, rows="train")
+    said = STATISTICS["still_agrees"](robust, "i", "probes", setting=2, rows="train")
     train, scores, frame = reps[0], robust["probes"], robust["i"].frame
     nu = {name: part["nu"].to_numpy() for name, part in frame.groupby("setting")}
 
@@ -122,9 +122,9 @@ def test_a_hard_setting_beside_the_easy_one(robust, reps):
         learned.append(gap(*left, scores.values))
     half = np.hypot(scored, jackknifed(np.asarray(learned)))
     np.testing.assert_allclose([said.low, said.high], [said.value - half, said.value + half])
-    alone = statistic("still_agrees")(robust, "i", "probes", setting=2)
+    alone = STATISTICS["still_agrees"](robust, "i", "probes", setting=2)
     np.testing.assert_allclose(alone.high - alone.value, scored)
-    assert statistic("still_agrees")(robust, "i", "probes", setting=3).reason == "there are only 3 settings"
+    assert STATISTICS["still_agrees"](robust, "i", "probes", setting=3).reason == "there are only 3 settings"
 
 
 def test_what_does_not_go_with_probes_has_nothing_to_lose(values):
@@ -133,12 +133,12 @@ def test_what_does_not_go_with_probes_has_nothing_to_lose(values):
     frame = pandas.concat(
         pandas.DataFrame({"setting": name, "n": 40, "layer": range(6), "nu": scores}) for name in ("p = 0.5", "p = 0.1")
     )
-    said = statistic("still_agrees")({**values, "i": SimpleNamespace(frame=frame)}, "i", "probes", setting=1)
+    said = STATISTICS["still_agrees"]({**values, "i": SimpleNamespace(frame=frame)}, "i", "probes", setting=1)
     assert said.reason.startswith("nu does not surely go with probes at p = 0.5 already (-1, ")
 
 
 def test_nu_towards_the_top(values, reps):
-    said = statistic("rises")(values, "nu", rows="train")
+    said = STATISTICS["rises"](values, "nu", rows="train")
     layers, train = np.arange(6), reps[0]
     np.testing.assert_allclose(said.value, correlation(values["nu"].values, layers))
     group = groups_of(train.rows.row)

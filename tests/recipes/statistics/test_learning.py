@@ -10,7 +10,7 @@ from layerscope.recipes.statistics.learning import unlearned, unread
 
 
 def training(score, majority, n=400, metric="accuracy"):
-    job = SimpleNamespace(lesson=SimpleNamespace(validation=range(n)))
+    job = SimpleNamespace(training_data=SimpleNamespace(validation=range(n)))
     return SimpleNamespace(score=score, majority=majority, metric=metric, job=job)
 
 

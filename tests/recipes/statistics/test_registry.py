@@ -7,14 +7,15 @@ import pytest
 
 from layerscope.errors import LayerscopeError
 from layerscope.recipes.claims import Statistic
-from layerscope.recipes.statistics import STATISTICS, UNITS, statistic
+from layerscope.recipes.statistics import similarities
 from layerscope.recipes.statistics.registry import estimated, mean, result, within
+from layerscope.registry import STATISTICS, UNITS
 
 
 def test_statistics_are_found_by_name():
-    assert statistic("diagonal") is STATISTICS["diagonal"]
+    assert STATISTICS["diagonal"] is similarities.diagonal
     with pytest.raises(LayerscopeError, match=r"statistic 'diagonals'.*diagonal"):
-        statistic("diagonals")
+        STATISTICS["diagonals"]
     assert UNITS.keys() == STATISTICS.keys()
     assert UNITS["blocks_lost"] == "points"
 

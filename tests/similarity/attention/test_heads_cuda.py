@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-import zoo
 
 import layerscope as ls
 from layerscope.similarity.attention import jensen_shannon
+from tests.helpers.models import random_network, word_tokenizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
 NAMES = [f"attention_{name}" for name in ("norm", "pearson", "js", "cka", "svcca", "pwcca")]
@@ -38,7 +38,7 @@ def test_models_on_a_gpu_compare_as_on_a_cpu(families, tmp_path):
     path.write_text("\n".join(f"the file {i} is a list of {'value ' * (i % 7)}" for i in range(60)) + "\n")
     found = []
     for device in ("cpu", "cuda"):
-        models = [ls.load(zoo.network(f, "encoder").to(device), tokenizer=zoo.tokenizer(f)) for f in families]
+        models = [ls.load(random_network(f, "encoder").to(device), tokenizer=word_tokenizer(f)) for f in families]
         found.append(ls.compare(*models, task=path, measure=NAMES))
     for name in NAMES:
         np.testing.assert_allclose(found[0][name].values, found[1][name].values, atol=2e-3)

@@ -2,17 +2,17 @@
 
 import math
 
-import attention_reference as reference
 import numpy as np
 import pytest
-from attention_layers import BY_HEAD, NAMES, layer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
-from layerscope.similarity.attention import heads, jensen_shannon
+from layerscope.similarity.attention import head_pairs, jensen_shannon
 from layerscope.similarity.measures import attention
+from tests.similarity import attention_reference as reference
+from tests.similarity.attention_layers import BY_HEAD, NAMES, layer
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -52,8 +52,8 @@ def test_stacks_of_any_size_give_the_same(monkeypatch):
     a, b = layer(4), layer(3, 1)
     expected = [ls.measure(name)(a, b) for name in NAMES]
     monkeypatch.setattr(attention, "_STACK", 1)
-    monkeypatch.setattr(heads, "_DISTANCES", 1)
-    monkeypatch.setattr(heads, "_GPU_DISTANCES", 1)
+    monkeypatch.setattr(head_pairs, "_DISTANCES", 1)
+    monkeypatch.setattr(head_pairs, "_GPU_DISTANCES", 1)
     monkeypatch.setattr(jensen_shannon, "_COLUMNS", 5)
     monkeypatch.setattr(jensen_shannon, "_BLOCK", 9)
     monkeypatch.setattr(jensen_shannon, "_GPU_BLOCK", 9)

@@ -5,13 +5,13 @@ import warnings
 
 import numpy as np
 import pytest
-import reference
 import torch
-from pairs import LINEAR, data
 
 import layerscope as ls
 from layerscope.errors import LayerscopeWarning
 from layerscope.similarity.measures.linear import singular_values
+from tests.similarity import reference
+from tests.similarity.pairs import LINEAR, data
 
 
 @pytest.mark.parametrize("name", LINEAR)

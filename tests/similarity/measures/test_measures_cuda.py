@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-import zoo
 
 import layerscope as ls
 from layerscope.similarity.moments import Moments
+from tests.helpers.models import random_network, word_tokenizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
 
@@ -30,7 +30,7 @@ def test_models_on_a_gpu_compare_as_on_a_cpu(tmp_path):
     found = []
     for device in ("cpu", "cuda"):
         models = [
-            ls.load(zoo.network(f, "encoder").to(device), tokenizer=zoo.tokenizer(f)) for f in ("bert", "roberta")
+            ls.load(random_network(f, "encoder").to(device), tokenizer=word_tokenizer(f)) for f in ("bert", "roberta")
         ]
         found.append(ls.compare(*models, task=path, pool="words", measure=names))
     for name in names:

@@ -8,10 +8,10 @@ import torch
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
+from layerscope.registry import MEASURES
 from layerscope.similarity.measures.neighbours import nearest
-from layerscope.similarity.registry import registry
 
-NAMES = sorted(name for name, measure in registry().items() if measure.family == "neighbours")
+NAMES = sorted(name for name, measure in MEASURES.items() if measure.family == "neighbours")
 
 
 def test_the_nearest_are_those_of_the_largest_cosine():

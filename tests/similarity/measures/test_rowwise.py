@@ -4,16 +4,16 @@ import math
 
 import numpy as np
 import pytest
-import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import ROWWISE
-from quick import model
 
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
-from layerscope.similarity.registry import registry
+from layerscope.registry import MEASURES
+from tests.helpers.models import random_model
+from tests.similarity import reference
+from tests.similarity.pairs import ROWWISE
 
 NAMES = sorted(ROWWISE)
 
@@ -102,7 +102,7 @@ def test_rows_of_zeros_have_no_direction(name):
         assert found.reasons[0, 1] == "2 of 60 rows are 0 in one of the layers, so they have no direction"
         assert found.reasons[1, 2] == "1 of 60 rows are 0 in one of the layers, so they have no direction"
         assert np.isnan(found.values).sum() == 8
-        assert found.values[2, 2] == pytest.approx(registry()[name].high if name == "cosine" else 0)
+        assert found.values[2, 2] == pytest.approx(MEASURES[name].high if name == "cosine" else 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -133,7 +133,7 @@ def test_no_value_depends_on_the_layers_or_measures_beside_it(name):
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "last", "words", "tokens"])
 def test_models_stream_and_give_what_their_rows_give(pool, task):
-    two = [model("bert"), model("bert", seed=1)]
+    two = [random_model("bert"), random_model("bert", seed=1)]
     streamed = ls.compare(two, measure=NAMES, task=task, pool=pool)
     kept = [ls.extract(each, task, pool=pool, store=False) for each in two]
     stored = ls.compare(kept, measure=NAMES)
@@ -146,16 +146,16 @@ def test_models_stream_and_give_what_their_rows_give(pool, task):
 
 
 def test_one_pass_serves_sums_and_moments(task, monkeypatch):
-    from layerscope.extraction.streaming import Streamer
+    from layerscope.extraction.stream import Streamer
 
     passes = []
     feed = Streamer.feed
     monkeypatch.setattr(Streamer, "feed", lambda self, *given: passes.append(1) or feed(self, *given))
     for extra in ({}, {"ci": 0.9}):
         passes.clear()
-        together = ls.compare(model("bert"), measure=["cka_debiased", *NAMES], task=task, pool="mean", **extra)
+        together = ls.compare(random_model("bert"), measure=["cka_debiased", *NAMES], task=task, pool="mean", **extra)
         assert len(passes) == 1
-        alone = ls.compare(model("bert"), measure="angular", task=task, pool="mean", **extra)
+        alone = ls.compare(random_model("bert"), measure="angular", task=task, pool="mean", **extra)
         np.testing.assert_allclose(together["angular"].values, alone.values, atol=1e-12)
 
 
@@ -164,9 +164,9 @@ def test_intervals_over_texts(name, task):
     """A delete-a-group jackknife, by hand from the rows; streamed and stored alike."""
     from scipy.stats import t
 
-    from layerscope.similarity.uncertainty import Grouping
+    from layerscope.similarity.jackknife import Grouping
 
-    opened = model("bert")
+    opened = random_model("bert")
     streamed = ls.compare(opened, measure=name, task=task, pool="tokens", ci=0.9)
     reps = ls.extract(opened, task, pool="tokens", store=False)
     stored = ls.compare(reps, measure=name, ci=0.9)
@@ -176,8 +176,8 @@ def test_intervals_over_texts(name, task):
     half = t.ppf(0.95, 19) * np.sqrt(19 / 20 * ((left - left.mean()) ** 2).sum())
     value = getattr(reference, name)(x, y)
     for found in (streamed, stored):
-        assert found.low[0, 2] == pytest.approx(max(value - half, registry()[name].low), abs=1e-6)
-        assert found.high[0, 2] == pytest.approx(min(value + half, registry()[name].high), abs=1e-6)
+        assert found.low[0, 2] == pytest.approx(max(value - half, MEASURES[name].low), abs=1e-6)
+        assert found.high[0, 2] == pytest.approx(min(value + half, MEASURES[name].high), abs=1e-6)
         np.testing.assert_allclose(found.left_out[:, 0, 2], left, atol=1e-6)
 
 
@@ -197,8 +197,8 @@ def test_chance_knows_that_a_distance_is_low_where_layers_are_alike(tmp_path):
         assert found.best.p_value == pytest.approx(1 / 41)
         found.save(tmp_path / f"{name}.parquet")
         assert ls.Similarity.load(tmp_path / f"{name}.parquet").distance == found.distance == (name == "angular")
-    assert "angular is lowest for the layers 0 and 1" in near["angular"].findings()[0]
-    assert "cosine is highest for the layers 0 and 1" in near["cosine"].findings()[0]
+    assert "angular is lowest for the layers 0 and 1" in str(near["angular"].findings()[0])
+    assert "cosine is highest for the layers 0 and 1" in str(near["cosine"].findings()[0])
     assert near["angular"].baseline[0, 1] == pytest.approx(0.5, abs=0.05)
     heat, above = near["angular"].figures()
     assert heat.title == "Distance of layers: angular"
@@ -213,7 +213,7 @@ def test_blocks_of_a_distance_are_those_of_the_similarity():
     draw = np.random.default_rng(0).normal
     early, late = draw(size=(100, 8)), draw(size=(100, 8))
     layers = [(early if k < 4 else late) + 0.1 * draw(size=(100, 8)) for k in range(8)]
-    by_angle, by_cosine = (ls.blocks(ls.compare(layers, measure=name, ci=0.95)) for name in ("angular", "cosine"))
+    by_angle, by_cosine = (ls.layer_blocks(ls.compare(layers, measure=name, ci=0.95)) for name in ("angular", "cosine"))
     for split in (by_angle, by_cosine):
         assert split.boundaries == ["4"]
         assert split.low < split.strength < split.high
@@ -224,8 +224,8 @@ def test_blocks_of_a_distance_are_those_of_the_similarity():
 def test_tiny_memory_and_long_portions_change_nothing(monkeypatch):
     layers = [*data(), *data(seed=1, noise=1e-6)]
     expected = ls.compare(layers, measure=NAMES)
-    monkeypatch.setattr("layerscope.similarity.row_sums._AT_ONCE", 50)
+    monkeypatch.setattr("layerscope.similarity.row_means._AT_ONCE", 50)
     monkeypatch.setattr("layerscope.similarity.measures.rowwise._AT_ONCE", 20)
-    monkeypatch.setattr("layerscope.similarity.arriving._SMALL_BLOCK", 7)
+    monkeypatch.setattr("layerscope.similarity.layer_sources._SMALL_BLOCK", 7)
     for name, found in ls.compare(layers, measure=NAMES).items():
         np.testing.assert_allclose(found.values, expected[name].values, rtol=1e-10, atol=1e-15)

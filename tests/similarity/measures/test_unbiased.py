@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-import reference
 import torch
-from pairs import data
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.similarity.layer_statistics import u_centred
 from layerscope.similarity.measures.unbiased import _Memory, _together
-from layerscope.similarity.sides import u_centred
+from tests.similarity import reference
+from tests.similarity.pairs import data
 
 
 def test_a_last_batch_of_one_row_changes_nothing():

@@ -2,25 +2,24 @@ import json
 
 import pytest
 import torch
-import zoo
-from quick import QUICK, cases, check_what_changes, model
 from safetensors.torch import save_file
 
 import layerscope as ls
 from layerscope.errors import DataError, ModelError
 from layerscope.tuning.methods.adapter import add_adapters, load_adapters, trained_state
+from tests.helpers.models import FAMILIES, QUICK, check_what_changes, random_model, token_batch, tuning_cases
 
 
-@pytest.mark.parametrize(("family", "strategy"), cases())
+@pytest.mark.parametrize(("family", "strategy"), tuning_cases())
 def test_exactly_the_right_parameters_change(family, strategy, task):
-    def expected(inside, _, anatomy):
+    def expected(inside, _, architecture):
         return {n for n in inside if ".adapter." in n or "norm" in n.lower() or "ln_" in n}
 
     check_what_changes(family, task, strategy, "adapter", 4, expected)
 
 
 def test_adapters_are_small_files_that_load_back(task):
-    training = ls.tune(model(), task, method="adapter", size=4, strategy="(3, 4, 4)", **QUICK)
+    training = ls.tune(random_model(), task, method="adapter", size=4, strategy="(3, 4, 4)", **QUICK)
     files = {p.name for p in (training.path / "adapter").iterdir()}
     assert files == {"adapter.json", "adapter.safetensors"}
     size = (training.path / "adapter" / "adapter.safetensors").stat().st_size
@@ -29,17 +28,17 @@ def test_adapters_are_small_files_that_load_back(task):
 
 
 def test_adapters_of_another_model_are_refused(task, tmp_path):
-    training = ls.tune(model(), task, method="adapter", size=4, strategy="(3, 4, 4)", **QUICK)
+    training = ls.tune(random_model(), task, method="adapter", size=4, strategy="(3, 4, 4)", **QUICK)
     with pytest.raises(ModelError, match="does not fit"):
-        load_adapters(model("roberta", "classifier"), training.path / "adapter")
+        load_adapters(random_model("roberta", "classifier"), training.path / "adapter")
     with pytest.raises(DataError, match="holds no adapter that layerscope saved"):
-        load_adapters(model(kind="classifier"), tmp_path)
+        load_adapters(random_model(kind="classifier"), tmp_path)
 
 
 def test_near_identity_at_the_start():
-    for family in zoo.FAMILIES:
-        opened = model(family, "classifier")
-        inputs = zoo.inputs()
+    for family in FAMILIES:
+        opened = random_model(family, "classifier")
+        inputs = token_batch()
         with torch.inference_mode():
             before = opened.network(**inputs).logits
             add_adapters(opened, [1, 2, 3, 4], 8)
@@ -49,7 +48,7 @@ def test_near_identity_at_the_start():
 
 
 def test_adapters_that_are_damaged_are_a_sentence(tmp_path):
-    opened = model(kind="classifier")
+    opened = random_model(kind="classifier")
     add_adapters(opened, [3, 4], 4)
     good = {"blocks": [3, 4], "width": 4}
     state = {name: value.clone() for name, value in trained_state(opened, [3, 4]).items()}
@@ -58,7 +57,7 @@ def test_adapters_that_are_damaged_are_a_sentence(tmp_path):
         (tmp_path / "adapter.json").write_text(json.dumps(card))
         save_file(tensors, tmp_path / "adapter.safetensors")
         with pytest.raises((DataError, ModelError), match=reason):
-            load_adapters(model(kind="classifier"), tmp_path)
+            load_adapters(random_model(kind="classifier"), tmp_path)
 
     for card in (
         {},
@@ -77,4 +76,4 @@ def test_adapters_that_are_damaged_are_a_sentence(tmp_path):
     refused(good, {**state, name: bad}, f"{name}, row 1 holds a value that is not a finite number")
     (tmp_path / "adapter.safetensors").write_bytes(b"x" * 40)
     with pytest.raises(DataError, match="damaged or no safetensors file"):
-        load_adapters(model(kind="classifier"), tmp_path)
+        load_adapters(random_model(kind="classifier"), tmp_path)

@@ -1,9 +1,9 @@
 import pytest
-import zoo
-from quick import cases, check_what_changes
+
+from tests.helpers.models import FAMILIES, check_what_changes, tuning_cases
 
 
-@pytest.mark.parametrize(("family", "strategy"), [*cases(), *((family, "head-only") for family in zoo.FAMILIES)])
+@pytest.mark.parametrize(("family", "strategy"), [*tuning_cases(), *((family, "head-only") for family in FAMILIES)])
 def test_exactly_the_right_parameters_change(family, strategy, task):
     def expected(inside, names, _):
         return names if strategy == "full" else inside

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.alignment.affine import Affine
-from layerscope.alignment.canonical import Factors, canonical_map
-from layerscope.alignment.texts import folds
+from layerscope.alignment.aligner import folds
+from layerscope.alignment.linear_maps import Affine, Factors, canonical_map
 from layerscope.errors import InputError, log
 
 _RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # shares of a side's mean variance
@@ -36,6 +35,7 @@ class CCA(Affine):
         self.ridge = ridge
 
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Factors, Factors]:
+        """The factors of both sides."""
         return Factors(x), Factors(y)
 
     def _fit(self, x: Tensor, y: Tensor, texts: np.ndarray) -> dict[str, Any]:
@@ -47,9 +47,10 @@ class CCA(Affine):
         return {"ridge": ridge, "correlation": float(correlations.mean()), "directions": len(correlations)}
 
     def _keep_sides(self, source: Factors, target: Factors) -> None:
-        pass
+        """Keep what errors need of the sides; of all directions that is nothing."""
 
     def _chosen(self, x: Tensor, y: Tensor, texts: np.ndarray, source: Factors, target: Factors) -> float:
+        """The ridge of "auto": none with enough rows, else the one with the least error on held-out texts."""
         if len(x) > source.rank + target.rank:
             return 0.0
         held, rest = (torch.from_numpy(part).to(x.device) for part in folds(texts, _FOLDS, self.seed)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from layerscope.alignment.networks import Couplings, Network
+from layerscope.alignment.neural_maps import Couplings, Network
 from layerscope.errors import InputError
 
 _LEAST = 1e-4  # of the largest singular value: far below any error of a map, far above rounding on the way back
@@ -70,6 +70,7 @@ class INN(Network):
         return self._run(self._enter(x))
 
     def _enter(self, x: Tensor) -> Tensor:
+        """Standardised rows of the source after the map that stands before the network."""
         mirrored = x * self.tensors_["mirror"]
         return mirrored @ self.tensors_["first"] if "first" in self.tensors_ else mirrored
 

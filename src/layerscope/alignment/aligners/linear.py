@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.alignment.affine import Affine, Ridge, strength_of
+from layerscope.alignment.linear_maps import Affine, Ridge, strength_of
 from layerscope.errors import InputError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from layerscope.alignment.networks import Network, silent
+from layerscope.alignment.neural_maps import Network, silent
 
 
 class MLP(Network):
@@ -30,4 +30,5 @@ class MLP(Network):
         return self._run(x) + self._start_of(x)
 
     def _start_of(self, x: Tensor) -> Tensor | float:
+        """What the linear start gives for standardised rows; 0 without one."""
         return x @ self.tensors_["first"] if "first" in self.tensors_ else 0.0

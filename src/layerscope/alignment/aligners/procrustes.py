@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.alignment.affine import Affine
+from layerscope.alignment.linear_maps import Affine
 
 
 class Procrustes(Affine):

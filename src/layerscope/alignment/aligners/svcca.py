@@ -6,8 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from layerscope.alignment.aligners.cca import CCA
-from layerscope.alignment.canonical import Factors
-from layerscope.alignment.misses import error_of
+from layerscope.alignment.alignment_error import error_of
+from layerscope.alignment.linear_maps import Factors
 from layerscope.errors import InputError
 
 
@@ -33,7 +33,7 @@ class SVCCA(CCA):
     def _keep_sides(self, source: Factors, target: Factors) -> None:
         self.tensors_["kept"] = target.vt.T.contiguous()  # (d', k) the directions of Y
 
-    def _errors(self, x: Tensor, y: Tensor, ci: float, texts: np.ndarray) -> dict[str, float]:
+    def _errors(self, x: Tensor, y: Tensor, texts: np.ndarray, ci: float) -> dict[str, float]:
         mapped, kept = self(x), self.tensors_["kept"]
         reduced = error_of(mapped @ kept, y @ kept, ci, texts)
         extra = {f"{name}_reduced": reduced[name] for name in ("mse", "relative")}

@@ -7,15 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from layerscope.cli import helptext
-from layerscope.cli.options import Given
-from layerscope.cli.output import FORMAT, Format, show
+from layerscope.cli import console
+from layerscope.cli.command import option_of, plain_command
+from layerscope.cli.console import FORMAT, Format, show
 from layerscope.cli.record import recorded, writable
 from layerscope.errors import LayerscopeError, log
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from layerscope.results import Record
 
 REPORT = "report.html"
+_OWN = "On your own model: "  # before the command that does a step to one's own model
 NEXT = (
     "layerscope compare path/to/model --task reviews.csv --measure cka -o out",
     "layerscope advise path/to/classifier --task reviews.csv --save smaller -o out",
@@ -35,21 +37,19 @@ _OUT = typer.Option(
 )
 
 
-PLACE = 150  # in the help text
-PANEL = helptext.REST
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example:  `layerscope demo`")(demo)
-
-
+@plain_command(console.REST, "layerscope demo")
 def demo(
-    device: str | None = Given.device, dtype: str = Given.dtype, out: Path = _OUT, format: Format = FORMAT
+    device: str | None = option_of("load", "device"),
+    dtype: str | None = option_of("load", "dtype"),
+    out: Path = _OUT,
+    format: Format = FORMAT,
 ) -> None:
     """Show what layerscope does, offline: tune a real small model twice, look into it, cut it, and write a report."""
     from layerscope.cli.demo.stage import Settings
 
-    done = play(Settings(device=device, dtype=dtype), out, say=print if format is Format.table else _nothing)
+    done = play(
+        Settings(device=device, dtype=dtype or "float32"), out, say=print if format is Format.table else _nothing
+    )
     if format is Format.json:
         show([vars(each) for each in done], format)
     if any(each.state in ("failed", "left out") for each in done):
@@ -130,19 +130,28 @@ def _kept(folder: Path, step: Step, stage: Stage) -> list[str] | None:
         record = read_record(folder)
     except LayerscopeError:
         return None
-    return list(record.findings[:-1]) if record.settings.get("demo") == stage.key else None
+    if record.settings.get("demo") != stage.key:
+        return None
+    # The sentences of the step stand before the findings of its results, and the command stands between them.
+    return list(takewhile(lambda said: not said.startswith(_OWN), (finding.text for finding in record.findings)))
 
 
 def _record(step: Step, stage: Stage, result: Outcome, seconds: float) -> Record:
-    return recorded(
+    from layerscope.results import Finding, NextStep
+    from layerscope.results.finding import DETAIL
+
+    said = [*result.said, f"{_OWN}{result.own}"]
+    record = recorded(
         step.kind,
         _title(step, stage.settings),
         result.results,
+        findings=[Finding(sentence, weight=DETAIL) for sentence in said],
         figures=result.figures,
         seconds=seconds,
         demo=stage.key,
         **result.settings,
-    ).with_findings([*result.said, f"On your own model: {result.own}"])
+    )
+    return replace(record, next=NextStep(step.kind, why="Do the same on your own model", line=result.own))
 
 
 def _title(step: Step, settings: Settings) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import layerscope as ls
-from layerscope.drawing.words import listed
-from layerscope.extraction.extracting import examples_of
+from layerscope.drawing.captions import listed
+from layerscope.extraction.extract import examples_of
 from layerscope.store import digest
 
 if TYPE_CHECKING:

@@ -1,20 +1,224 @@
-"""The steps of `layerscope demo`: each computes one thing with the Python API and says what came out."""
+"""The steps of `layerscope demo`: each computes one thing with the Python API and says what came out.
+
+The step of `layerscope demo` on a language model: which blocks it can lose, by several rules, and one cut of it.
+
+The steps of `layerscope demo` that cut the tuned model: what each block is worth, and a smaller model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas
+
 import layerscope as ls
-from layerscope.cli.demo.cuts import SMALLER, advise, truncate
-from layerscope.cli.demo.language import SMALLER_LM, language, missing
-from layerscope.cli.demo.stage import Outcome, Settings, Stage
+from layerscope.cli.demo.stage import CHECKPOINT, Outcome, Settings, Stage
+from layerscope.drawing.captions import MAJORITY, caveat, listed, numbers
 from layerscope.drawing.figures.bars import BarsFigure
-from layerscope.drawing.words import MAJORITY, caveat, listed
+from layerscope.errors import ModelError
+from layerscope.evaluation.perplexity import BETWEEN
+from layerscope.models.sources import DEMO_LM, demo_lm_file
+from layerscope.results import Table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from layerscope.data import Examples
+
+
+SMALLER_LM = "smaller-language-model"
+RULES = ("angular", "last", "random")
+
+
+def missing(settings: Settings) -> str:
+    """What must be installed for this step, in a sentence; nothing where all is there."""
+    if settings.language_model != DEMO_LM:
+        return ""
+    try:
+        demo_lm_file()
+    except ModelError as error:
+        return str(error)
+    there = importlib.util.find_spec("gguf") is not None
+    return "" if there else f"{DEMO_LM} is a GGUF file; install what reads it with: pip install 'layerscope[gguf]'."
+
+
+def language(stage: Stage) -> Outcome:
+    s = stage.settings
+    model = stage.open(s.language_model)
+    texts = ls.task(s.task, kind="text")
+    options: dict[str, Any] = {"limit": fitting(model, stage.texts, s.language_tokens), "max_length": s.window}
+    distances = ls.compare(model, measure="angular", task=s.task, pool="tokens", names=[s.language_model], **options)
+    removed = [size for size in s.language_sizes if size < model.depth]
+    advice = ls.advise(
+        model, texts, rules=list(RULES), remove=removed, tolerance=s.lost, confidence=0, timed=False, **options
+    )
+    plan, row = _chosen(advice)
+    folder = stage.out / SMALLER_LM
+    ls.save(ls.cut(model, plan), folder)
+    again = ls.evaluate(stage.open(folder), texts, **options)
+    said = [
+        _distance_sentence(distances, model.depth),
+        _rule_sentence(advice),
+        f"Without blocks {_gone(plan, model.depth)} ({row['rule']}) it has perplexity {row['score']:.1f} on the half "
+        f"of the text that did not choose them, where the whole model has {advice.frame.iloc[0]['score']:.1f}.",
+        f"Saved in {folder} and reopened: {len(plan.keep)} of {model.depth} blocks, perplexity {float(again):.1f} over "
+        f"all {int(again.metrics['tokens']):,} tokens.",
+    ]
+    own = "layerscope advise FILE.gguf --task TEXTS.txt --rules angular,greedy,random --save smaller -o out"
+    about = {"language_model": s.language_model, "tokens": int(again.metrics["tokens"]), "rules": list(RULES)}
+    return Outcome(said, {"angular": distances, "advice": advice}, own, settings=about)
+
+
+def fitting(model: ls.Model, examples: Examples, tokens: int) -> int:
+    """How many of the texts, from the first on and joined, have at most so many tokens; at least one."""
+    tokenizer, fits = model.require_tokenizer(), 1
+    for count in range(2, len(examples.texts) + 1):
+        joined = BETWEEN.join(examples.texts[:count])
+        if len(tokenizer(joined, add_special_tokens=False, verbose=False)["input_ids"]) > tokens:
+            break
+        fits = count
+    return fits
+
+
+def _chosen(advice: ls.Advice) -> tuple[ls.LayerPlan, Any]:
+    """The advice, or, where every plan loses more than may be lost, the one that loses least."""
+    from layerscope.cutting.plan import integers
+
+    if advice.choice.removed(advice.evaluator.model.depth):
+        return advice.choice, advice.row
+    smaller = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
+    row = smaller.sort_values("chosen_on").iloc[0]  # perplexity: less is better
+    return ls.LayerPlan(integers(row["blocks"])), row
+
+
+def _distance_sentence(distances: ls.Similarity, depth: int) -> str:
+    step = {layer: float(distances.values[layer - 1, layer]) for layer in range(1, depth + 1)}
+    least, most = min(step, key=step.__getitem__), max(step, key=step.__getitem__)
+    return (
+        f"Over tokens, block {least} turns what goes through it least (angular distance {step[least]:.3f} of its input "
+        f"and output) and block {most} most ({step[most]:.3f})."
+    )
+
+
+def _rule_sentence(advice: ls.Advice) -> str:
+    """What each rule's plans score, by how many blocks go."""
+    parts = []
+    for size in sorted({int(removed) for removed in advice.rules["removed"]}):
+        rows = advice.rules[advice.rules["removed"] == size].to_dict("records")
+        told = [f"{row['rule']} {row['score']:,.1f}" for row in rows]
+        parts.append(f"without {size} block{'s' * (size > 1)}: {listed(told)}")
+    return f"Perplexity by rule, {'; '.join(parts)} (of random plans the middle one)."
+
+
+def _gone(plan: ls.LayerPlan, depth: int) -> str:
+    return listed([str(block) for block in plan.removed(depth)])
+
+
+SMALLER = "smaller-model"
+
+
+def truncate(stage: Stage) -> Outcome:
+    s, model = stage.settings, stage.tuned[0]
+    untuned = ls.truncation_curve(model, stage.task, **stage.scored)
+    tuned = ls.truncation_curve(model, stage.task, mode="tuned", train_limit=s.learned, **stage.scored)
+    skips = ls.skip_map(model, stage.task, **stage.scored)
+    said = [
+        _cut_sentence(untuned.frame, tuned.frame),
+        _skip_sentence(skips.frame, float(untuned.frame["score"].iloc[-1])),
+    ]
+    both = ls.Truncation.together({"UNTUNED: nothing trained": untuned, "TUNED: head trained there": tuned})
+    own = "layerscope truncate CLASSIFIER --task TASK --curve -o out, and layerscope skip CLASSIFIER --task TASK --map"
+    return Outcome(said, {"truncation": both, "skip-map": skips}, own, settings={"train_limit": s.learned})
+
+
+def _cut_sentence(untuned: DataFrame, tuned: DataFrame) -> str:
+    metric, scores, trained = untuned["metric"].iloc[0], untuned["score"].to_numpy(), tuned["score"].to_numpy()
+    depth, whole = len(scores) - 1, float(scores[-1])
+    near = next((layer for layer in range(depth) if trained[layer] >= whole - 0.01), None)
+    lowest = "no lower layer comes" if near is None else f"layer {near} is the lowest that comes"
+    return (
+        f"The whole tuned model has {metric} {whole:.3f}. With its head on layer {depth - 1}, and block {depth} gone, "
+        f"it has {scores[depth - 1]:.3f} if nothing is trained (UNTUNED) and {trained[depth - 1]:.3f} if the head is "
+        f"trained further there (TUNED); with trained heads {lowest} within 0.01 of the whole."
+    )
+
+
+def _skip_sentence(skips: DataFrame, whole: float) -> str:
+    single = skips[skips["first"] == skips["last"]].sort_values("score")
+    worst, best = single.iloc[0], single.iloc[-1]
+    return (
+        f"Of single blocks, {best['first']} is missed least ({best['score']:.3f} without it, {whole:.3f} with it) and "
+        f"{worst['first']} most ({worst['score']:.3f})."
+    )
+
+
+def advise(stage: Stage) -> Outcome:
+    s, whole = stage.settings, stage.tuned[0]
+    bounds: dict[str, Any] = {"max_span": s.longest_span, "evaluations": s.searched}
+    advice = ls.advise(whole, stage.task, tolerance=s.tolerance, **bounds, **stage.scored)
+    plan, row, why = _plan(advice, s.tolerance)
+    folder = stage.out / SMALLER
+    smaller = ls.cut(whole, plan)
+    ls.save(smaller, folder, scores=ls.evaluate(smaller, stage.task, **stage.scored))
+    again = stage.open(folder)
+    again.name = SMALLER
+    checkpoint = stage.trainings.trainings[0].path / CHECKPOINT
+    before, after = (_measured(model, at, stage) for model, at in ((whole, checkpoint), (again, folder)))
+    said = [
+        f"{why} It keeps block{'s' * (len(plan.keep) > 1)} {row['blocks']}: {row['metric']} {row['score']:.3f} "
+        f"({row['low']:.3f} to {row['high']:.3f}) on the half of the texts that did not choose it, where the whole "
+        f"model has {advice.frame.iloc[0]['score']:.3f}.",
+        f"Saved in {folder} and reopened: {after['megabytes']:.1f} MB where the whole model has "
+        f"{before['megabytes']:.1f}; {_milliseconds(after)} where it takes {_milliseconds(before)}; over all "
+        f"{len(stage.texts)} texts {row['metric']} {after['score']:.3f} where it has {before['score']:.3f}.",
+    ]
+    sizes = pandas.DataFrame([before, after])
+    table = numbers(
+        "The smaller model beside the whole one", "Both opened from their checkpoints and measured here.", sizes
+    )
+    beside = Table(sizes, [table], advice.provenance, "sizes")
+    own = "layerscope advise CLASSIFIER --task TASK --tolerance 0.01 --save smaller -o out"
+    return Outcome(said, {"sizes": beside, "advice": advice}, own, [table, *advice.figures()])
+
+
+def _plan(advice: ls.Advice, tolerance: float) -> tuple[ls.LayerPlan, Any, str]:
+    """The advice, or, where no block can go within the tolerance, the cut that loses least, with a word on it."""
+    from layerscope.cutting.plan import integers
+
+    sure = f"with {advice.confidence:.0%} confidence"
+    if advice.choice.removed(advice.evaluator.model.depth):
+        why = f"The smallest model was looked for that is within {tolerance:g} of the whole one {sure}."
+        return advice.choice, advice.row, why
+    table = advice.frame[advice.frame["savable"] & (advice.frame["removed"] > 0)]
+    row = table.sort_values("chosen_on").iloc[-1]
+    rows = f" (that would take about {advice.rows_needed:,} texts)" if advice.rows_needed is not None else ""
+    why = f"No block can go at a loss of at most {tolerance:g} {sure}{rows}; the cut that loses least is taken."
+    return ls.LayerPlan(integers(row["blocks"])), row, why
+
+
+def _measured(model: ls.Model, folder: Path, stage: Stage) -> dict[str, Any]:
+    """A checkpoint's size on disk, and what the model opened from it scores and takes."""
+    from layerscope.cutting.costs import Costs
+
+    costs, everything = Costs(model), ls.LayerPlan(range(1, model.depth + 1))
+    return {
+        "model": model.name,
+        "blocks": model.depth,
+        "parameters": costs.parameters(everything),
+        "megabytes": sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6,
+        "latency_1_ms": 1000 * costs.latency(everything, 1),
+        "latency_32_ms": 1000 * costs.latency(everything, 32),
+        "score": float(ls.evaluate(model, stage.task, **stage.scored)),
+    }
+
+
+def _milliseconds(sizes: Mapping[str, Any]) -> str:
+    return f"{sizes['latency_1_ms']:.1f} ms for a text of 128 tokens and {sizes['latency_32_ms']:.0f} ms for 32"
+
 
 UNTUNED = "untuned"
 
@@ -103,7 +307,8 @@ def attention(stage: Stage) -> Outcome:
 
 def specialty(stage: Stage) -> Outcome:
     s = stage.settings
-    choice = ls.choose(stage.base, stage.task, limit=s.learned, max_length=s.max_length)
+    choice = ls.recommend(stage.base, stage.task, limit=s.learned, max_length=s.max_length)
+    assert choice.strategies is not None
     table = choice.strategies.frame
     said = [choice.reason, *_trained(table[table["resolved"] == choice.strategy])]
     if choice.probe is not None and choice.probe.best is not None:
@@ -143,7 +348,7 @@ def align(stage: Stage) -> Outcome:
         source, target, stage.task, methods=("identity", *methods), train=s.learned, options=options, **stage.scored
     )
     said = [_error_sentence(study.frame, layers[-1]), _injection_sentence(injected.frame, source.name, target.name)]
-    own = "layerscope align A B --task TASK -o out, and layerscope inject A B --task TASK --layer all -o out"
+    own = "layerscope align A B --task TASK -o out, and layerscope inject A B --task TASK --layers all -o out"
     maps, head = study.figures(), injected.figures()[0]
     return Outcome(
         said, {"alignment": study, "injection": injected}, own, [maps[0], head, maps[-1]], {"map_steps": s.map_steps}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from layerscope.cutting.plan import LayerPlan
-from layerscope.cutting.rule import Rule
-from layerscope.cutting.search import Search
+from layerscope.cutting.search import Rule, Search
 
 
 class Angular(Rule):

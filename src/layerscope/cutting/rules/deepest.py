@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from layerscope.cutting.plan import LayerPlan
-from layerscope.cutting.rule import Rule
-from layerscope.cutting.search import Search
+from layerscope.cutting.search import Rule, Search
 
 
 class Deepest(Rule):

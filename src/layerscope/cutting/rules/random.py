@@ -7,8 +7,7 @@ from math import comb
 import numpy as np
 
 from layerscope.cutting.plan import LayerPlan
-from layerscope.cutting.rule import Rule
-from layerscope.cutting.search import Search
+from layerscope.cutting.search import Rule, Search
 
 PER_SIZE = 3  # so that there is a middle one
 
@@ -21,8 +20,8 @@ class Random(Rule):
     def plans(self, search: Search) -> list[LayerPlan]:
         plans: list[LayerPlan] = []
         for size in search.sizes:
-            draw, own = np.random.default_rng([search.seed, search.depth, size]), dict[LayerPlan, None]()
-            while len(own) < min(PER_SIZE, comb(search.depth, size)):
-                own[search.without(1 + draw.permutation(search.depth)[:size])] = None
-            plans += own
+            draw, drawn = np.random.default_rng([search.seed, search.depth, size]), dict[LayerPlan, None]()
+            while len(drawn) < min(PER_SIZE, comb(search.depth, size)):
+                drawn[search.without(1 + draw.permutation(search.depth)[:size])] = None
+            plans += drawn
         return plans

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from layerscope.cutting.curves import contiguous
 from layerscope.cutting.plan import LayerPlan
-from layerscope.cutting.rule import Rule
-from layerscope.cutting.search import SHALLOW, Search
+from layerscope.cutting.search import SHALLOW, Rule, Search
 
 
 class Spans(Rule):

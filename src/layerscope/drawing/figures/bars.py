@@ -1,4 +1,4 @@
-"""Bars: a number for each name."""
+"""Bar charts: a number for each name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from layerscope.drawing.figure import Columns, Figure, Marks, check_shape, line_settings, restored_lines
-from layerscope.drawing.painting import named_rows
+from layerscope.drawing.render import named_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BarsFigure(Figure):
-    """A number for each name, with an interval where there is one."""
+    """A bar chart: a number for each name, with an interval where there is one."""
 
     kind: ClassVar[str] = "bars"
     names: tuple[str, ...]

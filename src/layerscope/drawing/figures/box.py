@@ -1,4 +1,4 @@
-"""Boxes: the spread of several numbers under each name."""
+"""Box plots: the spread of several numbers for each name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from layerscope.drawing.figure import Columns, Figure, Marks, line_settings, places_of, restored_lines
-from layerscope.drawing.painting import named_rows
+from layerscope.drawing.render import named_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxFigure(Figure):
-    """The spread of several numbers for each name, such as the scores of several seeds for each strategy."""
+    """A box plot: the spread of several numbers for each name, such as scores of several seeds for each strategy."""
 
     kind: ClassVar[str] = "box"
     boxes: Mapping[str, Sequence[float]]

@@ -17,17 +17,17 @@ from layerscope.drawing.figure import (
     places_of,
     restored_lines,
 )
-from layerscope.drawing.painting import (
+from layerscope.drawing.render import (
     MARKERS,
     MOST_NAMED,
     axis_names,
-    dots_of,
+    lay_out,
     name_levels,
     name_lines,
     name_uprights,
     plain,
+    point_boxes,
     reference_lines,
-    settle,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Series:
-    """One curve; NaN where it has no value. `low` and `high` are an interval around it, or None."""
+    """One curve, NaN where it has no value; `low` and `high` are the ends of intervals around it, or None."""
 
     name: str
     x: tuple[float, ...]
@@ -52,8 +52,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveFigure(Figure):
-    """Curves over one axis; `references` are level lines, `marks` upright ones; `log` makes the upright axis one of
-    powers of ten."""
+    """Curves over one axis; `references` are level lines, `marks` upright ones, `log` makes the y axis logarithmic."""
 
     kind: ClassVar[str] = "curve"
     series: tuple[Series, ...]
@@ -75,8 +74,8 @@ class CurveFigure(Figure):
         return columns
 
     def settings(self) -> dict[str, Any]:
-        own = {"marks": [list(m) for m in self.marks], "x_name": self.x_name}
-        return {**line_settings(self), **own, **({"log": True} if self.log else {})}
+        log = {"log": True} if self.log else {}
+        return {**line_settings(self), "marks": [list(m) for m in self.marks], "x_name": self.x_name, **log}
 
     @classmethod
     def restored(cls, words: Mapping[str, Any], settings: Mapping[str, Any], data: Columns) -> Self:
@@ -91,7 +90,7 @@ class CurveFigure(Figure):
         return cls(**words, **lines, series=tuple(series), x_name=settings["x_name"], log=log)
 
     def draw(self, ax: Axes) -> None:
-        """Every curve with its name at its end; level and upright lines with theirs where they cover no point."""
+        """Draw every curve with its name at its end, and lines with their names where these cover no point."""
         from matplotlib.ticker import MaxNLocator
 
         named = 1 < len(self.series) <= MOST_NAMED
@@ -109,16 +108,12 @@ class CurveFigure(Figure):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis_names(ax, self.x_name, self.y_name)
         if named:
-            name_lines(ax, [end for k, series in enumerate(self.series) for end in _end(series, f"C{k % 7}")])
+            finite = [[y for y in series.y if math.isfinite(y)] for series in self.series]
+            ends = [(s.name, y[-1], f"C{k % 7}") for k, (s, y) in enumerate(zip(self.series, finite, strict=True)) if y]
+            name_lines(ax, ends)
         elif len(self.series) > MOST_NAMED:
             ax.legend()
-        settle(ax)
-        taken = dots_of(ax, [point for series in self.series for point in zip(series.x, series.y, strict=True)])
-        name_uprights(ax, self.marks, taken)
-        name_levels(ax, self.references, taken)
-
-
-def _end(series: Series, colour: str) -> list[tuple[str, float, str]]:
-    """The name of a curve, where it ends and its colour; nothing where it has no value."""
-    known = [y for y in series.y if math.isfinite(y)]
-    return [(series.name, known[-1], colour)] if known else []
+        lay_out(ax)
+        occupied = point_boxes(ax, [point for series in self.series for point in zip(series.x, series.y, strict=True)])
+        name_uprights(ax, self.marks, occupied)
+        name_levels(ax, self.references, occupied)

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from layerscope.drawing.figure import Columns, Figure, Side, check_shape, floats
-from layerscope.drawing.painting import plain, side_ticks, size_of
+from layerscope.drawing.figure import Columns, Figure, HeatmapAxis, check_shape, floats
+from layerscope.drawing.render import plain, side_ticks, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-EXTRAS = ("low", "high", "bias", "baseline", "p_value", "calibrated")  # what may stand beside the values
+EXTRAS = ("low", "high", "bias", "baseline", "p_value", "calibrated")  # arrays that may stand beside the values
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeatmapFigure(Figure):
-    """`values[i, j]` of row i and column j. NaN with a reason is undefined; NaN without one is not a cell at all.
+    """A heat map of `values[i, j]`. NaN with a reason is an undefined cell; NaN without one is not a cell at all.
 
     A reason beside a value says why something else of the cell, such as its interval, is undefined.
     """
 
     kind: ClassVar[str] = "heatmap"
     values: np.ndarray
-    rows: Side
-    columns: Side
+    rows: HeatmapAxis
+    columns: HeatmapAxis
     value_name: str
     scale: tuple[float, float]
     low: np.ndarray | None = None
@@ -78,7 +78,7 @@ class HeatmapFigure(Figure):
         count = shape[1]
         extras: dict[str, Any] = {name: np.asarray(data[name]).reshape(shape) for name in settings["extras"]}
         sides = [
-            Side(settings[f"{side}_name"], tuple(data[f"{side}_model"][at]), tuple(data[f"{side}_layer"][at]))
+            HeatmapAxis(settings[f"{side}_name"], tuple(data[f"{side}_model"][at]), tuple(data[f"{side}_layer"][at]))
             for side, at in (("row", slice(None, None, count)), ("column", slice(None, count)))
         ]
         return cls(
@@ -102,7 +102,10 @@ class HeatmapFigure(Figure):
         return wide, high - 0.4
 
     def draw(self, ax: Axes, bar: bool = True) -> Any:
-        """Layer 0 at the origin, undefined cells hatched, lines between models; `bar=False` leaves out the colours'."""
+        """Draw the map with layer 0 at the origin, hatched undefined cells and lines between models.
+
+        `bar=False` leaves out the colour bar. Returns matplotlib's image, of which a shared bar can be made.
+        """
         from matplotlib.patches import Rectangle
 
         ax.grid(False)

@@ -1,4 +1,4 @@
-"""Tables, shown as they are."""
+"""Tables, shown as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from layerscope.drawing.figure import Columns, Figure, plain_value
-from layerscope.drawing.painting import plain
+from layerscope.drawing.render import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,8 @@ class TableFigure(Figure):
     table: Mapping[str, Sequence[Any]]
 
     @classmethod
-    def of(cls, records: Sequence[Mapping[Any, Any]], **words: Any) -> Self:
-        """The table of some records."""
+    def from_records(cls, records: Sequence[Mapping[Any, Any]], **words: Any) -> Self:
+        """Make the table of some records, one row per record; `words` are the figure's words."""
         names = list(records[0]) if records else []
         return cls(table={str(name): [plain_value(record[name]) for record in records] for name in names}, **words)
 
@@ -36,7 +36,7 @@ class TableFigure(Figure):
         return cls(**words, table=data)
 
     def draw(self, ax: Axes) -> None:
-        """The first rows as text."""
+        """Draw the first rows as text."""
         rows = list(zip(*(list(values)[:_MOST_ROWS] for values in self.table.values()), strict=True))
         ax.set_axis_off()
         if rows:
@@ -45,7 +45,7 @@ class TableFigure(Figure):
 
 
 def _alike(values: list[Any]) -> list[Any]:
-    """Values that Parquet takes: of one type, or else texts."""
+    """Return values that Parquet accepts as one column: numbers as floats, and texts where types are mixed."""
     kinds = {type(v) for v in values if v is not None}
     if kinds <= {int, float} and float in kinds:
         return [None if v is None else float(v) for v in values]

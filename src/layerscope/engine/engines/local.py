@@ -1,15 +1,15 @@
-"""The engine of one's own: every job in this process, one after another."""
+"""The engine `local` runs every job in this process, one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from layerscope.engine.job import Engine, Job, Outcome, work
+from layerscope.engine.jobs import Engine, Job, Outcome, work
 from layerscope.errors import InputError
 
 
 class Local(Engine):
-    """Jobs in this process."""
+    """The engine that runs jobs in this process."""
 
     name = "local"
 

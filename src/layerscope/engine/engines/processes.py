@@ -1,18 +1,18 @@
-"""Several processes on this machine, each with its share of cores and a GPU of its own where there are several."""
+"""The engine `processes` runs jobs in several processes, each with its share of the cores and of the GPUs."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
 
-from layerscope.engine.job import Engine, Job, Outcome, surroundings, work
+from layerscope.engine.jobs import Engine, Job, Outcome, work, worker_environment
 from layerscope.errors import InputError, log
 
 _TRIES = 3  # of a job whose worker was lost, by a kill or for want of memory
@@ -23,7 +23,7 @@ _NOT_BEGUN = (
 
 
 class Processes(Engine):
-    """Jobs in N processes."""
+    """The engine that runs jobs in N processes of this machine."""
 
     name = "processes"
 
@@ -39,7 +39,12 @@ class Processes(Engine):
             running: dict[Future[Outcome], int] = {}
             try:
                 while todo or running:
-                    while todo and self._has_room(todo[-1], running.values(), tries):
+                    while todo:
+                        # No more jobs are submitted than there are processes, so that only running ones are lost with a
+                        # worker. On its last try a job runs alone: one that kills its worker takes others with it.
+                        last_try = any(tries[place] == _TRIES - 1 for place in (todo[-1], *running.values()))
+                        if len(running) >= (1 if last_try else int(self.where)):
+                            break
                         running[pool.submit(work, jobs[todo[-1]])] = todo[-1]
                         todo.pop()
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -57,25 +62,20 @@ class Processes(Engine):
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _has_room(self, place: int, running: Collection[int], tries: Mapping[int, int]) -> bool:
-        """Whether a job can run beside others. On its last try it runs alone: one that dies takes others with it."""
-        last = any(tries[other] == _TRIES - 1 for other in (place, *running))
-        return len(running) < (1 if last else int(self.where))  # no more, so that only these share a lost worker
-
     def _pool(self, jobs: int) -> tuple[ProcessPoolExecutor, Any]:
-        """The processes, and what tells whether any of them has begun."""
+        """Return the processes, and an event that is set when the first of them has begun."""
         count = min(int(self.where), jobs)
         context = get_context("spawn")  # a fork of a process that has used torch's threads or a GPU may hang
         devices = context.SimpleQueue()
         for number in range(count):
             devices.put(number)
         cores, began = (os.cpu_count() or 1) / count, context.Event()
-        given = (surroundings(cores), devices, began)
-        return ProcessPoolExecutor(count, context, initializer=_settle, initargs=given), began
+        arguments = (worker_environment(cores), devices, began)
+        return ProcessPoolExecutor(count, context, initializer=_initialize, initargs=arguments), began
 
 
-def _settle(environment: dict[str, str], numbers: Any, began: Any) -> None:
-    """Make this worker like the process that started it, with a GPU of its own where there is one for it."""
+def _initialize(environment: dict[str, str], numbers: Any, began: Any) -> None:
+    """Give this worker the environment of the process that started it, and a GPU of its own where there are several."""
     began.set()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as the command has it that is run in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # it ends without a traceback; what it left is taken up again
@@ -91,7 +91,10 @@ def _settle(environment: dict[str, str], numbers: Any, began: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker when the process that started it is gone, even by a kill: nobody will give it work again."""
+    """Wait for the end of the process that started this worker, then end the worker too.
+
+    A parent that was killed could not shut its workers down, and they would wait for work for ever.
+    """
     parent = parent_process()
     assert parent is not None
     parent.join()

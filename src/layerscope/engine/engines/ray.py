@@ -1,4 +1,4 @@
-"""Ray: jobs as Ray tasks, on this machine or on a cluster. Ray schedules them and begins again what is lost."""
+"""The engine `ray` runs jobs as Ray tasks, here or on a cluster. Ray schedules them and restarts lost ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from layerscope.engine.job import Engine, Job, Outcome, surroundings, work
+from layerscope.engine.jobs import Engine, Job, Outcome, work, worker_environment
 from layerscope.errors import InputError
 
 _TRIES = 3
 
 
 class Ray(Engine):
-    """Jobs on Ray: `ray` starts one on this machine, `ray:auto` or `ray:HOST:PORT` joins a cluster."""
+    """The engine that runs jobs on Ray: `ray` starts one here, `ray:auto` or `ray:HOST:PORT` joins a cluster."""
 
     name = "ray"
 
@@ -36,20 +36,25 @@ class Ray(Engine):
                     num_cpus=job.cpus,
                     num_gpus=job.gpus,
                     max_retries=_TRIES,
-                    runtime_env={"env_vars": surroundings(job.cpus)},
+                    runtime_env={"env_vars": worker_environment(job.cpus)},
                 ).remote(job): place
                 for place, job in enumerate(jobs)
             }
             while places:
                 done, _ = ray.wait(list(places), num_returns=1)
                 for reference in done:
-                    yield places.pop(reference), _outcome(ray, reference)
+                    try:
+                        outcome = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        reason = f"Ray gave it up ({type(error).__name__}: {str(error).splitlines()[0]})"
+                        outcome = Outcome(None, reason, 0.0)
+                    yield places.pop(reference), outcome
         finally:
             if started:
                 ray.shutdown()
 
     def _start(self, ray: Any) -> bool:
-        """Join a cluster or start one; whether it is ours to end."""
+        """Join a cluster or start one; return whether it was started here, and so must be ended here."""
         if ray.is_initialized():
             return False
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -61,10 +66,3 @@ class Ray(Engine):
                 "Start one with `ray start --head`, or use --engine ray for one on this machine."
             ) from error
         return True
-
-
-def _outcome(ray: Any, reference: Any) -> Outcome:
-    try:
-        return ray.get(reference)
-    except ray.exceptions.RayError as error:
-        return Outcome(None, f"Ray gave it up ({type(error).__name__}: {str(error).splitlines()[0]})", 0.0)

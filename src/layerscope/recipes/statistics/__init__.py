@@ -4,8 +4,3 @@ Each takes the results by the names of their calls. What is made of several simi
 its interval by the jackknife over groups of texts, which goes through the whole function; so differences are text for
 text. Errors of aligners on other texts (states and attention weights) are taken as if they were independent.
 """
-
-from layerscope.recipes.statistics import curves, errors, scores, similarities
-from layerscope.recipes.statistics.registry import STATISTICS, UNITS, statistic
-
-__all__ = ["STATISTICS", "UNITS", "curves", "errors", "scores", "similarities", "statistic"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layerscope.evaluation.leaving_out import groups_of
+from layerscope.evaluation.evaluator import groups_of
 from layerscope.probing.label_measures import numerical_rank
 from layerscope.probing.robustness import drawn
-from layerscope.probing.variability import smoothness, specialty
+from layerscope.probing.specialty import smoothness, specialty
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.learning import unread
 from layerscope.recipes.statistics.registry import Values, estimated, register, result
@@ -51,24 +51,24 @@ def goes_with_probes(
         each = [s * _correlation(m, probed) for m, (_, s) in zip(measured, curves, strict=True)]
         return each[0] - sum(each[1:])
 
-    known = [_above(curve) for curve, _ in curves]
-    whole = value(_above(scores), *known)
+    measured_values = [_above(curve) for curve, _ in curves]
+    whole = value(_above(scores), *measured_values)
     left_out = (
         None
         if scores.left_out is None
-        else np.asarray([value(part[_places(scores)], *known) for part in scores.left_out])
+        else np.asarray([value(part[_places(scores)], *measured_values) for part in scores.left_out])
     )
     learned, fixed = [], [curve.name for curve, _ in curves if curve.name not in _QUICK]
     if rows is not None:
         without = _without_groups(result(values, rows), [curve for curve, _ in curves])
         learned = [np.asarray([value(_above(scores), *parts) for parts in without])]
-    n = len(known[0])
+    n = len(measured_values[0])
     explained = [] if over else [f"R2 = {whole**2:.3g}"]  # of the regression of probes on the curve
     note = "; ".join([f"{n} layers", *explained, *(f"{name} is not resampled" for name in fixed if rows is not None)])
     bound = float(len(curves))  # a correlation lies between -1 and 1
     texts = n if scored is None else len(result(values, scored))
-    said = estimated(whole, left_out, *learned, n=texts, undefined="one of the curves does not vary", note=note)
-    return said.within(-bound, bound)
+    statistic = estimated(whole, left_out, *learned, n=texts, undefined="one of the curves does not vary", note=note)
+    return statistic.within(-bound, bound)
 
 
 # What can be measured again without each group of texts, by the names of the curves.
@@ -79,14 +79,14 @@ _QUICK: dict[str, Callable[[Representations], Curve]] = {
 
 
 def _without_groups(reps: Representations, curves: Sequence[Curve]) -> list[list[np.ndarray]]:
-    """The values of some curves without each group of texts; of those that take long, as they are with all."""
+    """Return the values of some curves without each group of texts; curves that take long stay as they are with all."""
     group = groups_of(reps.rows.row)
     parts = [reps.select(rows=group != g) for g in range(group.max() + 1)]
     return [[_above(_QUICK[c.name](part) if c.name in _QUICK else c) for c in curves] for part in parts]
 
 
 def nu_without_groups(reps: Representations) -> list[Curve]:
-    """nu of the rows without each group of texts."""
+    """Return nu of the rows without each group of texts."""
     group = groups_of(reps.rows.row)
     return [specialty(reps.select(rows=group != g), null=0) for g in range(group.max() + 1)]
 
@@ -97,10 +97,10 @@ def rises(values: Values, of: str, rows: str) -> Statistic:
     curve: Curve = result(values, of)
     layers = np.asarray(curve.layers, dtype=float)[_places(curve)]
     groups = np.asarray([_correlation(_above(part), layers) for part in nu_without_groups(result(values, rows))])
-    said = estimated(
+    statistic = estimated(
         _correlation(_above(curve), layers), groups, n=len(result(values, rows)), undefined="nu does not vary"
     )
-    return said.within(-1, 1)
+    return statistic.within(-1, 1)
 
 
 @register("zeta")
@@ -146,32 +146,35 @@ def still_agrees(
         groups.append([_agreeing(part, _above(scores)) for part in _drawn(study, result(values, rows), chosen)])
     both, n = _agreeing(nu, _above(scores)), int(frame[frame["setting"] == chosen[1]]["n"].iloc[0])
 
-    def said(weights: Sequence[int], note: str = "") -> Statistic:
+    def combined(weights: Sequence[int], note: str = "") -> Statistic:
         parts = [None if group is None else np.asarray(group) @ weights for group in groups]
         undefined = "one of the curves does not vary"
         return estimated(float(np.dot(both, weights)), *parts, n=n, note=note, undefined=undefined)
 
-    easy = said([1, 0]).within(-1, 1)
+    easy = combined([1, 0]).within(-1, 1)
     if easy.low <= 0:
         bounds = f"{easy.value:.3g}, {easy.low:.3g} to {easy.high:.3g}"
         return Statistic.missing(f"nu does not surely go with probes at {chosen[0]} already ({bounds})")
-    return said([-1, 1], f"{chosen[1]}: {both[1]:.3g}, {chosen[0]}: {both[0]:.3g}").within(-2, 2)
+    return combined([-1, 1], f"{chosen[1]}: {both[1]:.3g}, {chosen[0]}: {both[0]:.3g}").within(-2, 2)
 
 
 def _agreeing(nu: Sequence[np.ndarray], probed: np.ndarray) -> tuple[float, float]:
-    """How well nu goes with probes in two settings: low nu, high score."""
+    """Return how well nu goes with probes in two settings: low nu, high score."""
     first, second = (-_correlation(each, probed) for each in nu)
     return first, second
 
 
 def _drawn(study: Any, reps: Representations, settings: Sequence[str]) -> list[list[np.ndarray]]:
-    """nu of the rows that some settings have drawn, without each group of all texts."""
-    about = study.provenance["settings"]
-    parts = [drawn(reps, about["drawn"][name], about["seed"]) for name in settings]
+    """Return nu of the rows that some settings have drawn, without each group of all texts."""
+    settings_of_study = study.provenance["settings"]
+    parts = [drawn(reps, settings_of_study["drawn"][name], settings_of_study["seed"]) for name in settings]
     group = dict(zip(reps.rows.row.tolist(), groups_of(reps.rows.row).tolist(), strict=True))
-    kept = [np.asarray([group[text] for text in part.rows.row.tolist()]) for part in parts]
+    groups_by_part = [np.asarray([group[text] for text in part.rows.row.tolist()]) for part in parts]
     return [
-        [_above(specialty(part.select(rows=own != g), null=0)) for part, own in zip(parts, kept, strict=True)]
+        [
+            _above(specialty(part.select(rows=groups_of_part != g), null=0))
+            for part, groups_of_part in zip(parts, groups_by_part, strict=True)
+        ]
         for g in range(max(group.values()) + 1)
     ]
 
@@ -185,13 +188,14 @@ def _places(curve: Curve) -> list[int]:
 
 
 def _above(curve: Curve) -> np.ndarray:
-    """The values of layers 1..L."""
+    """Return the values of layers 1..L."""
     return np.asarray(curve.values, dtype=float)[_places(curve)]
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
-    known = ~np.isnan(x) & ~np.isnan(y)
-    x, y = x[known], y[known]
+    """Return Pearson's correlation where both are defined; NaN for fewer than three values, or constant ones."""
+    defined = ~np.isnan(x) & ~np.isnan(y)
+    x, y = x[defined], y[defined]
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
     return float(np.corrcoef(x, y)[0, 1])

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from layerscope.data import metrics
+from layerscope import metrics
 from layerscope.extraction.representations import Representations
 from layerscope.results import Curve
 from layerscope.tuning.training import Training
@@ -20,7 +20,7 @@ def unlearned(training: Training) -> str:
     Its score must lie above that of always giving the most frequent class by more than chance over the scored texts;
     where labels are numbers, above a correlation of 0.
     """
-    n, floor = len(training.job.lesson.validation), training.majority
+    n, floor = len(training.job.training_data.validation), training.majority
     flat = math.isnan(floor) or floor <= 0  # of correlations
     chance = 1 / n if flat else floor * (1 - floor) / n
     least = (0.0 if flat else floor) + _SURE * math.sqrt(chance)

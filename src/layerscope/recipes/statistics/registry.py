@@ -8,42 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.data.resampling import jackknifed
-from layerscope.errors import unknown
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.recipe import REFERENCE, resolved
+from layerscope.registry import STATISTICS, UNITS
+from layerscope.resampling import jackknifed
 
 Values = Mapping[str, Any]
 Range = Sequence[float]  # of depth: 0 is below the first block, 1 the top layer; both ends belong to it
-STATISTICS: dict[str, Callable[..., Statistic]] = {}
-UNITS: dict[str, str] = {}  # of their numbers
 _EPSILON = 1e-9
 
 
 def register(unit: str) -> Callable[[Callable[..., Statistic]], Callable[..., Statistic]]:
     """Make a function a statistic under its name; `unit` is what its number is a number of."""
 
-    def kept(function: Callable[..., Statistic]) -> Callable[..., Statistic]:
+    def registered(function: Callable[..., Statistic]) -> Callable[..., Statistic]:
         STATISTICS[function.__name__], UNITS[function.__name__] = function, unit
         return function
 
-    return kept
-
-
-def statistic(name: str) -> Callable[..., Statistic]:
-    """The statistic of that name."""
-    if name not in STATISTICS:
-        raise unknown("statistic", name, STATISTICS)
-    return STATISTICS[name]
+    return registered
 
 
 def result(values: Values, name: str) -> Any:
-    """The result of a call; what follows a dot is a part of it, as `states.cka`."""
+    """Return the result of a call; what follows a dot is a part of it, as `states.cka`."""
     return resolved(f"{REFERENCE}{name}", values)
 
 
 def within(numbers: Sequence[int] | np.ndarray, part: Range, top: int) -> np.ndarray:
-    """Which of some layers or blocks lie in a range of depth."""
+    """Return which of some layers or blocks lie in a range of depth."""
     depth = np.asarray(numbers, dtype=float) / max(top, 1)
     return (part[0] - _EPSILON <= depth) & (depth <= part[1] + _EPSILON)
 
@@ -51,7 +42,7 @@ def within(numbers: Sequence[int] | np.ndarray, part: Range, top: int) -> np.nda
 def estimated(
     value: float, *left_out: np.ndarray | None, n: int, least: float = 0.0, note: str = "", undefined: str = ""
 ) -> Statistic:
-    """A number with its interval, from what it is without each group of texts.
+    """Return a number with its interval, from what it is without each group of texts.
 
     Several arrays are of several independent sets of texts (those that are learned from, those that are scored): their
     variances add up. `least` is what the half-width is at least. Without groups there is no interval.
@@ -66,7 +57,7 @@ def estimated(
 
 
 def mean(parts: Sequence[Statistic]) -> Statistic:
-    """The mean of some statistics of the same texts: their errors may all go one way, so half-widths are averaged."""
+    """Return the mean of some statistics of the same texts; half-widths are averaged, as errors may go one way."""
     if not parts:
         return Statistic.missing("there are no such layers")
     low, value, high = (float(np.mean([getattr(p, name) for p in parts])) for name in ("low", "value", "high"))

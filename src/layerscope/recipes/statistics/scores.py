@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from layerscope.data import metrics
-from layerscope.evaluation.exam import Exam
-from layerscope.evaluation.leaving_out import without_groups
+from layerscope import metrics
+from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.evaluation.evaluator import without_groups
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.learning import unlearned
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
@@ -58,7 +58,7 @@ def skipping(values: Values, of: str, first: Range | int, second: Range) -> Stat
 
 
 def _points(curves: Sequence[Any], value: Callable[..., Any], note: str = "") -> Statistic:
-    """A function of scores of the same texts, text for text."""
+    """Return a function of scores of the same texts as a statistic in points, text for text."""
     frames = [curve.frame for curve in curves]
     refused = _no_points(str(frames[0]["metric"].iloc[0]))
     if refused is not None:
@@ -75,7 +75,7 @@ def _points(curves: Sequence[Any], value: Callable[..., Any], note: str = "") ->
 
 
 def _no_points(metric: str) -> Statistic | None:
-    """Why a metric has no points."""
+    """Return why a metric has no points, or None where it has."""
     if metrics.higher_is_better(metric):
         return None
     return Statistic.missing(f"points are of scores such as accuracy, and {metric} is none")
@@ -89,14 +89,14 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     """
     study = result(values, of)
     frame = study.frame
-    depth = study.trainings[0].trainings[0].job.lesson.model.depth
-    own = {k: row for k, row in enumerate(frame.itertuples()) if row.method == method}
-    places = {row.resolved: k for k, row in own.items()} | {row.strategy: k for k, row in own.items()}
+    depth = study.trainings[0].trainings[0].job.training_data.model.depth
+    of_method = {k: row for k, row in enumerate(frame.itertuples()) if row.method == method}
+    places = {row.resolved: k for k, row in of_method.items()} | {row.strategy: k for k, row in of_method.items()}
     names = [name if name in places else _in_numbers(name, depth) for name in (better, worse)]
     for asked, name in zip((better, worse), names, strict=True):
         if name not in places:
-            trained = ", ".join(_named(row) for row in own.values())
-            others = f"with {method} there were: {trained}" if own else f"nothing was tuned with {method}"
+            trained = ", ".join(_named(row) for row in of_method.values())
+            others = f"with {method} there were: {trained}" if of_method else f"nothing was tuned with {method}"
             return Statistic.missing(f"the strategy {asked} was not trained; {others}")
     sides = [study.trainings[places[name]].trainings for name in names]
     resolved = [str(side[0].job.strategy) for side in sides]
@@ -111,27 +111,32 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     by_seed = [100 * (a.score - b.score) for a, b in zip(*sides, strict=True)]
     note = "; ".join([" against ".join(resolved), "seed by seed " + ", ".join(f"{gap:.2f}" for gap in by_seed)])
     groups = [np.mean([_without_groups(training) for training in side], axis=0) for side in sides]
-    n = len(sides[0][0].job.lesson.validation)
+    n = len(sides[0][0].job.training_data.validation)
     least = 100 * _LEAST_TEXTS / n
     return estimated(float(np.mean(by_seed)), 100 * (groups[0] - groups[1]), n=n, least=least, note=note)
 
 
 def _named(row: Any) -> str:
-    """A strategy as it was asked for, with its blocks and head."""
+    """Return a strategy as it was asked for, with its blocks and head."""
     return row.strategy if row.strategy == row.resolved else f"{row.strategy} as {row.resolved}"
 
 
 def _in_numbers(name: str, depth: int) -> str:
-    """A strategy's blocks and head, where they follow from the depth alone."""
+    """Return a strategy's blocks and head, where they follow from the depth alone."""
     strategy = Strategy.parse(name)
     return name if strategy.needs_best else str(strategy.resolve(depth, quiet=True))
 
 
 def _without_groups(training: Any) -> np.ndarray:
-    """The score of a tuned model on its validation rows, without each group of texts."""
+    """Return the score of a tuned model on its validation rows, without each group of texts."""
     job = training.job
-    exam = Exam(job.reopened(training.path), job.lesson.task, job.lesson.validation, job.hyperparameters.max_length)
-    return without_groups(exam, [exam.logits(note=False)])[:, 0]
+    evaluator = ClassificationEvaluator(
+        job.reopened(training.path),
+        job.training_data.task,
+        job.training_data.validation,
+        job.hyperparameters.max_length,
+    )
+    return without_groups(evaluator, [evaluator.logits(note=False)])[:, 0]
 
 
 @register("points")

@@ -12,10 +12,10 @@ import numpy as np
 
 from layerscope.recipes.claims import Statistic
 from layerscope.recipes.statistics.registry import Range, Values, estimated, register, result, within
-from layerscope.similarity.splitting import strength_of
+from layerscope.similarity.layer_blocks import strength_of
 
 if TYPE_CHECKING:
-    from layerscope.similarity.similarity import Axis, Similarity
+    from layerscope.similarity.result import Axis, Similarity
 
 _KIND = re.compile(r"(?=For[A-Z]|LMHead|Model$|DoubleHeads|PreTrained)")  # what follows a family in the name of a class
 
@@ -24,8 +24,8 @@ _KIND = re.compile(r"(?=For[A-Z]|LMHead|Model$|DoubleHeads|PreTrained)")  # what
 def block_strength(values: Values, of: str) -> Statistic:
     """How much more alike layers are within blocks than across them, with the p-value against gradual change."""
     cut = result(values, of)
-    said = "more than gradual change gives" if cut.significant else "gradual change would give as much"
-    p = "no p-value" if math.isnan(cut.p_value) else f"{said} (p = {cut.p_value:.3g})"
+    comparison = "more than gradual change gives" if cut.significant else "gradual change would give as much"
+    p = "no p-value" if math.isnan(cut.p_value) else f"{comparison} (p = {cut.p_value:.3g})"
     return Statistic(cut.strength, cut.low, cut.high, n=cut.similarity.n, note=p)
 
 
@@ -50,12 +50,12 @@ def stronger_blocks(values: Values, of: str, than: str) -> Statistic:
         first, second = (_strength(m, cut.positions) for m, cut in zip(matrices, cuts, strict=True))
         return first - second
 
-    said = _of_matrices([cut.similarity for cut in cuts], value)
-    return said if said.reason else said.noted(" and ".join(f"{cut.strength:.3g}" for cut in cuts))
+    statistic = _of_matrices([cut.similarity for cut in cuts], value)
+    return statistic if statistic.reason else statistic.noted(" and ".join(f"{cut.strength:.3g}" for cut in cuts))
 
 
 def _strength(matrix: np.ndarray, positions: Sequence[int]) -> float:
-    """The mean of a symmetric matrix within blocks less that across them, a layer with itself left out."""
+    """Return the mean of a symmetric matrix within blocks less that across them, a layer with itself left out."""
     both = (matrix + matrix.T) / 2
     np.fill_diagonal(both, np.nan)
     return float(strength_of(both, positions))
@@ -101,10 +101,10 @@ def neighbours_alike(values: Values, of: str) -> Statistic:
     """The similarity of each layer with the next less that of layers half the depth apart, averaged over models."""
     similarity = result(values, of)
     models = np.asarray(similarity.row_axis.models)
-    own = [np.flatnonzero(models == model) for model in dict.fromkeys(models)]
+    places_by_model = [np.flatnonzero(models == model) for model in dict.fromkeys(models)]
 
     def value(matrix: np.ndarray) -> Any:
-        return np.mean([_neighbours(matrix[np.ix_(places, places)]) for places in own])
+        return np.mean([_neighbours(matrix[np.ix_(places, places)]) for places in places_by_model])
 
     return _of_matrices([similarity], value)
 
@@ -144,8 +144,8 @@ def shared_across_models(values: Values, of: str, less: str) -> Statistic:
     """The mean similarity of layers of different models over that of layers of the same; less the same of `less`."""
     matrices = [result(values, name) for name in (of, less)]
     model = np.asarray(matrices[0].row_axis.models)
-    own = np.equal.outer(model, model)
-    across, inside = ~own, own & ~np.eye(len(model), dtype=bool)
+    same_model = np.equal.outer(model, model)
+    across, inside = ~same_model, same_model & ~np.eye(len(model), dtype=bool)
     if not across.any() or not inside.any():
         return Statistic.missing("it takes two models with several layers, and those were not run")
 
@@ -168,7 +168,11 @@ def across_families(
     pairs = _Pairs(similarity, families or {})
     across = pairs.aligned & ~pairs.alike
     low, high = (across & within(pairs.depth, part, 1)[:, None] for part in (layers, minus))
-    both = [(low & own, high & own) for own in pairs.by_models() if (low & own).any() and (high & own).any()]
+    both = [
+        (low & of_pair, high & of_pair)
+        for of_pair in pairs.by_models()
+        if (low & of_pair).any() and (high & of_pair).any()
+    ]
     if not both:
         return Statistic.missing("it takes two families with layers of the same depth, and those were not run")
 
@@ -190,8 +194,8 @@ def localization_trend(values: Values, neuron: str, svcca: str) -> Statistic:
         localised = _to_others(one) - _to_others(other)
         each = []
         for model in dict.fromkeys(models):
-            known = (models == model) & ~np.isnan(localised)
-            each.append(spearmanr(depth[known], localised[known]).statistic if known.sum() > 2 else math.nan)
+            defined = (models == model) & ~np.isnan(localised)
+            each.append(spearmanr(depth[defined], localised[defined]).statistic if defined.sum() > 2 else math.nan)
         return np.nanmean(each)
 
     return _of_matrices([first, second], value)
@@ -235,14 +239,14 @@ class _Pairs:
 
 
 def family_names(similarity: Similarity, families: Mapping[str, str]) -> list[str]:
-    """The family of every layer's model: what stands in the name of its class before `For..` or `Model`."""
+    """Return the family of every layer's model: what stands in the name of its class before `For..` or `Model`."""
     classes = {str(model["name"]): str(model["class"]) for model in similarity.provenance.get("models", ())}
     found = [_KIND.split(classes.get(name, name))[0] for name in similarity.row_axis.models]
     return [families.get(name, name) for name in found]
 
 
 def depths(axis: Axis) -> np.ndarray:
-    """The depth of each layer in its model, from 0 to 1."""
+    """Return the depth of each layer in its model, from 0 to 1."""
     layers, models = np.asarray(axis.layers, dtype=float), np.asarray(axis.models)
     top = np.asarray([layers[models == model].max() for model in models])
     return np.round(layers / np.maximum(top, 1), 3)
@@ -259,9 +263,9 @@ def _to_others(matrix: np.ndarray) -> np.ndarray:
 
 
 def _of_matrices(similarities: Sequence[Similarity], value: Callable[..., Any]) -> Statistic:
-    """A function of matrices, with its interval from the same function of the matrices without each group of texts."""
-    known = all(s.left_out is not None for s in similarities)
-    groups = zip(*(s.left_out for s in similarities), strict=True) if known else None
+    """Return a function of matrices as a statistic, whose interval comes from the matrices without each group."""
+    resampled = all(s.left_out is not None for s in similarities)
+    groups = zip(*(s.left_out for s in similarities), strict=True) if resampled else None
     with np.errstate(invalid="ignore"):
         whole = float(value(*(s.values for s in similarities)))
         left_out = None if groups is None else np.asarray([float(value(*parts)) for parts in groups])

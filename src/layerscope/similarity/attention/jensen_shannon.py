@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.extraction.means import has_triton
+from layerscope.extraction.pooling import has_triton
 
 TINY = 1e-30  # added to every half, so that no entry is 0 and 0 log 0 needs no case of its own
 _COLUMNS = 1024  # entries of a head that are worked on together
 _BLOCK = 1 << 20  # mixtures at a time: they stay in a shared cache, and threads seldom wait for Python's lock
 _GPU_BLOCK = 1 << 24
-_OWN = threading.local()
+_THREAD = threading.local()
 
 
 def halved(weights: Tensor) -> Tensor:
-    """What `mixture_sums` takes: halves, so that the mixture of a head with itself is the head, to the bit."""
+    """Half of the weights, for `mixture_sums`: the mixture of a head with itself is then the head, to the bit."""
     return (weights * 0.5).add_(TINY).contiguous()
 
 
@@ -49,7 +49,7 @@ def mixture_sums(a: Tensor, b: Tensor) -> Tensor:
 
 
 def plain_mixture_sums(a: Tensor, b: Tensor) -> Tensor:
-    """The same as it is written, by torch alone, some entries at a time: the reference for the fast forms."""
+    """`mixture_sums` by torch alone, some entries at a time: the reference for the fast forms."""
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     columns = max(1, _GPU_BLOCK // (len(a) * len(b)))
     for left, right in zip(a.split(columns, dim=1), b.split(columns, dim=1), strict=True):
@@ -59,7 +59,7 @@ def plain_mixture_sums(a: Tensor, b: Tensor) -> Tensor:
 
 
 def cached_mixture_sums(a: Tensor, b: Tensor) -> Tensor:
-    """The same on a CPU, in blocks that stay in its caches."""
+    """`mixture_sums` on a CPU, in blocks that stay in its caches."""
     left = a.numpy()
     right = left if a is b else b.numpy()
     starts = range(0, left.shape[1], _COLUMNS)
@@ -91,15 +91,17 @@ def _sums_over(a: np.ndarray, b: np.ndarray, starts: range) -> np.ndarray:
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
+    """A pool of threads, kept for the next call."""
     return ThreadPoolExecutor(threads)
 
 
 def _buffers(size: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Two buffers that a thread keeps: to map fresh memory, page by page, would cost as much as the arithmetic."""
-    kept = vars(_OWN).setdefault("kept", {})
-    if (size, dtype) not in kept:
-        kept[size, dtype] = np.empty(size, dtype), np.empty(size, dtype)
-    return kept[size, dtype]
+    """Two buffers of this thread, kept for the next call."""
+    # To map fresh memory, page by page, would cost as much as the arithmetic.
+    buffers = vars(_THREAD).setdefault("buffers", {})
+    if (size, dtype) not in buffers:
+        buffers[size, dtype] = np.empty(size, dtype), np.empty(size, dtype)
+    return buffers[size, dtype]
 
 
 def _blocks(rows: int, columns: int, entries: int, same: bool) -> Iterator[tuple[slice, slice]]:

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError, LayerscopeWarning
-from layerscope.similarity.attention.heads import JENSEN_SHANNON, NORM, PEARSON, HeadMeasure, Mask, best
+from layerscope.similarity.attention.head_pairs import JENSEN_SHANNON, NORM, PEARSON, HeadMeasure, Mask, best
+from layerscope.similarity.layer_statistics import RANK_TOLERANCE, LayerStatistics, pair_of
 from layerscope.similarity.measures import linear
 from layerscope.similarity.registry import Measure, Undefined, register, require_rows
-from layerscope.similarity.sides import RANK_TOLERANCE, Side, pair_of
 
 _STACK = 1 << 24  # weights of one side in a stack
 _WU = "Wu et al. 2020"
@@ -43,7 +43,7 @@ class AttentionMeasure(Measure):
 
     @abstractmethod
     def of_layers(self, a: list[Tensor], b: list[Tensor], *, causal: bool = False, **options: Any) -> float:
-        """The same of checked weights; raises Undefined with the reason."""
+        """The measure of two layers whose weights have been checked; raises Undefined with the reason."""
 
     def heads(self, x: Any, y: Any, **options: Any) -> np.ndarray:
         """(heads, heads') the measure of every head of one layer with every head of the other."""
@@ -71,11 +71,12 @@ class HeadwiseMeasure(AttentionMeasure):
         return self._pairs(*checked(x, y), **options).cpu().numpy()
 
     def _pairs(self, a: list[Tensor], b: list[Tensor], causal: bool = False) -> Tensor:
+        """(heads, heads') the measure of every head of one layer with every head of the other."""
         sums: Any = torch.zeros(2, len(a[0]), len(b[0]), dtype=torch.float64, device=a[0].device)
         for left, right in stacks(a, b):
-            mask = Mask.of([left, right], causal)
+            mask = Mask.from_sides([left, right], causal)
             sums += self.head.update(self.head.prepare(left, mask), self.head.prepare(right, mask))
-        return self.head.of(sums)
+        return self.head.similarities(sums)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class WholeMeasure(AttentionMeasure):
     def of_layers(self, a: list[Tensor], b: list[Tensor], *, causal: bool = False, **options: Any) -> float:
         parts: list[tuple[Tensor, Tensor]] = []
         for left, right in stacks(a, b):
-            mask = Mask.of([left, right], causal)
+            mask = Mask.from_sides([left, right], causal)
             parts.append((mask.entries(left), mask.entries(right)))
         x, y = (torch.cat([part[side] for part in parts], dim=1).T for side in range(2))
         require_rows(len(x))
@@ -97,7 +98,7 @@ class WholeMeasure(AttentionMeasure):
 
 
 def checked(x: Any, y: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """Two lists of float64 arrays (attention heads, t, t) on one device, or the error that says what is wrong."""
+    """Two arguments as lists of float64 arrays (attention heads, t, t) on one device; raises InputError otherwise."""
     first, second = (_side(name, value) for name, value in (("first", x), ("second", y)))
     if len(first) != len(second):
         raise InputError(
@@ -113,6 +114,7 @@ def checked(x: Any, y: Any) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def _side(name: str, value: Any) -> list[Tensor]:
+    """One argument as a list of float64 arrays (attention heads, t, t); raises InputError where it is not one."""
     if not isinstance(value, (Sequence, np.ndarray, Tensor)) or isinstance(value, str):
         raise InputError(
             f"The {name} argument is a {type(value).__name__}; a list of (attention heads, t, t) is needed."
@@ -143,7 +145,7 @@ def _side(name: str, value: Any) -> list[Tensor]:
 
 
 def stacks(a: Sequence[Tensor], b: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Sentences of equal length together: (heads, sentences, t, t) of both sides."""
+    """The sentences of both sides in stacks (heads, sentences, t, t) of equal length."""
     lengths = np.asarray([array.shape[-1] for array in a])
     for length in np.unique(lengths[lengths > 0]):
         places = np.flatnonzero(lengths == length)
@@ -154,6 +156,8 @@ def stacks(a: Sequence[Tensor], b: Sequence[Tensor]) -> Iterator[tuple[Tensor, T
 
 
 def _by_head(name: str, low: float, head: HeadMeasure, doc: str) -> None:
+    """Register a measure of single attention heads."""
+
     def compute(heads: Tensor) -> float:
         return best(heads, head.nothing)
 
@@ -192,6 +196,7 @@ _by_head(
 
 
 def _as_whole(name: str, *, symmetric: bool, exact: bool, source: str) -> Callable[..., Any]:
+    """A decorator that registers a measure of whole layers."""
     return register(
         name,
         family="attention",
@@ -206,15 +211,15 @@ def _as_whole(name: str, *, symmetric: bool, exact: bool, source: str) -> Callab
 
 
 @_as_whole("attention_cka", symmetric=True, exact=False, source=_WU)
-def attention_cka(x: Side, y: Side, cross: Tensor) -> float:
+def attention_cka(x: LayerStatistics, y: LayerStatistics, cross: Tensor) -> float:
     """`cka` of pairs of words x attention heads."""
     return linear.cka(x, y, cross)
 
 
 @_as_whole("attention_svcca", symmetric=True, exact=True, source=_WU)
 def attention_svcca(
-    x: Side,
-    y: Side,
+    x: LayerStatistics,
+    y: LayerStatistics,
     cross: Tensor,
     *,
     keep: float = 0.99,
@@ -227,8 +232,8 @@ def attention_svcca(
 
 @_as_whole("attention_pwcca", symmetric=False, exact=True, source=_WU)
 def attention_pwcca(
-    x: Side,
-    y: Side,
+    x: LayerStatistics,
+    y: LayerStatistics,
     cross: Tensor,
     *,
     keep: float = 0.99,

@@ -1,4 +1,4 @@
-"""Measures of all pairs of rows: kernels and distances. Each side's n x n matrix is made once, a pair is a product."""
+"""Measures of all pairs of rows, by kernels and distances: each side has an n x n matrix, each pair is a product."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ def _reordered_pairs(pairs: Tensor, order: Tensor) -> Tensor:
 
 
 def double_centred(matrix: Tensor) -> Tensor:
+    """A matrix less the means of its rows and of its columns."""
     return matrix - matrix.mean(dim=0) - matrix.mean(dim=1, keepdim=True) + matrix.mean()
 
 
 def _inner(a: Tensor, b: Tensor) -> float:
+    """The inner product of two tensors of one shape."""
     return float(torch.dot(a.flatten(), b.flatten()))
 
 
@@ -79,12 +81,8 @@ def cka_rbf(a: Tensor, b: Tensor) -> float:
     return _inner(a, b)
 
 
-def _correlation_distances(x: Tensor) -> Tensor:
-    centred = x - x.mean(dim=1, keepdim=True)
-    return _cosine_distances(centred)
-
-
 def _cosine_distances(x: Tensor) -> Tensor:
+    """(n, n) 1 - cosine of every pair of rows; raises Undefined where a row has no direction."""
     norms = x.norm(dim=1, keepdim=True)
     if bool((norms <= 1e-12 * norms.max()).any()) or not float(norms.max()):
         raise Undefined("a row is constant (or 0), so it has no direction")
@@ -92,11 +90,15 @@ def _cosine_distances(x: Tensor) -> Tensor:
     return 1 - unit @ unit.T
 
 
-_DISTANCES = {"correlation": _correlation_distances, "cosine": _cosine_distances, "euclidean": distances}
+_DISTANCES = {
+    "correlation": lambda x: _cosine_distances(x - x.mean(dim=1, keepdim=True)),
+    "cosine": _cosine_distances,
+    "euclidean": distances,
+}
 
 
 def _ranks(pairs: Tensor) -> Tensor:
-    """The ranks of numbers up to about 1; what differs by rounding alone is tied, as the distances of equal rows."""
+    """The ranks of numbers up to about 1; those that differ by rounding alone are tied."""
     from scipy.stats import rankdata
 
     values, order = pairs.sort()

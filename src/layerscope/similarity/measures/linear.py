@@ -1,4 +1,4 @@
-"""Measures that are functions of second moments: each layer is factored once, each pair is a small product."""
+"""Measures of second moments: each layer is factored once, and each pair is a small product."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError, LayerscopeWarning, choose
+from layerscope.similarity.layer_statistics import RANK_TOLERANCE, LayerStatistics
 from layerscope.similarity.registry import SAME, Undefined, register
-from layerscope.similarity.sides import RANK_TOLERANCE, Side
 
 _KORNBLITH = "Kornblith et al. 2019"
 _ONE = 1 - 1e-9  # a correlation above this is 1 up to rounding
@@ -19,10 +19,10 @@ _FEW = "High by chance where rows are not far more than the width of a layer"
 
 def gram_cka(products: Tensor, i: int, j: int) -> float:
     """CKA of views i and j from the inner products of their centred n x n Gram matrices."""
-    own = float(products[i, i]), float(products[j, j])
-    if not min(own) > 0 or math.isnan(sum(own)):
+    squares = float(products[i, i]), float(products[j, j])
+    if not min(squares) > 0 or math.isnan(sum(squares)):
         raise Undefined(SAME)
-    return float(products[i, j]) / (own[0] ** 0.5 * own[1] ** 0.5)
+    return float(products[i, j]) / (squares[0] ** 0.5 * squares[1] ** 0.5)
 
 
 @register(
@@ -37,7 +37,7 @@ def gram_cka(products: Tensor, i: int, j: int) -> float:
     unbiased="cka_debiased",
     caveat=f"{_FEW}, and a few large features can carry it. Compare with cka_debiased, or with the baseline.",
 )
-def cka(x: Side, y: Side, cross: Tensor) -> float:
+def cka(x: LayerStatistics, y: LayerStatistics, cross: Tensor) -> float:
     """Linear CKA with biased HSIC, of centred columns."""
     scale = x.norm * y.norm
     return float(cross.pow(2).sum()) / scale
@@ -54,7 +54,7 @@ def cka(x: Side, y: Side, cross: Tensor) -> float:
     exact=True,
     caveat=f"{_FEW}: compare with the baseline.",
 )
-def procrustes(x: Side, y: Side, cross: Tensor) -> float:
+def procrustes(x: LayerStatistics, y: LayerStatistics, cross: Tensor) -> float:
     """How near two layers come to one another by a rotation and a scale: 1 if they are equal up to these."""
     scale = (x.trace * y.trace) ** 0.5
     return min(float(singular_values(cross).sum()) / scale, 1.0)
@@ -71,7 +71,9 @@ def procrustes(x: Side, y: Side, cross: Tensor) -> float:
     exact=True,
     caveat="In-sample: rises with the width of the rows' layer. Not symmetric.",
 )
-def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE) -> float:
+def linear_regression(
+    x: LayerStatistics, y: LayerStatistics, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE
+) -> float:
     """The share of the variance of Y that X predicts by least squares, in-sample."""
     space = x.whitener(tolerance=rank_tolerance)
     _enough_rows(space.shape[1], x.n, "predicts every Y without error")
@@ -80,12 +82,13 @@ def linear_regression(x: Side, y: Side, cross: Tensor, *, rank_tolerance: float 
 
 
 def _enough_rows(rank: int, n: float, what: str) -> None:
+    """Raise Undefined where a side has so few rows that the result does not depend on the data."""
     if rank >= n - 1:
         raise Undefined(f"a side of rank {rank} with {n:g} rows {what}, whatever the data; use more rows")
 
 
 def _warn_of_ones(correlations: Tensor, ranks: list[int], n: float) -> None:
-    """Say where some correlations are 1 that other data would make 1 as well."""
+    """Warn where some correlations are 1 that would be 1 for other data as well."""
     ones = int((correlations > _ONE).sum())
     if sum(ranks) > n - 1:
         sentence = f"{n:g} rows for ranks {ranks[1]} and {ranks[0]}: some correlations are 1 for lack of rows."
@@ -97,6 +100,7 @@ def _warn_of_ones(correlations: Tensor, ranks: list[int], n: float) -> None:
 
 
 def _warn_if_few(regressors: int, n: float) -> None:
+    """Warn where a regression has fewer than two rows for each regressor."""
     if n < 2 * regressors:
         sentence = f"{n:g} rows for {regressors} regressors: a fit within the sample says little."
         warnings.warn(sentence, LayerscopeWarning, stacklevel=4)
@@ -113,7 +117,9 @@ def singular_values(matrix: Tensor) -> Tensor:
     return torch.where(values <= -4 * values[:1], 0.0, values).clamp_min(0.0).sqrt()
 
 
-def _core(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
+def _core(
+    x: LayerStatistics, y: LayerStatistics, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool
+) -> Tensor:
     """(r_x, r_y) the cross scatter of the whitened sides: its singular values are the canonical correlations."""
     spaces = x.whitener(keep, tolerance), y.whitener(keep, tolerance)
     if not allow_trivial:
@@ -121,8 +127,10 @@ def _core(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_
     return spaces[0].T @ cross @ spaces[1]
 
 
-def _canonical(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool) -> Tensor:
-    """Canonical correlations alone, without the directions."""
+def _canonical(
+    x: LayerStatistics, y: LayerStatistics, cross: Tensor, keep: float, tolerance: float, allow_trivial: bool
+) -> Tensor:
+    """The canonical correlations, without their directions."""
     core = _core(x, y, cross, keep, tolerance, allow_trivial)
     correlations = singular_values(core).clamp(0.0, 1.0)
     if not allow_trivial:
@@ -142,7 +150,12 @@ def _canonical(x: Side, y: Side, cross: Tensor, keep: float, tolerance: float, a
     caveat=f"{_FEW}: some correlations are then 1 whatever the data are.",
 )
 def cca(
-    x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE, allow_trivial: bool = False
+    x: LayerStatistics,
+    y: LayerStatistics,
+    cross: Tensor,
+    *,
+    rank_tolerance: float = RANK_TOLERANCE,
+    allow_trivial: bool = False,
 ) -> float:
     """Mean canonical correlation over min(rank X, rank Y)."""
     return float(_canonical(x, y, cross, 1.0, rank_tolerance, allow_trivial).mean())
@@ -160,7 +173,12 @@ def cca(
     caveat=f"{_FEW}: some correlations are then 1 whatever the data are.",
 )
 def cca_squared(
-    x: Side, y: Side, cross: Tensor, *, rank_tolerance: float = RANK_TOLERANCE, allow_trivial: bool = False
+    x: LayerStatistics,
+    y: LayerStatistics,
+    cross: Tensor,
+    *,
+    rank_tolerance: float = RANK_TOLERANCE,
+    allow_trivial: bool = False,
 ) -> float:
     """Mean squared canonical correlation over min(rank X, rank Y)."""
     return float(_canonical(x, y, cross, 1.0, rank_tolerance, allow_trivial).pow(2).mean())
@@ -178,8 +196,8 @@ def cca_squared(
     caveat=f"{_FEW}, and it depends on how much variance is kept.",
 )
 def svcca(
-    x: Side,
-    y: Side,
+    x: LayerStatistics,
+    y: LayerStatistics,
     cross: Tensor,
     *,
     keep: float = 0.99,
@@ -202,8 +220,8 @@ def svcca(
     caveat=f"{_FEW}. Not symmetric: the rows' layer gives the weights.",
 )
 def pwcca(
-    x: Side,
-    y: Side,
+    x: LayerStatistics,
+    y: LayerStatistics,
     cross: Tensor,
     *,
     keep: float = 0.99,
@@ -229,13 +247,14 @@ def pwcca(
     loading = rotation.T @ (side.whitener(keep, rank_tolerance).T @ side.scatter)
     shared = values > _ONE
     if int(shared.sum()) > 1:
-        own = loading[shared]
-        loading[shared] = torch.linalg.eigh(own @ own.T).eigenvectors.T @ own
+        free = loading[shared]  # their directions can be turned within the space that both sides share
+        loading[shared] = torch.linalg.eigh(free @ free.T).eigenvectors.T @ free
     loading = loading.abs().sum(dim=1)
     return float((loading * values).sum() / loading.sum())
 
 
 def _mean_of_best(values: Tensor, top_k: int | None) -> float:
+    """The mean of the `top_k` highest values, or of all."""
     if top_k is None:
         return float(values.mean())
     if top_k < 1:
@@ -253,7 +272,7 @@ def _mean_of_best(values: Tensor, top_k: int | None) -> float:
     source="Bau et al. 2019; Wu et al. 2020",
     caveat="Tied to the axes: a rotated copy of a layer scores low. Not symmetric.",
 )
-def neuron(x: Side, y: Side, cross: Tensor, *, top_k: int | None = None) -> float:
+def neuron(x: LayerStatistics, y: LayerStatistics, cross: Tensor, *, top_k: int | None = None) -> float:
     """Mean over X's columns of the max over Y's columns of |Pearson|; constant columns are left out."""
     alive = x.spread > 0
     best = (cross * torch.outer(x.scale, y.scale)).abs().amax(dim=1)
@@ -272,7 +291,12 @@ def neuron(x: Side, y: Side, cross: Tensor, *, top_k: int | None = None) -> floa
     caveat="In-sample: rises with the width of the columns' layer. Not symmetric.",
 )
 def mixed(
-    x: Side, y: Side, cross: Tensor, *, top_k: int | None = None, rank_tolerance: float = RANK_TOLERANCE
+    x: LayerStatistics,
+    y: LayerStatistics,
+    cross: Tensor,
+    *,
+    top_k: int | None = None,
+    rank_tolerance: float = RANK_TOLERANCE,
 ) -> float:
     """Mean over X's columns of the multiple correlation with all of Y, in-sample: it rises with Y's rank."""
     space = y.whitener(tolerance=rank_tolerance)

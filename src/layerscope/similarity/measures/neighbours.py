@@ -1,4 +1,4 @@
-"""Measures of who is near whom."""
+"""Measures that compare which rows are near one another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def nearest(x: Tensor, *, k: int = 10) -> Tensor:
 
 
 def _require_order(cosines: Tensor, k: int) -> None:
-    """Raise where most neighbours are drawn from more rows that are equally near; warn where some are."""
+    """Raise Undefined where most neighbours are drawn from more rows that are equally near; warn where some are.
+
+    `cosines` (n, k + 1) are those of the k nearest rows and of the next one.
+    """
     drawn = float((cosines[:, :k] - cosines[:, k:] <= _EQUAL).double().mean())
     if drawn > _MOST:
         raise Undefined(f"{drawn:.0%} of the {k} nearest are drawn from more rows that are equally near")
@@ -49,7 +52,7 @@ def reordered(near: Tensor, order: Tensor) -> Tensor:
 
 
 def _shared(a: Tensor, b: Tensor) -> Tensor:
-    """(n,) how many neighbours a row has in both."""
+    """(n,) how many neighbours a row has in both layers, from (n, k) neighbours of each."""
     return (a[:, :, None] == b[:, None, :]).sum(dim=(1, 2)).double()
 
 
@@ -99,6 +102,7 @@ def _near_kernel(x: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
 
 
 def _reordered_kernel(factor: tuple[Tensor, Tensor], order: Tensor) -> tuple[Tensor, Tensor]:
+    """`_near_kernel` of the rows in another order."""
     near, kernel = factor
     return reordered(near, order), kernel[order]
 

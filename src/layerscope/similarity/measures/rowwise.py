@@ -1,4 +1,4 @@
-"""Measures of one row in two layers at a time: where does the same text point in both? No row is set beside another."""
+"""Measures that compare a row with the same row in another layer: whether both point the same way."""
 
 from __future__ import annotations
 

@@ -14,21 +14,21 @@ import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.similarity.precision import power_of_two
+from layerscope.similarity.layer_statistics import LEAST, NOISE, LayerStatistics, u_centred
+from layerscope.similarity.moments import power_of_two
 from layerscope.similarity.registry import SAME, Undefined, register, varies
-from layerscope.similarity.sides import LEAST, NOISE, Side, u_centred
 
 _STRIPES = 3  # of a Gram matrix: more are fewer products, and smaller ones
 
 
 def gram_cka_debiased(products: Tensor, i: int, j: int) -> float:
     """Debiased CKA of views i and j from the inner products of their U-centred Gram matrices."""
-    own = float(products[i, i]), float(products[j, j])
-    if math.isnan(sum(own)):
+    squares = float(products[i, i]), float(products[j, j])
+    if math.isnan(sum(squares)):
         raise Undefined(SAME)
-    if not min(own) > 0:
+    if not min(squares) > 0:
         raise Undefined(NOISE)
-    return float(products[i, j]) / (own[0] ** 0.5 * own[1] ** 0.5)
+    return float(products[i, j]) / (squares[0] ** 0.5 * squares[1] ** 0.5)
 
 
 @register(
@@ -44,18 +44,19 @@ def gram_cka_debiased(products: Tensor, i: int, j: int) -> float:
     dual=gram_cka_debiased,
     gram=u_centred,
 )
-def cka_debiased(x: Side, y: Side, cross: float) -> float:
+def cka_debiased(x: LayerStatistics, y: LayerStatistics, cross: float) -> float:
     """Linear CKA with unbiased HSIC: 0 on average for independent data at any n; may be below 0."""
     return cross / (x.hsic**0.5 * y.hsic**0.5)
 
 
 def _of_batches(batches: Tensor) -> Tensor:
-    """(batches, rows, d) -> the U-centred Gram matrices in float32, flat."""
+    """The U-centred Gram matrices of batches (batches, rows, d) in float32, flattened into one vector."""
     batches = (batches - batches.mean(dim=1, keepdim=True)).float()
     return u_centred(batches @ batches.mT).flatten()
 
 
 def _check(rows: int, batch: int) -> None:
+    """Raise InputError where a batch, or Undefined where all rows, are too few for unbiased HSIC."""
     if batch < LEAST:
         raise InputError(f"batch is {batch}; unbiased HSIC needs at least {LEAST} rows per batch.")
     if rows < LEAST:
@@ -63,7 +64,7 @@ def _check(rows: int, batch: int) -> None:
 
 
 def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
-    """Every batch's U-centred Gram matrix in float32, of rows that were centred before."""
+    """The factor of a layer: the U-centred Gram matrices of all batches of its rows in float32, as one vector."""
     _check(len(x), batch)
     x = x if x.dtype == torch.float64 else x.float()  # rows that are kept in 16 bits are exact, their means are not
     size = power_of_two(x)
@@ -84,17 +85,17 @@ Part = Callable[[int, int, int], Tensor]  # of a layer: its rows from start to s
 def _together(
     part: Part, layers: int, rows: int, *, batch: int = 250, shuffle: int | None = None
 ) -> Callable[[int, int], float] | None:
-    """The same of all layers at once, batch by batch, while its rows are in the caches of a CPU.
+    """A function that gives the value of two layers, computed for all layers at once while a batch is in the caches.
 
-    None if rows are shuffled, or not finite: then each layer is looked at by itself, which says where.
-
+    None if rows are shuffled, too few or not finite, or not on a CPU: then each layer is factored by itself, which
+    gives the reasons.
     """
     if shuffle is not None or part(0, 0, 1).device.type != "cpu":
         return None
     try:
         _check(rows, batch)
     except Undefined:
-        return None  # which says so of every pair
+        return None
     widths = [part(layer, 0, 1).shape[1] for layer in range(layers)]
     products = torch.zeros(layers, layers, dtype=torch.float64)
     memory = _Memory(widths, min(batch, rows))
@@ -113,14 +114,14 @@ def _together(
 
 
 class _Memory:
-    """Where all layers of a batch of rows are worked on; the same for every batch, since new memory takes time.
+    """The memory in which all layers of a batch are computed, used again for every batch, since new memory takes time.
 
     All products are torch's: a BLAS with threads of its own between torch's operations makes both wait for the cores.
     """
 
     def __init__(self, widths: Sequence[int], rows: int) -> None:
         self.rows = rows
-        self._layers = torch.zeros(len(widths), rows, max(widths))  # what a layer has no columns for stays 0
+        self._layers = torch.zeros(len(widths), rows, max(widths))  # 0 beyond the width of a narrower layer
         self._centred = [layer[:, :width] for layer, width in zip(self._layers, widths, strict=True)]
         height = -(-rows // _STRIPES)
         ends = [(start, min(start + height, rows)) for start in range(0, rows, height)]
@@ -132,15 +133,15 @@ class _Memory:
         sizes = torch.ones(count, dtype=torch.float64)
         sums = torch.empty(count, n)  # of the rows of the Gram matrices
         for k, (rows, centred) in enumerate(zip(layers, self._centred, strict=True)):
-            own = rows if rows.dtype == torch.float64 else rows.float()
-            torch.sub(own, own.mean(dim=0), out=centred)
+            values = rows if rows.dtype == torch.float64 else rows.float()
+            torch.sub(values, values.mean(dim=0), out=centred)
             most = float(torch.stack(torch.aminmax(centred)).abs().max())
             if not 1e-9 < most < 1e9:  # float32 must hold the products
-                if not bool(own.isfinite().all()):
+                if not bool(values.isfinite().all()):
                     return None
-                own = own.double() - own.double().mean(dim=0)
-                sizes[k] = power_of_two(own)
-                centred.copy_(own / sizes[k])
+                values = values.double() - values.double().mean(dim=0)
+                sizes[k] = power_of_two(values)
+                centred.copy_(values / sizes[k])
             torch.mv(centred, centred.sum(dim=0), out=sums[k])
         products = self._inner_products(sums)
         return products * torch.outer(sizes**2, sizes**2) / (n * (n - 3))

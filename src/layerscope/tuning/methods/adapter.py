@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from layerscope.errors import DataError, ModelError
 from layerscope.models import Model
-from layerscope.models.anatomy import block_modules, head_modules
+from layerscope.models.architecture import block_modules, head_modules
 from layerscope.store import Saved, inside, open_tensors, read_json, write_json
 from layerscope.tuning.method import ADAPTER, Method, head_parameters, unfreeze
 from layerscope.tuning.strategy import Strategy
@@ -23,7 +23,7 @@ _SPREAD = 0.02  # BERT's initialisation
 
 
 class Bottleneck(nn.Module):
-    """x + up(gelu(down(x))), near the identity at the start."""
+    """x + up(gelu(down(x))), which is near the identity at the start."""
 
     def __init__(self, size: int, width: int, like: Tensor) -> None:
         super().__init__()
@@ -80,17 +80,19 @@ class Adapter(Method):
 
 
 def places_of(model: Model) -> tuple[str, str]:
-    """The modules of a block after which bottlenecks stand."""
-    anatomy = model.anatomy
-    if anatomy.attention_out is None or anatomy.feedforward_out is None:
-        raise ModelError(f"{model.name} ({anatomy.family}) has no record of where adapters sit; tune it with finetune.")
-    return anatomy.attention_out, anatomy.feedforward_out
+    """Return the modules of a block after which bottlenecks stand; raise ModelError where the family has no record."""
+    architecture = model.architecture
+    if architecture.attention_out is None or architecture.feedforward_out is None:
+        raise ModelError(
+            f"{model.name} ({architecture.family}) has no record of where adapters sit; tune it with finetune."
+        )
+    return architecture.attention_out, architecture.feedforward_out
 
 
 def add_adapters(model: Model, blocks: Sequence[int], width: int, seed: int = 0) -> None:
     """Put bottlenecks into some blocks (1..L) of the model, in place."""
     paths = places_of(model)
-    modules = block_modules(model.network.base_model, model.anatomy)
+    modules = block_modules(model.network.base_model, model.architecture)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for block in dict.fromkeys(modules[b - 1] for b in blocks):
@@ -105,8 +107,8 @@ def add_adapters(model: Model, blocks: Sequence[int], width: int, seed: int = 0)
 
 
 def norms_of(model: Model, blocks: Sequence[int]) -> list[nn.Parameter]:
-    """The parameters of the layer norms in some blocks."""
-    modules = block_modules(model.network.base_model, model.anatomy)
+    """Return the parameters of the layer norms in some blocks."""
+    modules = block_modules(model.network.base_model, model.architecture)
     norms: dict[int, nn.Parameter] = {}
     for block in dict.fromkeys(modules[b - 1] for b in blocks):
         for module in block.modules():
@@ -116,9 +118,9 @@ def norms_of(model: Model, blocks: Sequence[int]) -> list[nn.Parameter]:
 
 
 def trained_state(model: Model, blocks: Sequence[int]) -> dict[str, Tensor]:
-    """What adapter tuning changes: adapters, the blocks' norms and the head, by name."""
+    """Return what adapter tuning changes: adapters, the blocks' norms and the head, by name."""
     network = model.network
-    heads = tuple(f"{path}." for path in head_modules(network, model.anatomy))
+    heads = tuple(f"{path}." for path in head_modules(network, model.architecture))
     norms = {id(p) for p in norms_of(model, blocks)}
     return {
         name: parameter.detach()
@@ -128,14 +130,14 @@ def trained_state(model: Model, blocks: Sequence[int]) -> dict[str, Tensor]:
 
 
 class AdapterCard(Saved):
-    """What is saved beside the weights of adapters."""
+    """The config that is saved beside the weights of adapters."""
 
     blocks: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     width: int = Field(ge=1)
 
 
 def load_adapters(model: Model, folder: str | Path) -> Model:
-    """Adapters onto a copy of the model that they were made for (a classifier with the same head), in place."""
+    """Load adapters into a model as they were made for (a classifier with the same head), in place, and return it."""
     folder = Path(folder)
     if not (folder / CONFIG).exists():
         raise DataError(f"{folder} holds no adapter that layerscope saved: there is no {CONFIG} in it.")
@@ -151,11 +153,11 @@ def load_adapters(model: Model, folder: str | Path) -> Model:
         file.finite(name, name)
     state = {name: file.tensor(name) for name in file.names}
     add_adapters(model, card.blocks, card.width)
-    own = dict(model.network.named_parameters())
-    stray = [k for k in state if k not in own or own[k].shape != state[k].shape]
+    parameters = dict(model.network.named_parameters())
+    stray = [k for k in state if k not in parameters or parameters[k].shape != state[k].shape]
     if stray or state.keys() != trained_state(model, card.blocks).keys():
         raise ModelError(f"The adapter in {folder} does not fit {model.name} ({(stray or ['parts missing'])[0]}).")
     with torch.no_grad():
         for name, value in state.items():
-            own[name].copy_(value)
+            parameters[name].copy_(value)
     return model

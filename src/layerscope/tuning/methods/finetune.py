@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from layerscope.cutting.saving import save
+from layerscope.cutting.save import save
 from layerscope.models import Model
-from layerscope.models.anatomy import block_modules
+from layerscope.models.architecture import block_modules
 from layerscope.tuning.method import CHECKPOINT, Method, head_parameters, unfreeze
 from layerscope.tuning.strategy import Strategy
 
@@ -22,7 +22,7 @@ class Finetune(Method):
 
     def _prepare(self, model: Model, strategy: Strategy, embeddings: bool, seed: int) -> nn.Module:
         base = model.network.base_model
-        modules = block_modules(base, model.anatomy)
+        modules = block_modules(base, model.architecture)
         unfreeze([p for b in strategy.blocks for p in modules[b - 1].parameters()])
         if embeddings:
             unfreeze(list(base.parameters()))

@@ -1,16 +1,25 @@
-"""LoRA (Hu et al. 2021): low-rank updates of the projections in the strategy's blocks, by peft."""
+"""LoRA (Hu et al. 2021): low-rank updates of the projections in the strategy's blocks, by peft.
+
+Small models wait for Python and for kernels to be started, not for arithmetic. peft runs a projection as a dozen
+operations, each with its own node in the graph of gradients, and under autocast rounds the frozen weight anew in every
+step. `QuickLinear` is one node, with three products forward and five back; the frozen weight is rounded to bfloat16
+once, and gradients are in closed form. The weights, their names, and how they are merged and saved are peft's.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from peft.tuners.lora import Linear
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
-from layerscope.cutting.saving import save
+from layerscope.cutting.save import save
 from layerscope.errors import ModelError
 from layerscope.models import Model, load
-from layerscope.models.anatomy import block_modules
+from layerscope.models.architecture import block_modules
 from layerscope.tuning.method import CHECKPOINT
 from layerscope.tuning.peft import PeftMethod, head_names
 from layerscope.tuning.strategy import Strategy
@@ -36,31 +45,30 @@ class Lora(PeftMethod):
         self.needs_blocks(strategy)
         if self.everywhere and not projections(model, strategy):
             raise ModelError(f"The blocks of {model.name} have no projections that LoRA adapts; take finetune.")
-        if not self.everywhere and not model.anatomy.lora:
+        if not self.everywhere and not model.architecture.lora:
             raise ModelError(
-                f"{model.name} ({model.anatomy.family}) has no record of its projections; tune it with finetune."
+                f"{model.name} ({model.architecture.family}) has no record of its projections; tune it with finetune."
             )
 
     def config(self, model: Model, strategy: Strategy) -> Any:
         from peft import LoraConfig
 
         assert self.size is not None
-        anatomy = model.anatomy
+        architecture = model.architecture
         chosen: dict[str, Any] = {}
-        if not anatomy.shared and not self.everywhere:
+        if not architecture.shared and not self.everywhere:
             chosen["layers_to_transform"] = [b - 1 for b in strategy.blocks]
-            chosen["layers_pattern"] = anatomy.blocks.split(".")[-1]
+            chosen["layers_pattern"] = architecture.blocks.split(".")[-1]
         return LoraConfig(
             fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.network.modules()),
             r=self.size,
             lora_alpha=2 * self.size,
-            target_modules=projections(model, strategy) if self.everywhere else list(anatomy.lora),
+            target_modules=projections(model, strategy) if self.everywhere else list(architecture.lora),
             modules_to_save=head_names(model),
             **chosen,
         )
 
     def _prepare(self, model: Model, strategy: Strategy, embeddings: bool, seed: int) -> nn.Module:
-        from layerscope.tuning.quick_lora import quicken
 
         trained = super()._prepare(model, strategy, embeddings, seed)
         quicken(trained)
@@ -74,10 +82,10 @@ class Lora(PeftMethod):
 
 
 def projections(model: Model, strategy: Strategy) -> list[str]:
-    """The paths of all projections in the strategy's blocks, as peft takes them."""
+    """Return the paths of all projections in the strategy's blocks, as peft takes them."""
     from transformers.pytorch_utils import Conv1D
 
-    modules = block_modules(model.network.base_model, model.anatomy)
+    modules = block_modules(model.network.base_model, model.architecture)
     blocks = {id(modules[b - 1]) for b in strategy.blocks}
     inside = {
         id(part)
@@ -87,3 +95,108 @@ def projections(model: Model, strategy: Strategy) -> list[str]:
         if isinstance(part, (nn.Linear, Conv1D))
     }
     return [path for path, module in model.network.named_modules() if id(module) in inside]
+
+
+_ROOM = 0.5  # of the free memory of a GPU: so much the rounded copies of frozen weights may take
+
+
+class QuickLinear(Linear):
+    """A plain LoRA projection; wherever it is more than that, it answers as peft's."""
+
+    keeps_weight = True  # whether the rounded weight is kept from step to step
+    _weight: tuple[Any, Tensor] | None = None
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        names = self.active_adapters
+        if args or kwargs or self.merged or self.disable_adapters or len(names) != 1:
+            return super().forward(x, *args, **kwargs)
+        name, kind = names[0], x.device.type
+        base: Any = self.base_layer
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+        bias = None if base.bias is None else base.bias.to(dtype)
+        trained = (self.lora_A[name].weight, self.lora_B[name].weight)
+        answer: Tensor = _Projection.apply(x, *trained, self._frozen(base.weight, dtype), bias, self.scaling[name])
+        return answer
+
+    def _frozen(self, weight: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return (out, in) the frozen weight in the float type of the products."""
+        if weight.dtype != dtype:
+            key = (weight.data_ptr(), weight._version, dtype)
+            if self._weight is not None and self._weight[0] == key:
+                weight = self._weight[1]
+            else:
+                weight = weight.detach().to(dtype)
+                self._weight = (key, weight) if self.keeps_weight else None
+        return weight.t() if self.fan_in_fan_out else weight
+
+    def merge(self, *args: Any, **kwargs: Any) -> None:
+        self._weight = None
+        super().merge(*args, **kwargs)
+
+    def unmerge(self) -> None:
+        self._weight = None
+        super().unmerge()
+
+
+class _Projection(torch.autograd.Function):
+    """x W' + bias + scaling x A' B', with gradients for x, A and B; W and the bias come rounded."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        down: Tensor,
+        up: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        scaling: float,
+    ) -> Tensor:
+        flat = x.reshape(-1, x.shape[-1]).to(weight.dtype)  # (rows, in)
+        # Anew in every step: a fused optimizer changes parameters without any sign of it.
+        a, b = down.to(weight.dtype), up.to(weight.dtype)  # (rank, in), (out, rank)
+        inner = flat.mm(a.t())  # (rows, rank)
+        answer = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
+        answer.addmm_(inner, b.t(), alpha=scaling)
+        ctx.save_for_backward(flat, inner, a, b, weight)
+        ctx.scaling, ctx.shape, ctx.kinds = scaling, x.shape, (x.dtype, down.dtype, up.dtype)
+        return answer.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        flat, inner, a, b, weight = ctx.saved_tensors
+        given = gradients[0].reshape(-1, weight.shape[0])  # (rows, out)
+        back = given.mm(b).mul_(ctx.scaling)  # (rows, rank)
+        back_to_x = down = up = None
+        if ctx.needs_input_grad[0]:
+            back_to_x = given.mm(weight).addmm_(back, a).view(ctx.shape).to(ctx.kinds[0])
+        if ctx.needs_input_grad[1]:
+            down = back.t().mm(flat).to(ctx.kinds[1])
+        if ctx.needs_input_grad[2]:
+            up = given.t().mm(inner).to(ctx.kinds[2]).mul_(ctx.scaling)
+        return back_to_x, down, up, None, None, None
+
+
+def quicken(network: nn.Module) -> int:
+    """Let every plain LoRA projection of a network answer in fewer steps, and return how many there are."""
+    chosen: list[Any] = [module for module in network.modules() if _is_plain(module)]
+    if not chosen:
+        return 0
+    weights = [module.base_layer.weight for module in chosen]
+    size, device = sum(weight.numel() for weight in weights) * torch.bfloat16.itemsize, weights[0].device
+    fits = device.type != "cuda" or size <= _ROOM * torch.cuda.mem_get_info(device)[0]
+    for module in chosen:
+        module.__class__, module.keeps_weight = QuickLinear, fits
+    return len(chosen)
+
+
+def _is_plain(module: Any) -> bool:
+    """Return whether a module is peft's LoRA around a projection, with one adapter and no dropout, bias or variant."""
+    if type(module) is not Linear or type(module.base_layer) not in (nn.Linear, Conv1D):
+        return False
+    if module.fan_in_fan_out != isinstance(module.base_layer, Conv1D):
+        return False
+    names = list(module.lora_A)
+    if len(names) != 1 or module.lora_variant or not isinstance(module.lora_dropout[names[0]], nn.Identity):
+        return False
+    down, up, weight = module.lora_A[names[0]], module.lora_B[names[0]], module.base_layer.weight
+    return up.bias is None and not weight.requires_grad and down.weight.dtype == up.weight.dtype == weight.dtype

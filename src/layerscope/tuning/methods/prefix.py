@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from layerscope.errors import InputError, ModelError
 from layerscope.models import Model
-from layerscope.models.anatomy import PREFIXES
-from layerscope.models.headers import adapter_weights
+from layerscope.models.architecture import PREFIXES
+from layerscope.models.weight_files import adapter_weights
 from layerscope.tuning.method import ADAPTER
 from layerscope.tuning.peft import PeftMethod, head_names
 from layerscope.tuning.strategy import Strategy
@@ -32,8 +32,8 @@ class Prefix(PeftMethod):
 
     def check(self, model: Model, strategy: Strategy) -> None:
         super().check(model, strategy)
-        if not model.anatomy.prefix:
-            raise ModelError(f"peft has no prefix tuning for {model.anatomy.family}; tune it with finetune.")
+        if not model.architecture.prefix:
+            raise ModelError(f"peft has no prefix tuning for {model.architecture.family}; tune it with finetune.")
         if self.is_partial(strategy) or not strategy.blocks:
             raise InputError(
                 f"Prefix tuning works on the whole model and cannot choose blocks; {strategy} asks for some."
@@ -86,7 +86,7 @@ def put_before(network: Any, trained: Any) -> None:
 
 
 def _with_prefix(base: Any, input_ids: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Any:
-    """The family's own forward, with the prefix before every text."""
+    """Run the family's own forward, with the prefix before every text."""
     prefixes = getattr(base, PREFIXES)
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     mask = torch.cat([mask.new_ones(len(mask), prefixes.virtual_tokens), mask], dim=1)

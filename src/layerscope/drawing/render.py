@@ -1,0 +1,333 @@
+"""Figures drawn with matplotlib, in one style: into a file, into the caller's axes, or several side by side.
+
+The first functions find places for names in a picture, so that none covers a point or another name. The last ones draw
+what several kinds of figures have in common.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerscope.errors import InputError, choose
+from layerscope.store import whole_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from layerscope.drawing.figure import Figure, HeatmapAxis
+
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+
+def overlap(one: Box, other: Box) -> float:
+    """Return the area that two boxes share."""
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    return wide * high if wide > 0 and high > 0 else 0.0
+
+
+def boxes_around(x: float, y: float, width: float, height: float, gap: float) -> list[Box]:
+    """Return boxes for a name of that size around a point: beside, above and below it, then farther away."""
+    places: list[Box] = []
+    for far in (1.0, 2.0, 3.5, 5.0):
+        d = gap * far
+        for left, bottom in (
+            (x + d, y + d / 2),
+            (x - d - width, y + d / 2),
+            (x + d, y - d / 2 - height),
+            (x - d - width, y - d / 2 - height),
+            (x - width / 2, y + d),
+            (x - width / 2, y - d - height),
+        ):
+            places.append((left, bottom, left + width, bottom + height))
+    return places
+
+
+def place(places: Sequence[Box], occupied: Sequence[Box], inside: Box) -> Box:
+    """Return the first of the places that covers nothing and lies inside; else the one that covers least."""
+
+    def fault(box: Box) -> float:
+        area = (box[2] - box[0]) * (box[3] - box[1])
+        return sum(overlap(box, other) for other in occupied) + 2 * (area - overlap(box, inside))
+
+    return min(places, key=fault)  # the first of equals
+
+
+def spread_out(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return positions along a line, as near to the given ones as a distance of `gap` between neighbours allows.
+
+    They lie between `low` and `high`, unless there are too many for that.
+    """
+    order = sorted(range(len(centres)), key=lambda k: centres[k])
+    spread = [min(max(centres[k], low), high) for k in order]
+    for k in range(1, len(spread)):
+        spread[k] = max(spread[k], spread[k - 1] + gap)
+    limit = max(high, low + gap * (len(spread) - 1))
+    for k in range(len(spread) - 1, -1, -1):
+        spread[k] = min(spread[k], limit)
+        limit = spread[k] - gap
+    placed = [0.0] * len(centres)
+    for k, value in zip(order, spread, strict=True):
+        placed[k] = value
+    return placed
+
+
+FORMATS = ("pdf", "svg", "png")
+MARKERS = "osD^vP"
+NAMES = 6.5  # points: the letters of names in a picture
+MOST_NAMED = 8  # lines that can have their names beside them; of more there is a legend
+_DASHES = ("--", "-.", ":")
+_UNDATED = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
+_TALLEST = 9.0  # inches: no figure is taller than a page
+_LONGEST = 28  # letters of a name beside a picture
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Set matplotlib to small sans-serif letters, thin lines and colour-blind-safe colours while the block runs."""
+    import matplotlib
+    from matplotlib.style import context
+
+    with matplotlib.rc_context(), context(str(resources.files("layerscope.drawing").joinpath("paper.mplstyle"))):
+        yield
+
+
+def draw(
+    figure: Figure,
+    path: str | Path | None = None,
+    ax: Axes | None = None,
+    *,
+    width: float | None = None,
+    title: bool = True,
+) -> Axes:
+    """Draw a figure into `ax`, or into axes of its own, and write it to `path` (PNG, SVG or PDF) if one is given."""
+    with style():
+        ax = _axes(1, *figure.size(width))[0] if ax is None else ax
+        figure.draw(ax)
+        if title:
+            ax.set_title(plain(figure.title))
+        if path is not None:
+            write(ax.figure, path, tight=width is None)  # a figure of a given width keeps it
+    return ax
+
+
+def draw_panels(figures: Sequence[Figure], path: str | Path | None = None) -> list[Axes]:
+    """Draw several figures side by side; heat maps among them have one colour scale with one bar."""
+    from layerscope.drawing.figures.heatmap import HeatmapFigure
+
+    if not figures:
+        raise InputError("There is nothing to draw: no figure was given.")
+    maps = [figure for figure in figures if isinstance(figure, HeatmapFigure)]
+    scale = (min(m.scale[0] for m in maps), max(m.scale[1] for m in maps)) if maps else (0.0, 1.0)
+    sizes = [figure.size() for figure in figures]
+    with style():
+        panels = _axes(len(figures), sum(size[0] for size in sizes), max(size[1] for size in sizes))
+        image = None
+        for figure, ax in zip(figures, panels, strict=True):
+            if isinstance(figure, HeatmapFigure):
+                image = replace(figure, scale=scale).draw(ax, bar=False)
+            else:
+                figure.draw(ax)
+            ax.set_title(plain(figure.title))
+        if image is not None:
+            holder: Any = panels[0].figure
+            holder.colorbar(image, ax=panels, shrink=0.9)
+        if path is not None:
+            write(panels[0].figure, path)
+    return panels
+
+
+def write(canvas: Any, path: str | Path, tight: bool = True) -> None:
+    """Save matplotlib's figure, whole or not at all, in the format of the path's ending."""
+    path = Path(path)
+    format = choose("figure format", path.suffix.lower().lstrip("."), FORMATS)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as temporary:
+            canvas.savefig(temporary, format=format, metadata=_UNDATED[format], bbox_inches="tight" if tight else None)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}; give another path.") from error
+
+
+def markup(figure: Figure) -> str:
+    """Return the figure as SVG for pages and notebooks. Letters are drawn as shapes, so that no name becomes markup."""
+    import io
+
+    import matplotlib
+
+    with style(), matplotlib.rc_context({"svg.fonttype": "path"}):
+        ax = _axes(1, *figure.size())[0]
+        figure.draw(ax)
+        buffer = io.StringIO()
+        canvas: Any = ax.figure
+        canvas.savefig(buffer, format="svg", metadata=_UNDATED["svg"], bbox_inches="tight")
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _axes(count: int, width: float, height: float) -> list[Axes]:
+    """Return empty axes side by side on a new figure of that size in inches, which no window shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    canvas = Canvas(figsize=(width, min(height, _TALLEST)), layout="constrained")
+    FigureCanvasAgg(canvas)
+    return [canvas.add_subplot(1, count, k + 1) for k in range(count)]
+
+
+# Parts that several kinds of figures share.
+
+
+def plain(text: str) -> str:
+    """Return a text with its dollar signs escaped, which matplotlib would read as formulas."""
+    return text.replace("$", r"\$")
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a name broken into lines of at most `width` letters."""
+    return plain("\n".join(textwrap.wrap(text, max(width, 8)) or [text]))
+
+
+def size_of(ax: Axes) -> tuple[float, float]:
+    """Return width and height in inches of the figure that holds the axes."""
+    width, height = ax.get_figure(root=True).get_size_inches()  # type: ignore[union-attr]
+    return float(width), float(height)
+
+
+def axis_names(ax: Axes, x: str, y: str) -> None:
+    """Write the names of both axes, wrapped to the figure's size."""
+    width, height = size_of(ax)
+    ax.set_xlabel(wrapped(x, int(width * 14)))
+    ax.set_ylabel(wrapped(y, int(height * 12)))
+
+
+def reference_lines(figure: Any, line: Callable[..., Any]) -> None:
+    """Draw a figure's reference lines, each with its own dashes."""
+    for k, (name, value) in enumerate(figure.references):
+        line(value, color="0.4", linestyle=_DASHES[k % len(_DASHES)], linewidth=0.8, label=plain(name))
+
+
+def lay_out(ax: Axes) -> None:
+    """Run the figure's layout, so that positions in pixels are final; names are placed after it."""
+    canvas: Any = ax.get_figure(root=True)
+    if canvas.get_layout_engine() is not None:
+        canvas.draw_without_rendering()
+
+
+def point_boxes(ax: Axes, points: Sequence[tuple[float, float]]) -> list[Box]:
+    """Return the boxes of points in pixels, which names must not cover."""
+    import numpy as np
+
+    finite = [point for point in points if all(map(math.isfinite, point))]
+    if not finite:
+        return []
+    half = 0.05 * ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    places = ax.transData.transform(np.asarray(finite))
+    return [(float(x) - half, float(y) - half, float(x) + half, float(y) + half) for x, y in places]
+
+
+def text_size(ax: Axes, text: str, points: float) -> tuple[float, float]:
+    """Return about how wide and high a text is, in pixels."""
+    pixel = ax.get_figure(root=True).dpi / 72  # type: ignore[union-attr]
+    lines = text.split("\n")
+    return max(map(len, lines)) * points * 0.56 * pixel, len(lines) * points * 1.2 * pixel
+
+
+def axes_box(ax: Axes) -> Box:
+    """Return the box of the axes in pixels."""
+    box = ax.bbox
+    return float(box.x0), float(box.y0), float(box.x1), float(box.y1)
+
+
+def write_at(ax: Axes, text: str, box: Box, **style: Any) -> None:
+    """Write a text into a box given in pixels."""
+    x, y = ax.transAxes.inverted().transform(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
+    ax.text(float(x), float(y), text, transform=ax.transAxes, ha="center", va="center", **style)
+
+
+def name_lines(ax: Axes, ends: Sequence[tuple[str, float, str]]) -> None:
+    """Write the names of lines beside the picture, each in its colour and at the height at which its line ends."""
+    low, high = 0.02, 0.98
+    places = [float(ax.transAxes.inverted().transform(ax.transData.transform((0.0, y)))[1]) for _, y, _ in ends]
+    room = max(size_of(ax)[1] * 72 * 0.72, 1.0)  # points: about the height of the axes in the figure
+    for (name, _, colour), at in zip(ends, spread_out(places, NAMES * 1.25 / room, low, high), strict=True):
+        text = wrapped(name, _LONGEST).split("\n")
+        short = text[0] if len(text) == 1 else f"{text[0]} .."
+        ax.annotate(
+            *(short, (1.0, at)),
+            xycoords="axes fraction",
+            xytext=(5, 0),
+            textcoords="offset points",
+            color=colour,
+            fontsize=NAMES,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def name_levels(ax: Axes, levels: Sequence[tuple[str, float]], occupied: list[Box]) -> None:
+    """Write the names of level lines above or below them where they cover nothing; add their boxes to `occupied`."""
+    left, bottom, right, top = axes_box(ax)
+    for name, value in levels:
+        if not math.isfinite(value):
+            continue
+        wide, high = text_size(ax, name, NAMES)
+        y = float(ax.transData.transform((0.0, value))[1])
+        places = [
+            (x, edge, x + wide, edge + high)
+            for edge in (y + 2, y - high - 2)
+            for x in (right - wide - 4, left + 4, (left + right - wide) / 2, left + 0.25 * (right - left))
+        ]
+        box = place(places, occupied, (left, bottom, right, top))
+        occupied.append(box)
+        write_at(ax, plain(name), box, fontsize=NAMES, color="0.35")
+
+
+def name_uprights(ax: Axes, marks: Sequence[tuple[str, float]], occupied: list[Box]) -> None:
+    """Write the names of upright lines beside them where they cover nothing, and add their boxes to `occupied`."""
+    left, bottom, right, top = axes_box(ax)
+    for name, value in marks:
+        wide, high = text_size(ax, name, NAMES)
+        x = float(ax.transData.transform((value, 0.0))[0])
+        places = [
+            (start, edge, start + wide, edge + high)
+            for edge in (top - high - 3, bottom + 3, (top + bottom - high) / 2)
+            for start in (x + 3, x - wide - 3)
+        ]
+        box = place(places, occupied, (left, bottom, right, top))
+        occupied.append(box)
+        write_at(ax, plain(name), box, fontsize=NAMES, color="0.35")
+
+
+def named_rows(figure: Any, ax: Axes, names: Sequence[str]) -> None:
+    """Write names down the left side, the first on top, with the figure's reference lines and axis name."""
+    ax.set_yticks(range(len(names)), [plain(name) for name in names])
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(False, axis="y")
+    reference_lines(figure, ax.axvline)
+    axis_names(ax, figure.y_name, "")
+    if figure.references:
+        ax.legend(loc="lower right", bbox_to_anchor=(1, 1), borderpad=0)
+
+
+def side_ticks(axis: Any, side: HeatmapAxis, most: float, upright: bool) -> None:
+    """Label a heat map's axis with about `most` layers, and each of several models in the middle of its layers."""
+    starts, ends = [0, *side.edges], [*side.edges, len(side)]
+    step = max(1, math.ceil(len(side) / most))
+    places = [k for start, end in zip(starts, ends, strict=True) for k in range(start, end, step)]
+    axis.set_ticks(places, [plain(side.labels[k]) for k in places])
+    if not side.edges:
+        return
+    middles = [(start + end - 1) / 2 for start, end in zip(starts, ends, strict=True)]
+    names = [wrapped(side.models[start], int(most / len(starts) * 3)) for start in starts]
+    axis.remove_overlapping_locs = False
+    axis.set_ticks(middles, names, minor=True, rotation=90 if upright else 0, va="center" if upright else "top")
+    axis.set_tick_params(which="minor", length=0, pad=16)

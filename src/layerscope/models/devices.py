@@ -1,0 +1,99 @@
+"""Devices and float types of networks, among them networks that accelerate spreads over devices or offloads.
+
+Offloaded weights lie on the host or the disk, and are brought to a device when their module runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerscope.errors import InputError
+from layerscope.models.extras import float_type
+
+_ROOM = 0.8  # the share of a GPU's free memory that weights may take
+_AUTO = "auto"
+
+
+def device_of(device: str | torch.device | None) -> torch.device:
+    """Return the one device that a name stands for; without a name, or for `auto`, the first."""
+    if device is None or device == _AUTO:
+        return default_device()
+    try:
+        usable_device = torch.device(device)
+        torch.empty(0, device=usable_device)
+    except (RuntimeError, AssertionError) as error:
+        usable = "cpu" + (", cuda" if torch.cuda.is_available() else "")
+        raise InputError(f"The device {str(device)!r} cannot be used here; usable: {usable}.") from error
+    return usable_device
+
+
+def default_device() -> torch.device:
+    """Return the first GPU, or the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtype) -> bool:
+    """Return whether a network goes onto several GPUs, or in part to the host, because it is asked for or too large."""
+    if device not in (None, _AUTO) or not torch.cuda.is_available():
+        return False
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    needed = size * dtype.itemsize / (float_type(folder) or dtype).itemsize
+    several = torch.cuda.device_count() > 1
+    return (several and device == _AUTO) or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
+
+
+def float_type_of(dtype: torch.dtype | str) -> torch.dtype:
+    """Return the float type that a name stands for, or raise InputError."""
+    named = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(named, torch.dtype) or not named.is_floating_point:
+        raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
+    return named
+
+
+def check_opening(dtype: torch.dtype | str, device: str | torch.device | None) -> None:
+    """Raise InputError where models cannot be opened in this float type or on this device."""
+    float_type_of(dtype)
+    device_of(device)
+
+
+def _hooks(module: nn.Module) -> Iterator[Any]:
+    """Yield the hooks that accelerate has put around a module's forward."""
+    hook = getattr(module, "_hf_hook", None)
+    yield from getattr(hook, "hooks", () if hook is None else (hook,))
+
+
+def input_device(network: nn.Module) -> torch.device:
+    """Return the device for inputs: that of the first weights, or where they are offloaded that which they go to."""
+    first = next(network.parameters()).device
+    if first.type != "meta":
+        return first
+    for module in network.modules():
+        for hook in _hooks(module):
+            if (device := getattr(hook, "execution_device", None)) is not None:
+                return torch.device(device)
+    return first
+
+
+def is_offloaded(network: nn.Module) -> bool:
+    """Return whether some weights wait on the host or the disk, and are on no device between two forwards."""
+    return any(parameter.is_meta for parameter in network.parameters())
+
+
+def weight(network: nn.Module, name: str, tensor: Tensor) -> Tensor | None:
+    """Return a parameter or buffer by its name, from where it waits if it is offloaded; None where it is nowhere."""
+    if not tensor.is_meta:
+        return tensor
+    parts = name.split(".")
+    for count in range(len(parts) - 1, -1, -1):  # a hook on a module may keep the weights of those below it
+        for hook in _hooks(network.get_submodule(".".join(parts[:count]))):
+            weights = getattr(hook, "weights_map", None)
+            if weights is not None:
+                return torch.as_tensor(weights[".".join(parts[count:])])
+    return None

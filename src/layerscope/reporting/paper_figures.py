@@ -1,0 +1,108 @@
+"""`ls.paper_figures`: every figure of a record as a file of its own, in one style and of one width."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from layerscope.drawing.figure import Figure
+from layerscope.drawing.figures.table import TableFigure
+from layerscope.drawing.render import FORMATS, draw
+from layerscope.errors import InputError, choose
+from layerscope.results import Record, csv_text, find_records, read_record
+from layerscope.store import write_text
+
+WIDTH = "6.75in"  # two columns of most conferences
+_INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
+
+
+def paper_figures(
+    record: str | Path | Record,
+    folder: str | Path = "figures",
+    *,
+    format: str = "pdf",
+    width: str | float = WIDTH,
+    titles: bool = False,
+) -> list[Path]:
+    """Draw every figure of a record (or of the records in a folder) as a file; tables become CSV files.
+
+    Args:
+        record: A record's folder, a folder that holds some, or a `Record`.
+        folder: Where to write.
+        format: pdf, svg or png, or several with commas.
+        width: In inches, or a text with its unit: 6.75in, 8cm, 85mm, 240pt.
+        titles: Write each figure's title above it.
+
+    Returns:
+        The files.
+
+    Example:
+        >>> import tempfile, numpy as np, layerscope as ls
+        >>> record = ls.Record.of("compare", "Two layers", {"cka": ls.compare([np.eye(4), np.eye(4) ** 2])})
+        >>> [path.name for path in ls.paper_figures(record, tempfile.mkdtemp(), format="png")]
+        ['compare-01-similarity-of-layers-cka.png']
+    """
+    wanted = dict.fromkeys(part.strip() for part in format.split(","))
+    formats = [choose("figure format", part, FORMATS) for part in wanted]
+    inches = inches_of(width)
+    folder = Path(folder)
+    if os.path.isfile(folder):
+        raise InputError(f"{folder} is a file; figures need a folder.")
+    records = [record] if isinstance(record, Record) else [read_record(part) for part in find_records(record)]
+    written = []
+    for name, figure in _named(records):
+        for ending in formats[:1] if isinstance(figure, TableFigure) else formats:
+            written.append(_write(figure, folder, name, ending, inches, titles))
+    return written
+
+
+def _named(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
+    """Yield every figure with the unique name of its file: a second record of one kind is numbered."""
+    seen: Counter[str] = Counter()
+    for record in records:
+        name = slug(record.kind)
+        seen[name] += 1
+        kind = name if seen[name] == 1 else f"{name}{seen[name]}"
+        for k, figure in enumerate(record.figures):
+            facets = [facet for facet in figure.facets.values() if facet not in figure.title]
+            yield f"{kind}-{k + 1:02}-{slug(' '.join([figure.title, *facets]))}", figure
+
+
+def inches_of(width: str | float) -> float:
+    """Return the inches of `6.75in`, `8cm`, `85mm`, `240pt` or a number of inches."""
+    match = re.fullmatch(r"\s*([0-9.]+)\s*(in|cm|mm|pt)?\s*", str(width))
+    try:
+        inches = float(match.group(1)) * _INCHES[match.group(2) or "in"] if match else 0.0
+    except ValueError:
+        inches = 0.0
+    if not 1.0 <= inches <= 40.0:
+        raise InputError(
+            f"The width {str(width)!r} is not a width of 1 to 40 inches; write 6.75in, 8cm, 85mm or 240pt."
+        )
+    return inches
+
+
+def slug(text: str) -> str:
+    """Return a text as a file name of plain letters."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "figure"
+
+
+def _write(figure: Figure, folder: Path, name: str, format: str, width: float, titles: bool) -> Path:
+    """Write a figure as a picture, or a table as CSV, and return its path."""
+    if not isinstance(figure, TableFigure):
+        path = folder / f"{name}.{format}"
+        draw(figure, path, width=width, title=titles)
+        return path
+
+    import pandas
+
+    path = folder / f"{name}.csv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(path, csv_text(pandas.DataFrame(dict(figure.table))))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}; give another folder.") from error
+    return path

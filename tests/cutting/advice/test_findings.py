@@ -1,0 +1,77 @@
+"""Findings of advice: what may go, and which rule is best."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas
+
+import layerscope as ls
+from layerscope.cutting.selection_test import Parts
+from layerscope.cutting.targets import Target
+
+ROWS = np.arange(75)
+
+
+def candidates():
+    rows = [
+        ("1-4", 0, "", 0.80, math.nan, math.nan, 100),
+        ("1-3", 1, "last", 0.60, math.nan, math.nan, 80),
+        ("1, 3-4", 1, "angular, random", 0.79, -0.01, -0.02, 80),
+        ("2-4", 1, "random", 0.55, math.nan, math.nan, 80),
+    ]
+    names = ["blocks", "removed", "rule", "score", "change", "change_low", "parameters"]
+    frame = pandas.DataFrame(rows, columns=names)
+    about = {"macs": frame["parameters"], "latency_1_ms": math.nan, "latency_32_ms": math.nan, "savable": True}
+    return frame.assign(
+        low=frame["score"] - 0.03, high=frame["score"] + 0.03, chosen_on=frame["score"], metric="accuracy", **about
+    )
+
+
+def advice(chosen, confidence=0.9, tolerance=0.03, rules=("last", "angular", "random"), target=None):
+    frame = candidates().assign(chosen=[k == chosen for k in range(4)])
+    evaluator = SimpleNamespace(model=SimpleNamespace(depth=4), examples=[0] * 300, majority=0.3)
+    keep = [1, 3, 4] if chosen == 2 else [1, 2, 3, 4]
+    check = SimpleNamespace(candidate=2, change=-0.01, low=-0.02, passed=chosen == 2)
+    decision = SimpleNamespace(checks=[check], needed=None) if confidence and target is None else None
+    parts = Parts(ROWS, ROWS, np.arange(150))
+    given = (frame, ls.LayerPlan(keep), tolerance, confidence, evaluator, {}, np.zeros(1), parts, decision, rules)
+    return ls.Advice(*given, **({} if target is None else {"target": target}))
+
+
+def test_advice_with_a_bound_is_sure_and_tells_it():
+    kept, lost, best = advice(2).findings()
+    assert str(kept) == str(advice(2))
+    assert kept.text.startswith("Keep blocks 1, 3-4: accuracy 0.7900 (0.7600 to 0.8200)")
+    assert "80% of the parameters" in kept.text
+    assert "With 90% confidence it loses at most 0.0200 accuracy" in kept.text
+    assert kept.sure is True
+    assert "the rule angular does best: accuracy 0.790" in best.text
+    assert best.sure is True  # random plans have 0.67 in the middle
+    assert best.evidence == "95% interval 0.760 to 0.820 on the 150 rows that did not choose"
+    assert "last at 1 (0.6, random 0.67)" in lost.text
+    free = advice(2, confidence=0).findings()[0]
+    assert free.sure is False
+    assert "without a bound" in free.text
+
+
+def test_advice_of_a_size_is_not_called_enough():
+    told = advice(2, target=Target(blocks=3)).findings()[0]
+    assert "has the best score on the rows that choose among those of 3 plans that" in told.text
+    assert "enough" not in told.text
+
+
+def test_advice_that_keeps_all_says_what_stood_in_the_way():
+    told = advice(0, tolerance=0.01, rules=()).findings()
+    assert len(told) == 1
+    assert told[0].text.startswith("No block is shown to be dispensable with 90% confidence.")
+    assert "blocks 1, 3-4, changes accuracy by -0.0100" in told[0].text
+    assert "and perhaps by -0.0200: more than the tolerance of 0.01" in told[0].text
+    assert told[0].sure is False
+
+
+def test_advice_goes_on_to_healing_what_it_leaves_out():
+    step = advice(2).next_step()
+    assert (step.command, step.arguments) == ("heal", ("--without", "2", "-o", "healed"))
+    assert step.why == "Train the cut model a little, and save it"
+    assert advice(0).next_step().arguments[:2] == ("--heal", "300")

@@ -1,0 +1,90 @@
+"""Findings of cuts: what may go, and what is missed."""
+
+import math
+
+import pandas
+
+import layerscope as ls
+from layerscope.cutting.curves import SkipMap, healing_step
+
+
+def truncation(*given, **options):
+    return ls.Truncation(curve(*given, **options), {}).findings()
+
+
+def curve(scores, half=0.03, metric="accuracy", majority=0.3):
+    return pandas.DataFrame(
+        {
+            "layer": range(len(scores)),
+            "score": scores,
+            "majority": majority,
+            "low": [s - half for s in scores],
+            "high": [s + half for s in scores],
+            "macs": 1,
+            "metric": metric,
+            "n": 300,
+        }
+    )
+
+
+def test_a_flat_top_may_go_and_is_never_sure():
+    told = truncation([0.3, 0.5, 0.79, 0.8, 0.81])
+    assert told[0].text.startswith("2 blocks of 4 at the top may be dispensable: with the head on layer 2")
+    assert told[0].sure is False
+    assert "not tested" in told[0].evidence
+    assert "From layer 1 on" in told[1].text
+
+
+def test_a_steep_top_is_sure():
+    told = truncation([0.3, 0.3, 0.31, 0.8])
+    assert told[0].text.startswith("No block at the top is dispensable")
+    assert told[0].sure is True
+    noisy = truncation([0.3, 0.3, 0.765, 0.8])
+    assert noisy[0].sure is False  # its interval is below, but not after allowing for the choice
+
+
+def test_perplexity_is_read_downwards():
+    told = truncation([900.0, 300.0, 21.0, 20.0], 2.0, "perplexity", math.nan)
+    assert told[0].text.startswith("One block of 3 at the top may be dispensable")
+    assert len(told) == 1
+
+
+def test_a_model_that_guesses_is_said_to_guess():
+    told = truncation([0.3, 0.3, 0.31])
+    assert any("not shown to do better than always giving" in finding.text for finding in told)
+
+
+def test_skips_name_the_blocks_missed_most_and_least():
+    spans = {(1, 1): 0.78, (2, 2): 0.81, (3, 3): 0.4, (1, 2): 0.77, (2, 3): 0.4, (1, 3): 0.3}
+    rows = [{"first": a, "last": b, "score": s, "low": s - 0.04, "high": s + 0.04} for (a, b), s in spans.items()]
+    frame = pandas.DataFrame(rows).assign(whole=0.8, metric="accuracy", n=300)
+    first, most, least = SkipMap(frame, {}).findings()
+    assert "blocks 1 to 2" in first.text
+    assert first.sure is False
+    assert "misses block 3 most" in most.text
+    assert most.sure is True
+    assert "misses block 2 least" in least.text
+
+
+def test_several_curves_are_told_apart():
+    both = ls.Truncation.together(
+        {"one": ls.Truncation(curve([0.3, 0.3, 0.8]), {}), "two": ls.Truncation(curve([0.8] * 3), {})}
+    )
+    told = [finding.text for finding in both.findings()]
+    assert told[0].startswith("one: No block at the top is dispensable")
+    assert any(text.startswith("two: 2 blocks of 2 at the top may be dispensable") for text in told)
+
+
+def test_every_span_that_is_missed_is_said():
+    spans = {(1, 1): 0.4, (2, 2): 0.5, (1, 2): 0.3}
+    rows = [{"first": a, "last": b, "score": s, "low": s - 0.04, "high": s + 0.04} for (a, b), s in spans.items()]
+    first = SkipMap(pandas.DataFrame(rows).assign(whole=0.8, metric="accuracy", n=300), {}).findings()[0]
+    assert first.text.startswith("No span of blocks can go without a loss of accuracy: every one lies clearly below")
+    assert first.sure is True
+
+
+def test_what_goes_on_from_a_cut():
+    assert ls.Truncation(curve([0.3, 0.8]), {}).next_step().command == "advise"
+    assert SkipMap(pandas.DataFrame(), {}).next_step().command == "advise"
+    assert healing_step(ls.LayerPlan([1, 2, 5, 6]), 6).arguments == ("--without", "3-4", "-o", "healed")
+    assert healing_step(ls.LayerPlan([1, 2]), 2) is None

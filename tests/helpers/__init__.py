@@ -1,0 +1,1 @@
+"""What several tests use; what one room uses alone stands in its conftest.py."""

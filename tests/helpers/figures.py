@@ -1,0 +1,183 @@
+"""Made-up records with every kind of figure, for tests of records, of the report and of figures for papers."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+
+from layerscope.drawing.figure import HeatmapAxis
+from layerscope.drawing.figures.bars import BarsFigure
+from layerscope.drawing.figures.box import BoxFigure
+from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.heatmap import HeatmapFigure
+from layerscope.drawing.figures.scatter import Point, ScatterFigure
+from layerscope.drawing.figures.table import TableFigure
+from layerscope.results import Finding, Record
+
+SCRIPT = "<script>alert(1)</script>"
+FIGURE_WORDS = {"shows": "What is drawn.", "reading": "How it is read.", "caveat": "What to keep in mind."}
+
+
+def layer_heatmap(models=("base", "tuned"), layers=7, measure="cka", seed=0, **changes) -> HeatmapFigure:
+    """Blocks of like layers, layer 0 undefined, with intervals."""
+    side = HeatmapAxis(
+        "model and layer",
+        tuple(m for m in models for _ in range(layers)),
+        tuple(str(k) for _ in models for k in range(layers)),
+    )
+    place = np.asarray([k for _ in models for k in range(layers)])
+    noise = np.random.default_rng(seed).normal(0, 0.02, (len(side), len(side)))
+    values = np.clip(np.exp(-np.abs(place[:, None] - place[None]) / 3) + noise, 0, 1)
+    reasons = {}
+    for i, j in np.argwhere((place[:, None] == 0) | (place[None] == 0)):
+        values[i, j] = np.nan
+        reasons[int(i), int(j)] = "every row is the same, so nothing varies"
+    given = {
+        "title": f"Similarity of layers: {measure}",
+        **FIGURE_WORDS,
+        "group": "Similarity of layers",
+        "facets": {"measure": measure},
+        "values": values,
+        "rows": side,
+        "columns": side,
+        "value_name": measure,
+        "scale": (0.0, 1.0),
+        "low": values - 0.05,
+        "high": values + 0.05,
+        "reasons": reasons,
+        "n": 872,
+    }
+    return HeatmapFigure(**{**given, **changes})
+
+
+def record_of_every_kind(name: str = "base") -> Record:
+    """A run with every kind of figure; `name` is that of a model and stands wherever names stand."""
+    layers = tuple(float(k) for k in range(7))
+    rise = tuple(0.5 + 0.06 * k for k in layers)
+    band = tuple(v - 0.03 for v in rise), tuple(v + 0.03 for v in rise)
+    others = tuple(0.6 + 0.03 * k for k in layers[:-1])
+    curves = (Series(name, layers, rise, *band), Series("other", layers, (float("nan"), *others)))
+    points = tuple(Point(k / 10, 0.5 + k / 25, f"blocks 1-{k}", "candidates") for k in range(1, 10))
+    chosen = Point(0.6, 0.9, f"blocks of {name}", "chosen", 0.85, 0.95)
+    figures = [
+        layer_heatmap((name, "tuned")),
+        layer_heatmap((name, "tuned"), measure="svcca", seed=1),
+        CurveFigure(
+            title=f"Curve of {name}",
+            **FIGURE_WORDS,
+            series=curves,
+            x_name="layer",
+            y_name="accuracy",
+            references=(("most frequent class", 0.51),),
+            marks=(("layer 4", 4.0),),
+            n=100,
+        ),
+        BoxFigure(
+            title="Boxes", **FIGURE_WORDS, boxes={name: (0.8, 0.82, 0.85, 0.9), "two": (0.7, 0.71)}, y_name="accuracy"
+        ),
+        BarsFigure(
+            title="Bars",
+            **FIGURE_WORDS,
+            names=(name, "b"),
+            values=(0.3, 0.6),
+            low=(0.2, 0.5),
+            high=(0.4, 0.7),
+            y_name="share",
+            references=(("chance", 0.5),),
+        ),
+        ScatterFigure(
+            title="Scatter",
+            **FIGURE_WORDS,
+            points=(*points, chosen),
+            x_name="cost",
+            y_name="score",
+            joined=("candidates",),
+            stressed=("chosen",),
+        ),
+        TableFigure.from_records(
+            [
+                {"model": name, "score": 0.9, "n": 12, "kept": True},
+                {"model": "b", "score": None, "n": 1200, "kept": False},
+            ],
+            title="Table",
+            shows="Numbers.",
+            reading="Sort them.",
+        ),
+    ]
+    return Record(
+        kind="compare",
+        title=f"A record of {name}",
+        figures=figures,
+        findings=[Finding(f"The finding is {name}.", f"the evidence is {name}", True)],
+        command=f"layerscope compare '{name}'",
+        models=[{"name": name, "class": "BertModel", "blocks": 6, "weights": "ab" * 16}],
+        data={"task": name, "split": "validation", "fingerprint": "cd" * 16, "n": 872},
+        settings={"pool": "cls", "seed": 0},
+        versions={"layerscope": "0.2.0", "torch": "2.13.0"},
+        created="2026-11-15T12:00:00+00:00",
+        seconds=12.5,
+    )
+
+
+def degenerate_record() -> Record:
+    """Figures with next to nothing in them."""
+    nan = float("nan")
+    one = HeatmapAxis("layer", ("m",), ("0",))
+    axes = {"x_name": "x", "y_name": "y"}
+    figures = [
+        layer_heatmap(("m",), 1, group="", title="one undefined cell"),
+        layer_heatmap(group="", values=np.full((1, 1), 0.5), rows=one, columns=one, low=None, high=None, reasons={}),
+        CurveFigure(title="one point", **FIGURE_WORDS, series=(Series("a", (3.0,), (0.5,)),), **axes),
+        CurveFigure(title="no value", **FIGURE_WORDS, series=(Series("a", (0.0, 1.0), (nan, nan)),), **axes),
+        CurveFigure(title="level", **FIGURE_WORDS, series=(Series("a", (0.0, 1.0), (2.0, 2.0)),), **axes),
+        BoxFigure(
+            title="few", **FIGURE_WORDS, boxes={"one": (0.5,), "none": (nan,), "same": (1.0, 1.0, 1.0)}, y_name="y"
+        ),
+        BarsFigure(title="signs", **FIGURE_WORDS, names=("up", "down", "no"), values=(1.0, -2.0, nan), y_name="y"),
+        BarsFigure(title="zero", **FIGURE_WORDS, names=("zero",), values=(0.0,), y_name="y", references=(("no", nan),)),
+        ScatterFigure(
+            title="one", **FIGURE_WORDS, points=(Point(1.0, 1.0, "p", "s"), Point(nan, 1.0, "q", "s")), **axes
+        ),
+        TableFigure.from_records([], title="empty", **FIGURE_WORDS),
+    ]
+    return Record(kind="none", title="Next to nothing", figures=figures)
+
+
+def large_study(tasks: int = 12, models: int = 3, layers: int = 25) -> list[Record]:
+    """What a study of many tasks gives: tasks x models x four pictures, one record per task, with intervals."""
+    pictures = ("ORIG-ORIG", "FT-ORIG", "FT-FT", "FT[1]-FT[2]")
+    runs = []
+    for t in range(tasks):
+        found = []
+        for m in range(models):
+            for k, picture in enumerate(pictures):
+                facets = {"model": f"model-{m}", "picture": picture}
+                names = (f"model-{m}",)
+                title = f"task-{t}, model-{m}: {picture}"
+                found.append(layer_heatmap(names, layers, seed=97 * t + 7 * m + k, facets=facets, title=title))
+        # three of the pictures stand alone, so that many heat maps are on the page besides those that take turns
+        alone = [
+            layer_heatmap((f"model-{m}",), layers, seed=t, group="", title=f"task-{t}: {m}") for m in range(models)
+        ]
+        runs.append(Record(kind="compare", title=f"task-{t}", figures=[*found, *alone]))
+    return runs
+
+
+def same_data(a, b):
+    """Equal, NaN being equal to NaN."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same_data, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same_data(a[k], b[k]) for k in a)
+    return a == b
+
+
+def assert_same_figure(first, second):
+    assert type(first) is type(second)
+    assert first.words() == second.words()
+    assert json.loads(json.dumps(first.settings())) == json.loads(json.dumps(second.settings()))
+    assert same_data(first.data(), second.data())

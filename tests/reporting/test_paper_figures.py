@@ -1,0 +1,124 @@
+"""Figures for papers: every format, the asked width, and names that stay names."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+import layerscope as ls
+from layerscope.drawing.figures.table import TableFigure
+from layerscope.drawing.render import FORMATS
+from layerscope.errors import InputError
+from layerscope.reporting.paper_figures import inches_of, slug
+from tests.helpers.figures import SCRIPT, degenerate_record, record_of_every_kind
+
+
+def width_of(path):
+    """The width of a figure in inches, as its file says."""
+    if path.suffix == ".png":
+        with Image.open(path) as image:
+            return image.width / image.info["dpi"][0]
+    if path.suffix == ".svg":
+        return float(re.search(r'<svg[^>]* width="([\d.]+)pt"', path.read_text()).group(1)) / 72
+    return float(re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", path.read_bytes()).group(1)) / 72
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_figure_has_the_asked_width(tmp_path, format):
+    record = record_of_every_kind("a $name$ with_dollars")
+    files = ls.paper_figures(
+        ls.write_record(tmp_path / "record", record), tmp_path / "figures", format=format, width="3.25in"
+    )
+    assert len(files) == len(record.figures)
+    drawn = [path for path in files if path.suffix != ".csv"]
+    assert len(drawn) == len(record.figures) - 1
+    assert all(path.suffix == f".{format}" for path in drawn)
+    for path in drawn:
+        assert width_of(path) == pytest.approx(3.25, abs=0.01), path.name
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(path.name for path in files)
+
+
+def test_next_to_nothing_is_drawn(tmp_path):
+    files = ls.paper_figures(degenerate_record(), tmp_path, format="png", width="2in")
+    assert len(files) == len(degenerate_record().figures)
+    assert all(path.stat().st_size > 1000 for path in files if path.suffix == ".png")
+
+
+def test_names_stay_text_and_files_repeat(tmp_path):
+    record = record_of_every_kind(SCRIPT)
+    first = ls.paper_figures(record, tmp_path / "a", format="svg", titles=True)
+    second = ls.paper_figures(record, tmp_path / "b", format="svg", titles=True)
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    svg = [path.read_text() for path in first if path.suffix == ".svg"]
+    assert all("<script" not in text for text in svg)
+    assert any("&lt;script&gt;alert(1)&lt;/script&gt;" in text for text in svg)
+    table = next(path for path in first if path.suffix == ".csv")
+    assert table.read_text().splitlines()[0] == "model,score,n,kept"
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"), [("6.75in", 6.75), ("8cm", 3.1496), ("85mm", 3.3465), (4, 4.0), ("3", 3.0)]
+)
+def test_widths(text, inches):
+    assert inches_of(text) == pytest.approx(inches, abs=1e-3)
+
+
+@pytest.mark.parametrize("text", ["wide", "0in", "100in", "-3in", "1.2.3in", ""])
+def test_no_width(text):
+    with pytest.raises(InputError, match="not a width of 1 to 40 inches"):
+        inches_of(text)
+
+
+def test_mistakes_are_sentences(tmp_path):
+    record = record_of_every_kind()
+    with pytest.raises(InputError, match="no figure format 'gif'"):
+        ls.paper_figures(record, tmp_path, format="gif")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        ls.paper_figures(record, tmp_path / "file")
+    assert slug("Überschrift / <b>") == "berschrift-b"
+    assert slug("???") == "figure"
+
+
+def test_several_formats_in_one_call(tmp_path):
+    record = record_of_every_kind()
+    files = ls.paper_figures(record, tmp_path, format="svg, png,svg")
+    assert len(files) == len(set(files)) == 2 * len(record.figures) - 1  # a table is a table once
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files)
+
+
+def test_two_records_of_one_kind_do_not_overwrite_each_other(tmp_path):
+    record = record_of_every_kind()
+    for name in ("one", "two"):
+        ls.write_record(tmp_path / name / "compare-record", record)
+    files = ls.paper_figures(tmp_path, tmp_path / "figures", format="svg")
+    assert len(set(files)) == 2 * len(record.figures)
+
+
+def test_a_facet_that_the_title_says_is_not_said_again(tmp_path):
+    figure = replace(
+        record_of_every_kind().figures[0], title="Similarity: cka", facets={"measure": "cka", "task": "rte"}
+    )
+    [path] = ls.paper_figures(ls.Record(kind="compare", title="", figures=[figure]), tmp_path, format="svg")
+    assert path.name == "compare-01-similarity-cka-rte.svg"
+
+
+@pytest.mark.parametrize("kind", ["../../pwn", "/tmp/pwn", "..", "a/b", "a\\b", "x" * 500, "\n", "."])
+def test_a_record_does_not_choose_where_figures_are_written(kind, tmp_path):
+    out = tmp_path / "deep" / "er" / "figures"
+    table = TableFigure.from_records([{"a": "=1"}], title=kind, shows="", reading="", facets={"f": kind})
+    folder = ls.write_record(tmp_path / "record", ls.Record(kind=kind, title=kind, figures=[table]))
+    (written,) = ls.paper_figures(folder, out)
+    assert written.parent == out
+    assert written.read_text() == "a\n'=1\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"record", "deep"}
+    assert [path.name for path in out.iterdir()] == [written.name]
+
+
+def test_kinds_that_become_one_name_do_not_overwrite_each_other(tmp_path):
+    table = TableFigure.from_records([{"a": 1}], title="t", shows="", reading="")
+    for k, kind in enumerate(("a", "A", "a!")):
+        ls.write_record(tmp_path / "all" / str(k), ls.Record(kind=kind, title="t", figures=[table]))
+    assert len(set(ls.paper_figures(tmp_path / "all", tmp_path / "figures"))) == 3
