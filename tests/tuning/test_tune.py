@@ -57,6 +57,14 @@ def test_mistakes_are_sentences(options, message, task):
         ls.tune(random_model(), task, **options)
 
 
+def test_one_seed_in_a_list_has_a_folder_of_its_own(task, tmp_path):
+    few = {"strategy": "head-only", "max_steps": 1, "batch": 4}
+    ls.tune(random_model(), task, seeds=[3], out=tmp_path / "listed", **few)
+    ls.tune(random_model(), task, seed=3, out=tmp_path / "alone", **few)
+    assert [path.name for path in (tmp_path / "listed").iterdir()] == ["seed-3"]
+    assert (tmp_path / "alone" / "training.json").is_file()
+
+
 def test_an_option_that_training_does_not_have_is_named(task):
     with pytest.raises(ls.LayerscopeError, match="no training option 'epoch'"):
         plan_tuning(random_model(), task, epoch=2)

@@ -93,7 +93,9 @@ def main() -> None:
     arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
     try:
         if not {"-h", "--help", "--version"} & set(arguments):
-            _clear_what_was_killed()
+            from layerscope.store import clear_everywhere
+
+            clear_everywhere()  # what a killed command left half written
         app(arguments)
     except LayerscopeError as error:
         if debug:
@@ -106,12 +108,6 @@ def main() -> None:
             raise
         print(f"error: {fault}", file=sys.stderr)
         sys.exit(2)
-
-
-def _clear_what_was_killed() -> None:
-    from layerscope.store import clear_everywhere
-
-    clear_everywhere()
 
 
 def _disk_fault(error: Exception) -> str | None:

@@ -338,7 +338,7 @@ class Evaluator(ABC):
         return values
 
     def _width(self, window: Window, width: int) -> int:
-        """Return how many numbers a row of a window has at most."""
+        """Return the largest count of numbers in any row of a window."""
         return width
 
     @abstractmethod

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 LIKELIHOOD = "multiple choice by likelihood"
-# What kind of number a task gives, by what it asks of a model.
+# The kind of score that a task has, by its `output_type`.
 KINDS = {
     "multiple_choice": LIKELIHOOD,
     "loglikelihood": "likelihood of one answer",

@@ -88,7 +88,7 @@ def check_places(header: Header, sizes: dict[int, tuple[int, int]], name: str) -
 
     Args:
         header: The header of the file.
-        sizes: For each kind of quantisation how many numbers a block of it has, and how many bytes.
+        sizes: By kind of quantisation, the count of numbers in one of its blocks, and that of bytes.
         name: What the file is called in messages.
     """
     end, room = 0, header.size - header.data

@@ -111,7 +111,7 @@ def speed(device: str | None = None) -> float:
 
 @cache
 def _rows(task: str, split: str | None) -> int:
-    """Return how many rows a split of a task has; 1,000 where it cannot be opened."""
+    """Return the count of rows in the split of a task; 1,000 where it cannot be opened."""
     try:
         opened = open_task(task)
         return len(opened.split(split if split in opened.splits else None))

@@ -261,10 +261,10 @@ def heal(
         epochs: Passes over the texts, instead of steps.
         batch: Texts or windows per step; 16 if not given.
         accumulate: Add up the gradients of N steps.
-        warmup: Warm-up: a share of the steps, or (1 and above) their number; 0.05 on running
-            text, else 0.06, if not given.
-        schedule: How the learning rate falls: `cosine` on running text, else `linear`, if not given;
-            or `constant`, `constant_with_warmup`.
+        warmup: Warm-up: a share of the steps, or (1 and above) their number; 0.05 on running text, else 0.06, if not
+            given.
+        schedule: How the learning rate falls: `cosine` on running text, else `linear`, if not given; or `constant`,
+            `constant_with_warmup`.
         weight_decay: Weight decay of the optimizer; none if not given.
         adam_epsilon: Adam's epsilon; 1e-8 if not given.
         max_length: Tokens of a window or a text: 512 of running text, else 128, if not given.

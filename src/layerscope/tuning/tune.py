@@ -312,7 +312,7 @@ def tune(  # type: ignore[misc]
             f"engine={engine!r} (--engine) spreads several trainings, and this is one; give several seeds or learning "
             "rates, or leave it out."
         )
-    folders = [] if out is None else folders_for(out, chosen if len(chosen) > 1 else None)
+    folders = [] if out is None else folders_for(out, None if seeds is None else chosen)
     log.info("%s", plan)
     trainings = plan.produce(chosen, engine)
     majority = trainings.trainings[0].majority
