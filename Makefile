@@ -5,7 +5,7 @@ INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
 WITH_RAY := .venv/.ray
 
-.PHONY: demo test test-full campaign lint docs dist notebooks benchmarks calibration clean
+.PHONY: demo test test-full test-gpu campaign lint docs dist notebooks benchmarks calibration clean
 
 demo: $(INSTALLED)
 	$(BIN)/layerscope demo
@@ -15,6 +15,12 @@ test: $(INSTALLED) lint docs
 
 test-full: $(INSTALLED) $(WITH_RAY)
 	$(BIN)/pytest -n 2 -m slow
+
+# The tests that a GPU is for; fails where none of them ran on one. PYTEST="python3 -m pytest" takes another Python, such as
+# that of a machine whose torch is made for its driver. Only the files that have such tests are imported.
+PYTEST := $(BIN)/pytest
+test-gpu: $(if $(filter $(BIN)/%,$(PYTEST)),$(INSTALLED))
+	PYTHONPATH=src:$$PYTHONPATH $(PYTEST) -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
 # Kills, broken inputs, crowds and hostile folders: the run that docs/reliability.md reports. Twenty minutes and more.
 SEED ?= 0

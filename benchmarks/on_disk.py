@@ -16,13 +16,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from memory import peak_megabytes
+from memory import Watch, peak_megabytes
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
@@ -85,33 +84,6 @@ def _parts(about: LlamaConfig, generator: torch.Generator) -> Any:
         yield f"model-{block + 1:05d}-of-{files:05d}.safetensors", names
     rest = {name: drawn(about.vocab_size, width) for name in ("model.embed_tokens.weight", "lm_head.weight")}
     yield f"model-{files:05d}-of-{files:05d}.safetensors", {**rest, "model.norm.weight": drawn(width)}
-
-
-class Watch:
-    """The peak of this process's anonymous memory, in bytes."""
-
-    def __init__(self) -> None:
-        self.peak, self._over = 0, threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Watch:
-        self.start = self.peak = anonymous()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(0.005):
-            self.peak = max(self.peak, anonymous())
-
-
-def anonymous() -> int:
-    """Bytes of this process that are in memory and in no file."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 
 def kept_blocks(depth: int) -> list[int]:

@@ -106,6 +106,24 @@ OWN: dict[str, dict[str, Any]] = {
     "zamba": {"attention_hidden_size": 64, "attention_head_dim": 16, "mamba_dt_rank": 4, "num_hidden_layers": 6},
     "zamba2": {"attention_hidden_size": 64, "attention_head_dim": 16},
 }
+# Where fields about single blocks are set: more blocks, and what those fields would be at odds with.
+LAYERED: dict[str, dict[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["local", "global", "local"], 2]], "attention_layers": None},
+    "lfm2": {"layer_types": None},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * DEPTH},
+}
+# What is said by fields of each kind (`layerscope.models.families.LAYER_FIELDS`), beside lists of the kinds of blocks.
+SAID: dict[str, tuple[Any, ...]] = {
+    **{
+        "cycle": (["recurrent", "attention", "attention"],),
+        "indices": ([1, 3],),
+        "indices from 1": ([2, 4],),
+        "first": (3,),
+        "range": (1, 3, 1),
+        "step": (2, [3]),
+    },
+    "period": (2, 1),
+}
 IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
 
@@ -117,6 +135,7 @@ class Outcome:
     kind: str  # of network
     what: str
     reason: str = ""
+    fields: tuple[str, ...] = ()  # about single blocks, that were set
 
 
 def names() -> list[str]:
@@ -132,8 +151,8 @@ class NotBuiltError(Exception):
     """A family that cannot be made small, and why."""
 
 
-def configs(family: str, vocabulary: int) -> Iterator[tuple[Any, str]]:
-    """Small configs of a family, each with the error of those before it."""
+def configs(family: str, vocabulary: int, layered: bool = False) -> Iterator[tuple[Any, str]]:
+    """Small configs of a family, each with the error of those before it; `layered` sets what is about single blocks."""
     from transformers import AutoConfig
 
     usual, error = AutoConfig.for_model(family), ""
@@ -141,8 +160,10 @@ def configs(family: str, vocabulary: int) -> Iterator[tuple[Any, str]]:
     parts = {name: _fields(getattr(usual, name), SIZES) | {"vocab_size": vocabulary} for name in _parts(usual)}
     for change in CHANGES:
         wanted = {**SIZES, **change, **OWN.get(family, {})}
+        if layered:
+            wanted |= {**CHANGES[-1], **_layered(usual), **LAYERED.get(family, {})}
         fields = {**parts, **_fields(usual, wanted)}
-        for lists in ({}, _layer_lists(usual, fields)):
+        for lists in ({},) if layered else ({}, _layer_lists(usual, fields)):
             try:
                 config = AutoConfig.for_model(family, **lists, **fields, **ids)
             except Exception as objection:  # configs object in many ways
@@ -180,11 +201,25 @@ def _layer_lists(usual: Any, fields: dict[str, Any]) -> dict[str, list[Any]]:
     return {k: (list(dict.fromkeys(v)) * count)[:count] for k, v in lists.items() if k not in fields}
 
 
+def _layered(usual: Any) -> dict[str, Any]:
+    """The fields of a family that are about single blocks, set so that the blocks of a small network differ."""
+    from layerscope.models.families import LAYER_FIELDS, LAYER_LISTS
+
+    stored, depth, said = usual.to_dict(), 2 * DEPTH, dict[str, Any]()
+    for name in LAYER_LISTS:
+        if isinstance(kinds := stored.get(name), (list, tuple)) and len(set(kinds)) > 1:
+            said[name] = (list(dict.fromkeys(kinds))[::-1] * depth)[:depth]
+    for field in LAYER_FIELDS:
+        if field.how in SAID and all(name in stored for name in field.fields):
+            said |= dict(zip(field.fields, SAID[field.how], strict=True))
+    return said
+
+
 def _short(error: Exception | str) -> str:
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
-def built(family: str, vocabulary: int) -> tuple[str, Any]:
+def built(family: str, vocabulary: int, layered: bool = False) -> tuple[str, Any]:
     """A small random network that transformers can run, with a head where the family has one; else NotBuiltError."""
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
@@ -195,7 +230,7 @@ def built(family: str, vocabulary: int) -> tuple[str, Any]:
     if type(usual) not in AutoModelForSequenceClassification._model_mapping:
         opener, kind = AutoModel, "encoder"
     reasons = []
-    for config, objection in configs(family, vocabulary):
+    for config, objection in configs(family, vocabulary, layered):
         if config is None:
             raise NotBuiltError([*reasons, objection, "no config"][0])
         try:
@@ -222,23 +257,26 @@ def _decoded(config: Any, ids: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"decoder_input_ids": ids} if getattr(config, "is_encoder_decoder", False) else {}
 
 
-def examined(family: str) -> Outcome:
-    """One family through load, extract, curve, cut, save and reopen."""
+def examined(family: str, layered: bool = False) -> Outcome:
+    """One family through load, extract, curve, cut, save and reopen; `layered` with fields about single blocks set."""
+    from transformers import AutoConfig
+
     from layerscope.errors import LayerscopeError
     from tests.helpers.models import VOCABULARY
 
     folder, kind = Path(tempfile.mkdtemp()), ""
+    fields = tuple(_layered(AutoConfig.for_model(family))) if layered else ()
     try:
-        kind, network = built(family, len(VOCABULARY))
-        return Outcome(family, kind, *_compared(kind, network, folder))
+        kind, network = built(family, len(VOCABULARY), layered)
+        return Outcome(family, kind, *(_cut_inside if layered else _compared)(kind, network, folder), fields)
     except NotBuiltError as error:
-        return Outcome(family, kind, "not built", str(error))
+        return Outcome(family, kind, "not built", str(error), fields)
     except LayerscopeError as error:
-        return Outcome(family, kind, "refused", str(error))
+        return Outcome(family, kind, "refused", str(error), fields)
     except _SlowError:
-        return Outcome(family, kind, "too slow to tell")
+        return Outcome(family, kind, "too slow to tell", "", fields)
     except Exception as error:
-        return Outcome(family, kind, "traceback", f"{type(error).__name__}: {error}")
+        return Outcome(family, kind, "traceback", f"{type(error).__name__}: {error}", fields)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -286,6 +324,41 @@ def _compared(kind: str, network: Any, folder: Path) -> tuple[str, str]:
     return "right", ""
 
 
+def _cut_inside(kind: str, network: Any, folder: Path) -> tuple[str, str]:
+    """Blocks from the middle are cut out, in memory and on disk, and plain transformers passes over them."""
+    from transformers import AutoModel, AutoModelForSequenceClassification
+
+    import layerscope as ls
+    from layerscope.errors import ModelError
+    from tests.helpers.models import passed_over
+
+    tokenizer, refused = _tokenizer(network.config, folder), ""
+    model = ls.load(network, tokenizer=tokenizer)
+    whole = ls.save(model, folder / "whole")
+    opener = AutoModelForSequenceClassification if kind == "classifier" else AutoModel
+    for first, last in ((2, 2), (2, 3), (3, 4), (4, 6)):
+        plan = ls.LayerPlan([block for block in range(1, model.depth + 1) if not first <= block <= last])
+        try:
+            saved = {"in memory": ls.save(ls.cut(model, plan), folder / "cut")}
+        except ModelError as error:
+            refused = refused or str(error)
+            continue
+        notes = [f"without blocks {first}-{last}; not without block 2: {refused}"] if refused else []
+        try:
+            saved["on disk"] = ls.cut_folder(whole, plan, folder / "on-disk")
+        except ModelError as error:
+            notes.append(f"in memory only: {str(error).replace(str(whole), type(network).__name__)}")
+        with passed_over(model.blocks()[first - 1 : last]):
+            expected = [_plain(network, tokenizer, text) for text in SENTENCES]
+        for where, place in saved.items():
+            again = opener.from_pretrained(place).eval()
+            got = [_plain(again, tokenizer, text) for text in SENTENCES]
+            if not all(_close(one, other) for one, other in zip(got, expected, strict=True)):
+                return "wrong", f"cut {where} without {first}-{last}"
+        return "right", "; ".join(notes)
+    return "right", f"not cut: {refused}"
+
+
 def _tokenizer(config: Any, folder: Path) -> Any:
     """The tokenizer of the tests, as transformers opens it beside a config: some families have a class of their own."""
     from transformers import AutoTokenizer
@@ -329,11 +402,14 @@ def outcomes() -> Iterator[Outcome]:
     logging.disable_progress_bar()
     warnings.simplefilter("ignore")
     before = signal.signal(signal.SIGALRM, _alarm)
+    from transformers import AutoConfig
+
+    layered = [family for family in names() if _layered(AutoConfig.for_model(family))]
     try:
-        for family in names():
+        for family, set_too in [*((name, False) for name in names()), *((name, True) for name in layered)]:
             signal.alarm(SECONDS)
             try:
-                outcome = examined(family)
+                outcome = examined(family, set_too)
             finally:
                 signal.alarm(0)
             yield outcome
@@ -345,6 +421,8 @@ def page(found: list[Outcome]) -> str:
     """The table of all families, and the list of those that were not built."""
     import transformers
 
+    layered = [outcome for outcome in found if outcome.fields]
+    found = [outcome for outcome in found if not outcome.fields]
     made = [outcome for outcome in found if outcome.what != "not built"]
     right = sum(outcome.what == "right" for outcome in made)
     lines = [
@@ -361,6 +439,22 @@ def page(found: list[Outcome]) -> str:
     for outcome in made:
         reason = outcome.reason.split(" Supported: ")[0]
         lines.append(f"| {outcome.family} | {outcome.kind} | {outcome.what} | {_cell(reason)} |")
+    cut = [o for o in layered if o.what == "right" and not o.reason.startswith("not cut")]
+    lines += [
+        "",
+        "## With fields about single blocks set",
+        "",
+        "Configs of these families say of single blocks what they are, and those fields are set here, so that blocks "
+        "differ. Blocks from the middle are cut out, in memory and on disk, and both checkpoints are compared with the "
+        "whole network, in which plain transformers passes over the blocks. "
+        f"Of {len(layered)} families {len(cut)} are cut right.",
+        "",
+        "| family | fields | outcome | reason |",
+        "| --- | --- | --- | --- |",
+    ]
+    for outcome in layered:
+        reason = _cell(outcome.reason.split(" Supported: ")[0])
+        lines.append(f"| {outcome.family} | {', '.join(outcome.fields)} | {outcome.what} | {reason} |")
     lines += [
         "",
         "## Not built from a small config",

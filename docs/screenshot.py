@@ -1,4 +1,5 @@
-"""Photographs a report for the README: python docs/screenshot.py demo-output/report.html (after `make demo`).
+"""Photographs a report for the README: python docs/screenshot.py demo-output/2-study/report.html (after
+`make demo`).
 
 Needs Chromium, or the browser that CHROMIUM names.
 """
@@ -13,7 +14,6 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 PICTURE = Path(__file__).resolve().parent / "images" / "report.png"
-SHOWN = "#record-2"  # the record that is in the picture: layers
 
 
 def main(report: str) -> None:
@@ -23,10 +23,6 @@ def main(report: str) -> None:
         )
         page = browser.new_page(viewport={"width": 1200, "height": 860}, color_scheme="light")
         page.goto(Path(report).resolve().as_uri())
-        page.locator(SHOWN).evaluate("record => record.scrollIntoView({behavior: 'instant'})")
-        for x in (350, 300):  # the first one scrolls there, and what scrolls hides the tip
-            page.locator(f"{SHOWN} svg.map").nth(1).hover(position={"x": x, "y": 90})
-            page.wait_for_timeout(300)
         PICTURE.parent.mkdir(exist_ok=True)
         page.screenshot(path=PICTURE)
         browser.close()

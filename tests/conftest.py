@@ -20,6 +20,29 @@ import torch
 torch.set_num_threads(1)  # the tests run in parallel processes
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that need more GPUs than there are."""
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    for item in items:
+        mark = item.get_closest_marker("gpu")
+        if mark is not None and (needed := mark.kwargs.get("count", 1)) > there:
+            item.add_marker(pytest.mark.skip(reason=f"GPUs needed: {needed}; GPUs on this machine: {there}"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where the tests for a GPU were asked for, say how many ran on which, and fail if none did."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")  # None in the processes of xdist
+    if session.config.getoption("markexpr") != "gpu" or reporter is None:
+        return
+    passed, failed, skipped = (len(reporter.stats.get(name, ())) for name in ("passed", "failed", "skipped"))
+    where = "no GPU: nothing is shown by this"
+    if passed + failed:
+        where = f"{torch.cuda.get_device_name()}, with torch {torch.__version__}: {failed} failed"
+    else:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    reporter.write_line(f"\n{passed + failed} tests ran on {where}, {skipped} were skipped.")
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The test's store, which goes with it: those of thousands of tests would fill a disk."""

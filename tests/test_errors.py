@@ -1,5 +1,10 @@
 """Errors are sentences with the near names in them."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -87,3 +92,37 @@ def test_a_sentence_names_some_of_many():
     assert some(["a", "b"]) == "a, b"
     assert some(map(str, range(30)), most=3) == "0, 1, 2 and 27 more"
     assert len(some(["x" * 3000, "b"])) < 80
+
+
+@pytest.fixture
+def without_locks(tmp_path):
+    """The environment of a program whose platform lacks file locks, as Windows does."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['fcntl'] = None\n")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+
+def test_a_platform_without_file_locks_is_refused_at_the_import(without_locks):
+    code = (
+        "try:\n"
+        "    import layerscope\n"
+        "except ImportError as error:\n"
+        "    bases = [base.__name__ for base in type(error).__mro__]\n"
+        "    print('LayerscopeError' in bases, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=without_locks, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"True layerscope runs on Linux and macOS, and not on this platform ({sys.platform})")
+    assert "WSL" in done.stdout
+    command = [sys.executable, "-c", "import layerscope"]
+    bare = subprocess.run(command, env=without_locks, capture_output=True, text=True, check=False)
+    assert bare.stderr.count("Traceback") == 1  # of that error alone, not of the import that failed before it
+
+
+PROGRAM = [str(Path(sys.executable).parent / "layerscope")]
+
+
+@pytest.mark.parametrize("program", [PROGRAM, [sys.executable, "-m", "layerscope"]])
+def test_the_program_ends_in_the_sentence_there(program, without_locks):
+    done = subprocess.run([*program, "--help"], env=without_locks, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("layerscope runs on Linux and macOS")
+    assert len(done.stderr.splitlines()) == 1

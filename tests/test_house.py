@@ -1,7 +1,9 @@
 """The house rules: tests mirror the tree and assert something, no room hides a name, listing names is light."""
 
 import ast
+import os
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -40,6 +42,7 @@ OF_SEVERAL_FILES = {
     "test_readme.py": "the README",
     "test_specs.py": "what every noun of a key is called there",
     "test_units.py": "the names of times, wherever they are printed",
+    "cli/test_answer.py": "what programs read of any command",
     "cli/test_mistakes.py": "mistakes, whatever the command",
     "cli/test_terminal.py": "what a terminal, a pipe and a key press see of any command",
     "cutting/test_every_head.py": "every head of every family: cut, saved, and opened by plain transformers",
@@ -192,3 +195,25 @@ def test_names_are_listed_without_anything_heavy(code):
     told = f"import sys\n{code}\nprint(sorted({HEAVY} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_gpus_are_asked_for_by_the_marker_alone():
+    """So that `make test-gpu` finds every test that is skipped without one."""
+    for path in TESTS.rglob("test_*.py"):
+        found = re.findall(r"skip(?:if)?\([^\n]*(?:cuda|device_count)", path.read_text(encoding="utf-8"))
+        assert not found or path == Path(__file__), path
+
+
+def test_without_a_gpu_the_tests_for_one_are_skipped_and_asking_for_them_fails():
+    file = str(TESTS / "models/fingerprint/test_hashing.py")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", file]
+    options = {"cwd": TESTS.parent, "env": environment, "capture_output": True, "text": True}
+    asked, usual = (
+        subprocess.run([*command, *more], check=False, **options) for more in (["-m", "gpu"], ["-k", "gpu"])
+    )
+    assert "0 tests ran on no GPU" in asked.stdout
+    assert "5 were skipped" in asked.stdout
+    assert asked.returncode == 1
+    assert "GPUs needed: 1; GPUs on this machine: 0" in usual.stdout
+    assert usual.returncode == 0

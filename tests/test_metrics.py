@@ -1,6 +1,7 @@
 """Every metric against scikit-learn, and intervals that cover."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -138,3 +139,31 @@ def test_the_share_that_is_brought_back():
     nats = [metrics.in_nats("perplexity", value) for value in (math.e, math.e**3, math.e**2)]
     assert metrics.recovered(*nats) == pytest.approx(0.5)
     assert metrics.in_nats("accuracy", 0.5) == 0.5
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+def test_drawing_filled_cells_gives_what_drawing_all_cells_gives(metric):
+    """The plain way: every cell of the confusion matrix is drawn, and each draw becomes answers that are scored."""
+    generator = np.random.default_rng(1)
+    labels, guesses = generator.integers(0, 4, 30), generator.integers(0, 3, 30)
+    cells = np.bincount(labels * 5 + guesses, minlength=25)
+    draws = np.random.default_rng(7).multinomial(30, cells / 30, size=50)
+    scores = [
+        metrics.score(metric, *(np.repeat(part, draw) for part in np.divmod(np.arange(25), 5)), 5) for draw in draws
+    ]
+    expected = np.quantile(scores, [0.025, 0.975])
+    assert metrics.bootstrap(metric, labels, guesses, 5, rounds=50, seed=7) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews"])
+def test_memory_of_an_interval_grows_with_the_cells_that_are_filled(metric):
+    labels = np.arange(10_000) % 5_000
+    guesses = np.where(np.arange(10_000) % 3, labels, 4_999 - labels)
+    tracemalloc.start()
+    try:
+        low, high = metrics.bootstrap(metric, labels, guesses, 5_000, rounds=400)
+        assert tracemalloc.get_traced_memory()[1] < 400 << 20  # all cells of all draws would take 75 GiB
+    finally:
+        tracemalloc.stop()
+    assert 0.5 < low < metrics.score(metric, labels, guesses, 5_000) + 0.02
+    assert low < high < 0.75

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from layerscope import progress as module
 from layerscope.distributed import Team
-from layerscope.progress import bar_of, duration, in_notebook, progress
+from layerscope.errors import NOTICE
+from layerscope.progress import bar_of, duration, hush, in_notebook, progress
 
 
 class Screen(io.StringIO):
@@ -124,3 +126,27 @@ def test_the_time_left_has_a_unit(monkeypatch):
         advance(1)
     assert "about 12 min left" in screen.getvalue()
     assert "0:1" not in screen.getvalue()
+
+
+def test_without_a_terminal_long_work_is_a_line_for_every_tenth(monkeypatch, caplog):
+    monkeypatch.setattr(sys, "stderr", Screen(False))
+    clock = iter(range(0, 10_000, 3))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with caplog.at_level(NOTICE, "layerscope"):
+        with progress("texts of m", 40, "texts") as advance:
+            for _ in range(40):
+                advance(1)
+        assert [record.getMessage() for record in caplog.records] == [
+            f"texts of m: {10 * tenth}% of 40 texts, about {duration(3 * (40 - 4 * tenth))} left"
+            for tenth in range(1, 10)
+        ]
+        caplog.clear()
+        hush()
+        try:
+            with progress("texts of m", 40) as advance:
+                advance(30)
+        finally:
+            hush(False)
+        with progress("short", 40) as advance:  # done before it is worth a line
+            advance(40)
+        assert not caplog.records

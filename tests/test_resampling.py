@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from layerscope.resampling import ending, exchanged, folds, halves, jackknifed, resampled, shuffled
+from layerscope.resampling import (
+    counterparts,
+    ending,
+    exchanged,
+    folds,
+    halves,
+    jackknifed,
+    resampled,
+    shuffled,
+    told_apart,
+)
 
 TEXTS = np.repeat([7, 3, 11, 4, 9, 20], [3, 1, 5, 2, 4, 1])
 
@@ -61,18 +71,42 @@ def test_a_text_gives_way_to_a_text_row_by_row():
     assert exchanged([], seed=0).tolist() == []
 
 
-def test_texts_change_places_among_those_of_like_length():
+def test_texts_of_like_length_share_their_first_rows():
     sizes = np.random.default_rng(1).integers(3, 40, 90)
-    texts = np.repeat(np.arange(90), sizes)
-    taken = exchanged(texts, seed=2)
-    homes = [np.unique(texts[taken[texts == text]]) for text in range(90)]
-    assert [len(home) for home in homes] == [1] * 90
-    moved = np.concatenate(homes)
-    assert sorted(moved) == list(range(90))
-    assert np.mean(moved != np.arange(90)) > 0.8
-    assert np.mean(np.abs(sizes[moved] / sizes - 1)) < 0.15
-    kept = [np.isin(np.flatnonzero(texts == text), taken).mean() for text in range(90)]
-    assert np.mean(kept) > 0.85  # few rows are left out
+    texts = np.random.default_rng(2).permutation(np.repeat(np.arange(90), sizes))
+    kept, classes = counterparts(texts)
+    assert np.all(np.diff(kept) > 0)
+    assert len(kept) > 0.85 * len(texts)
+    left, before = np.bincount(texts[kept], minlength=90), np.bincount(texts)
+    for text in range(90):
+        assert np.array_equal(np.flatnonzero(texts == text)[: left[text]], kept[texts[kept] == text])  # the first rows
+    for each in range(classes.max() + 1):
+        alike = np.unique(texts[kept[classes == each]])
+        assert len(alike) >= 5
+        assert len(set(left[alike])) == 1
+        # The last row of a text, which is at a place of its own, is in no class where others have more rows.
+        assert left[alike[0]] == before[alike].min() - (np.ptp(before[alike]) > 0)
+    assert [part.tolist() for part in counterparts(np.arange(7))] == [list(range(7)), [0] * 7]
+    assert [part.tolist() for part in counterparts([])] == [[], []]
+
+
+def test_texts_change_places_within_their_class():
+    texts, classes = np.arange(60), np.repeat([0, 1], 30)
+    taken = exchanged(texts, seed=1, classes=classes)
+    assert np.array_equal(classes[taken], classes)
+    assert not np.array_equal(taken, texts)
+    assert not np.array_equal(classes[exchanged(texts, seed=1)], classes)
+
+
+def test_row_k_meets_row_k_of_texts_with_as_many_rows():
+    texts = np.repeat(np.arange(30), np.tile([2, 5, 7], 10))
+    place = np.concatenate([np.arange(size) for size in np.tile([2, 5, 7], 10)])
+    order = exchanged(texts, seed=2)
+    assert sorted(order) == list(range(len(texts)))
+    assert np.array_equal(place[order], place)
+    homes = [np.unique(texts[order[texts == text]]) for text in range(30)]
+    assert [len(home) for home in homes] == [1] * 30
+    assert np.array_equal(np.concatenate(homes) % 3, np.arange(30) % 3)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -91,3 +125,20 @@ def test_the_jackknife_of_a_mean_is_students_interval():
     expected = stats.t.interval(0.9, 11, values.mean(axis=0), stats.sem(values, axis=0))
     half = jackknifed(left_out, 0.9)
     np.testing.assert_allclose(half, (expected[1] - expected[0]) / 2)
+
+
+def test_values_are_told_apart_at_the_level_that_is_asked_for():
+    generator, wrong = np.random.default_rng(0), {"left_out": 0, "draws": 0}
+    for _ in range(400):  # three means of the same texts, of which the truth is the same
+        rows = generator.normal(size=(100, 1)) + generator.normal(size=(100, 3))
+        values, group = rows.mean(axis=0), np.arange(100) % 20
+        left_out = np.asarray([rows[group != g].mean(axis=0) for g in range(20)])
+        draws = np.asarray([rows[generator.permutation(100)[:50]].mean(axis=0) for _ in range(40)])
+        best = int(values.argmax())
+        for name, measured in (("left_out", left_out), ("draws", draws)):
+            apart = told_apart(values, best, **{name: measured})
+            assert not apart[best]
+            wrong[name] += int(apart.sum() == 2)
+    assert max(wrong.values()) <= 0.05 * 400
+    far = np.asarray([0.0, 5.0])
+    assert told_apart(far, 0, draws=far + generator.normal(size=(40, 2))).tolist() == [False, True]

@@ -73,7 +73,30 @@ def rules() -> str:
     return _table(rows)
 
 
-TABLES = {"rules": rules, "aligners": aligners, "methods": methods, "measures": measures}
+def layer_scores() -> str:
+    """Every layer score."""
+    from layerscope.registry import LAYER_SCORES
+
+    rows = []
+    for name in LAYER_SCORES:
+        kind = LAYER_SCORES[name]
+        row = {"score": f"`{name}`", "what it is": _sentence(kind), "best": "least" if kind.least else "greatest"}
+        zero = "depends on the rows" if kind.zero is None else f"{kind.zero:g}"
+        labels = "classes, numbers" if kind.numbers else "classes"
+        unchanged = ", ".join(kind.unchanged_by)
+        rows.append(
+            {**row, "labels": labels, "labels at random": zero, "unchanged by": unchanged, "source": kind.source}
+        )
+    return _table(rows)
+
+
+TABLES = {
+    "rules": rules,
+    "aligners": aligners,
+    "methods": methods,
+    "measures": measures,
+    "layer_scores": layer_scores,
+}
 
 
 def _sentence(kind: type) -> str:

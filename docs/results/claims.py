@@ -1,4 +1,4 @@
-"""Which claims of the four papers hold here. Writes claims.json; `--page` makes claims.md of it.
+"""Which claims of the four papers hold here. Writes claims.json; `--page` makes claims.md, .csv and pictures of it.
 
 Run with: python docs/results/claims.py --minutes 15 --workers 15 --models bge=FOLDER,mpnet=FOLDER --wider smollm2=FILE
 
@@ -6,7 +6,11 @@ The recipes' experiments on other models, with the offline profile's settings ex
 go to `--workers` processes (small models keep a GPU busy only together), the most telling first: every claim on one
 task, then more tasks, then more models. What a job gave is in claims.json as soon as it has ended, so that a later run
 goes on with the others, here or on another machine; trainings are kept in the store. After `--minutes` what still runs
-is stopped. `--rehearse` runs every job with next to no data: its numbers mean nothing.
+is stopped. `--rehearse` runs every job with next to no data: its numbers mean nothing. `--evidence` runs what claims
+with little evidence need, and nothing else; on one H200 it takes about 40 minutes:
+
+    python docs/results/claims.py --evidence --minutes 45 --workers 15 --models bge=FOLDER,mpnet=FOLDER
+    python docs/results/claims.py --page
 """
 
 from __future__ import annotations
@@ -42,19 +46,29 @@ WIDER: dict[str, Any] = {
 # Trainings that differ in nothing are done once for all papers.
 TRAINING = {"learning_rate": 3e-5, "batch": 32, "epochs": 3, "train_limit": 6000, "validation_limit": 1000}
 BOTH = {"methods": ["finetune", "adapter"]}
+# The strategies that claims compare, without those that no claim names.
+DECIDING = ["full", "(L-2, L, L)", "(l*-2, l*, l*)", "(l*-2, l*, L)", "(l*+1, L, L)", "(m-2, m, L)"]
+EIGHT = tuple((f"s{a}", f"s{b}") for a, b in ((0, 1), (2, 3), (4, 0), (1, 2), (3, 4), (0, 2), (1, 3), (2, 4)))
 SETTINGS: dict[str, dict[str, Any]] = {
     "phang2021": {"training": TRAINING},
     "wu2020": {"training": TRAINING, "measures": ["neuron", "svcca", "cka"]},
-    "ren2023": {"training": TRAINING, "methods": ["linear", "cca", "svcca", "pwcca", "inn"]},
+    "ren2023": {"training": TRAINING},
     "xie2022": {"training": TRAINING, "methods": ["finetune"]},
 }
 _STEPS = {"max_steps": 2, "train_limit": 96, "validation_limit": 64, "max_length": 32, "learning_rate": 3e-4}
-_ROWS = {"train": 100, "test": 100, "pairs": 2, "max_length": 32, "options": {"inn": {"steps": 20}}}
+_ROWS = {"train": 100, "test": 100, "max_length": 32, "options": {"inn": {"steps": 20}}}
 REHEARSAL: dict[str, dict[str, Any]] = {
     "phang2021": {"training": _STEPS, "heads": {"train_limit": 64, "epochs": 1}, "reading": {"limit": 64}},
     "wu2020": {"training": _STEPS, "words": {"pool": "words", "limit": 40}, "attention": {"limit": 10}},
     "ren2023": {
-        **{"training": _STEPS, "rows": _ROWS, "words": {**_ROWS, "train": 30, "test": 30}, "reading": {"limit": 200}},
+        **{
+            "training": _STEPS,
+            "pairs": 2,
+            "every_pair": 2,
+            "rows": _ROWS,
+            "words": {**_ROWS, "train": 30, "test": 30},
+            "reading": {"limit": 200},
+        },
         **{"injecting": {"train": 100, "limit": 64}, "synthesis": {"repeats": 1, "options": {"inn": {"steps": 20}}}},
     },
     "xie2022": {"training": _STEPS, "reading": {"limit": 300}, "sizes": [150, 120, 100, 60], "permutations": 5},
@@ -71,6 +85,8 @@ class Step:
     tasks: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0, 1)
     settings: Mapping[str, Any] = field(default_factory=dict)  # where they differ from SETTINGS
+    couples: tuple[tuple[str, str], ...] = ()  # pairs of seeds, where they are not the profile's
+    inside: bool = False  # only where nu picks no end, so that strategies around l* are strategies of their own
     apart: bool = False  # only train their strategies, job by job, so that the experiment itself finds them done
     device: str | None = None  # the GPU where there is one
 
@@ -83,7 +99,7 @@ def steps(given: Mapping[str, Any], wider: Mapping[str, Any]) -> Iterator[Step]:
     # Ten thousands of decompositions of small matrices are faster on a core than on a GPU.
     yield Step("wu2020", "fig1,fig2,fig4", device="cpu")
     yield Step("phang2021", "fig1", first, ("sst2",))
-    yield Step("ren2023", "table3,fig2,fig3,fig4", tasks=("sst2",))
+    yield Step("ren2023", "table3,table4,fig2,fig3,fig4", tasks=("sst2",))
     yield from _early(first, few, "sst2")
     yield Step("phang2021", "fig1", first, ("stsb",))
     yield from _early(first, few, "mrpc")
@@ -101,13 +117,33 @@ def steps(given: Mapping[str, Any], wider: Mapping[str, Any]) -> Iterator[Step]:
         yield from _measured(first, task)
     yield Step("phang2021", "fig1", first, ("hellaswag",))
     yield Step("phang2021", "fig3,fig4", first, ("hellaswag",), (0,))
-    yield Step("ren2023", "table3,fig2,fig3,fig4", tasks=("mrpc",))
+    yield Step("ren2023", "table3,table4,fig2,fig3,fig4", tasks=("mrpc",))
     yield from _measured(wider, "mrpc")
     for task in ("sst2", "mrpc"):
         yield Step("xie2022", "table6", others, (task,), apart=True)
         yield Step("wu2020", "table1", others, (task,), apart=True)
         yield Step("xie2022", "table6", others, (task,))
         yield Step("wu2020", "fig5,fig7,table1", others, (task,))
+
+
+def evidence(given: Mapping[str, Any]) -> Iterator[Step]:
+    """What claims with little evidence need: `--evidence`.
+
+    Xie et al.'s strategies are told apart only where nu picks no end: 3 <= l* <= L - 1, and not the middle layer. Wu et
+    al.'s freezing follows the paper's rule. Ren et al.'s networks have both starts, on eight pairs of seeds.
+    """
+    models = {**given, **{name: MODELS[name] for name in ("bert", "roberta", "electra")}, **WIDER}
+    tasks = ("sst2", "mrpc", "cola", "qnli", "mnli", "rte", "boolq")
+    for task in tasks:
+        for name, model in models.items():
+            yield Step(
+                "xie2022", "table6", {name: model}, (task,), settings={**BOTH, "strategies": DECIDING}, inside=True
+            )
+    for task in tasks[:5]:
+        yield Step("wu2020", "table1", models, (task,))
+    for task in ("sst2", "mnli", "mrpc"):
+        yield Step("ren2023", "table4", tasks=(task,), settings={"pairs": 8})
+        yield Step("ren2023", "table5,fig5", tasks=(task,), couples=EIGHT)
 
 
 def _early(models: Mapping[str, Any], few: Mapping[str, Any], task: str) -> Iterator[Step]:
@@ -143,19 +179,41 @@ def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, 
     """The jobs of all steps in their order, by name, without those that need what is missing."""
     planned: dict[str, ExperimentRun] = {}
     for step in planned_steps:
+        if step.inside and not rehearsed and not _picks_inside(step, missing):
+            continue
         recipe = read_recipe(step.paper)
         profile = _without(missing, changed(recipe.profile(PROFILE), step.models, step.tasks or None, step.seeds))
         settings = {**profile.settings, **SETTINGS[step.paper], **(REHEARSAL[step.paper] if rehearsed else {})}
         settings |= step.settings
+        if step.couples:
+            profile = profile.model_copy(update={"lists": {**profile.lists, "couples": tuple(map(list, step.couples))}})
         for strategy in settings["strategies"] if step.apart else [None]:
             own = settings if strategy is None else {**settings, "strategies": [strategy]}
             changes = profile.model_copy(update={"settings": own})
             for cell in cells_of(recipe, recipe.chosen(step.only), changes, device=step.device):
+                if not cell.claims:  # it makes a picture alone
+                    continue
                 if strategy is None:
                     planned.setdefault(cell.name, cell)
                 else:  # it only trains
                     planned.setdefault(f"{cell.name} {strategy}", replace(cell, claims=()))
     return planned
+
+
+def _picks_inside(step: Step, missing: Mapping[str, str]) -> bool:
+    """Whether nu of the one model on the one task picks a layer that is neither an end nor the middle one."""
+    import layerscope as ls
+    from layerscope.tuning.strategy import middle_layer
+
+    ((name, model),), (task,) = (step.models or {}).items(), step.tasks
+    if name in missing or task in missing:
+        return False
+    source = model if isinstance(model, str) else model["source"]
+    opened = ls.load(source)
+    reps = ls.extract(opened, task, split="train", pool="mean", limit=4000)
+    best = ls.specialty(reps, null=0).best
+    print(f"{name} on {task}: l* is {best}", flush=True)
+    return best is not None and 3 <= best < opened.depth and best != middle_layer(opened.depth)
 
 
 def enough(planned: Mapping[str, ExperimentRun]) -> dict[str, ExperimentRun]:
@@ -277,18 +335,22 @@ def main() -> None:
     parser.add_argument("--models", default="", help="further models, the most telling first: name=folder,name=folder")
     parser.add_argument("--wider", default="", help="models for fewer experiments, later: name=folder,name=file")
     parser.add_argument("--only", default="", help="jobs whose names begin so, with commas: phang2021,xie2022 fig3")
+    parser.add_argument("--evidence", action="store_true", help="only what claims with little evidence need")
     parser.add_argument("--rehearse", action="store_true", help="next to no data, to see that everything runs")
     parser.add_argument("--out", type=Path, default=HERE, help="where claims.json and claims.md are")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args()
     findings = Findings(given.out / "claims.json")
     if given.page:
-        from claims_page import page
+        from claims_page import draw, page, table
 
         written = page(findings.about, findings.missing, findings.jobs)
         (given.out / "claims.md").write_text(written, encoding="utf-8")
+        (given.out / "claims.csv").write_text(table(findings.jobs), encoding="utf-8")
+        draw(findings.jobs, given.out)
         return
-    planned_steps = list(steps(*map(named, (given.models, given.wider))))
+    further = named(given.models), named(given.wider)
+    planned_steps = list(evidence({**further[0], **further[1]}) if given.evidence else steps(*further))
     findings.missing = unavailable(planned_steps)
     for name, reason in findings.missing.items():
         print(f"{name} is left out: {reason}", flush=True)

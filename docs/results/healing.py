@@ -53,7 +53,7 @@ def command(*words: str) -> Any:
         app([*words], standalone_mode=False)
     seconds = time.perf_counter() - started
     print(f"took {seconds:.1f} s", file=sys.stderr, flush=True)
-    return json.loads(said.getvalue())[0] if said.getvalue().startswith("[") else None, seconds
+    return json.loads(said.getvalue())["table"][0] if said.getvalue().startswith("{") else None, seconds
 
 
 def perplexity(model: str, test: str) -> float:

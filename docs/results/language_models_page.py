@@ -15,14 +15,16 @@ from layerscope.store import write_text
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = "language-models.json", "language-models.md"
-STRETCHES, HEALED = "language-models-stretches.json", "healing.json"
-RULES = ("angular", "influence", "deepest", "last", "greedy", "spans", "random")
+STRETCHES, HEALED, REGRET = "language-models-stretches.json", "healing.json", "cut-regret.json"
+RULES = ("angular", "influence", "deepest", "last", "greedy", "swap", "beam", "spans", "random")
 WORDS = {
     "angular": "the span of least angular distance (Gromov et al. 2024)",
     "influence": "the blocks of least influence (ShortGPT)",
     "deepest": "the deepest blocks but the last",
     "last": "the last blocks",
     "greedy": "one block after another, by loss (SLEB)",
+    "swap": "the same, then exchanges of one block for another, by loss",
+    "beam": "one block after another from several plans at once, by loss",
     "spans": "the best of all spans, by loss",
     "random": "random blocks: the middle one of several plans",
 }
@@ -41,7 +43,7 @@ SEEN_OF = "SmolLM2-135M"  # the name under which that model must be given to be 
 
 def page(found: dict[str, Any], folder: Path = HERE) -> str:
     """The page, from the numbers of each model and what else is in the folder; sections stand one after another."""
-    healed, alike = (read(folder / name) for name in (HEALED, STRETCHES))
+    healed, alike, far = (read(folder / name) for name in (HEALED, STRETCHES, REGRET))
     parts = [introduction(found)]
     for name, one in found.items():
         parts += [heading(name, one), rule_table(one), *findings(one)]
@@ -49,6 +51,7 @@ def page(found: dict[str, Any], folder: Path = HERE) -> str:
             parts.append(comparison(one, alike))
             parts += elsewhere(alike)
         parts += healing(healed.get(name, {}))
+    parts += regrets(far)
     return "\n\n".join(parts) + "\n"
 
 
@@ -58,7 +61,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def introduction(found: dict[str, Any]) -> str:
-    rules = "\n".join(f"- `{rule}`: {what}" for rule, what in WORDS.items())
+    measured = {row["rule"] for one in found.values() for row in one["rules"]}
+    rules = "\n".join(
+        f"- `{rule}`: {what}{'' if rule in measured else ' (not measured here yet)'}" for rule, what in WORDS.items()
+    )
     others = [name for name in MODELS if name not in found]
     missing = f" Not measured yet: {', '.join(others)}." if others else ""
     return f"""# Which rule finds the blocks that a language model can lose?
@@ -95,13 +101,19 @@ def by_place(one: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
     return {(row["rule"], row["removed"]): row for row in one["rules"]}
 
 
+def measured_rules(one: dict[str, Any]) -> list[str]:
+    """The rules that the numbers of a model have: those that came later were not measured on every model."""
+    return [rule for rule in RULES if any(row["rule"] == rule for row in one["rules"])]
+
+
 def rule_table(one: dict[str, Any]) -> str:
     """Perplexity by rule and number of blocks, with the blocks that went."""
     places = by_place(one)
-    lines = ["| blocks removed | " + " | ".join(RULES) + " |", "| --- |" + " --- |" * len(RULES)]
+    rules = measured_rules(one)
+    lines = ["| blocks removed | " + " | ".join(rules) + " |", "| --- |" + " --- |" * len(rules)]
     for size in one["sizes"]:
         cells = []
-        for rule in RULES:
+        for rule in rules:
             row = places.get((rule, size))
             which = "" if row is None or rule == "random" else f" ({row['blocks'][0]})"
             cells.append("" if row is None else f"{number(value(row))}{which}")
@@ -212,6 +224,74 @@ def healing(model: dict[str, Any]) -> list[str]:
     return ["\n".join(["### Healed", "", textwrap.fill(said, 118), "", *lines])]
 
 
+def regrets(models: dict[str, Any]) -> list[str]:
+    """How far rules are from the best of all plans, and what cut models answer, from the numbers of cut_regret.py."""
+    if not models:
+        return []
+    missing = (
+        "" if "regret" in models.get(SEEN_OF, {}) else f" It was not yet measured on {SEEN_OF}, for want of a GPU."
+    )
+    said = (
+        "`python docs/results/cut_regret.py` evaluates every plan that leaves out two or three blocks. A rule chooses "
+        "on some texts; its regret is the loss of its plan above that of the best of all plans, on texts that it did "
+        "not choose on, in nats per token with a 95% interval over texts. Part of it no search can avoid: the plan "
+        f"that is best on the texts that choose need not be the best on others. Here no search is limited.{missing}"
+    )
+    parts = ["## How far from the best choice", textwrap.fill(said, 118)]
+    for name, one in models.items():
+        if "regret" in one:
+            parts += regret_tables(name, one["regret"])
+        if "questions" in one:
+            parts += question_table(name, one["questions"])
+    return parts
+
+
+def regret_tables(name: str, one: dict[str, Any]) -> list[str]:
+    said = (
+        f"{name}, a {one['class']} of {one['blocks']} blocks: rules chose on {one['choosing_tokens']:,} tokens, and "
+        f"all plans were scored on {one['tokens']:,} others of `{one['file']}`, in windows of {one['window']} "
+        f"({one['dtype']}). The whole model has perplexity {math.exp(one['whole']):.1f} there."
+    )
+    parts = [f"### {name}: regret", textwrap.fill(said, 118)]
+    for size, found in one["sizes"].items():
+        lines = ["| rule | leaves out | perplexity | regret | 95% interval | rank |", "| --- |" + " --- |" * 5]
+        for row in sorted(found["rules"], key=lambda row: row["regret"]):
+            cells = [row["rule"], row["removed"], number(math.exp(min(row["nll"], 700.0))), f"{row['regret']:.3f}"]
+            cells += [f"{row['low']:.3f} to {row['high']:.3f}" if math.isfinite(row["low"]) else "none"]
+            lines.append(f"| {' | '.join([*cells, str(row['rank'])])} |")
+        best = (
+            f"{size} of {one['blocks']} blocks, {found['plans']:,} plans: the best of all leaves out {found['best']} "
+            f"(perplexity {number(math.exp(found['nll']))}). The order of all plans on the texts that choose has rank "
+            f"correlation {found['correlation']:.3f} with that on the others."
+        )
+        parts += [textwrap.fill(best, 118), "\n".join(lines)]
+        if own := found.get("patched"):
+            patched = (
+                f"After a patch (`--patch`; {own['plans']:,} of these plans, {own['applied']:,} of which a patch made "
+                f"better on its own held-out texts) the best leaves out {own['best']} (perplexity "
+                f"{number(math.exp(own['nll']))}), which was number {own['rank']:,} before; the one that was best, "
+                f"{own['plain_best']}, comes to {number(math.exp(own['plain_best_nll']))}. The orders before and after "
+                f"have rank correlation {own['correlation']:.3f}."
+            )
+            parts.append(textwrap.fill(patched, 118))
+    return parts
+
+
+def question_table(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    tasks = [key for key in rows[0] if key not in ("name", "perplexity", "n", "tokens")]
+    lines = [f"| {name} | perplexity | {' | '.join(tasks)} |", "| --- |" + " --- |" * (len(tasks) + 1)]
+    for row in rows:
+        shares = [
+            "undefined" if row[task] is None else "{:.0%} ({:.0%} to {:.0%})".format(*row[task]) for task in tasks
+        ]
+        lines.append(f"| {row['name']} | {number(row['perplexity'])} | {' | '.join(shares)} |")
+    said = (
+        f"The share of {rows[0]['n']} generated questions of each kind that are answered rightly (`evaluate "
+        f"--generate`), with 95% intervals, beside the perplexity of {rows[0]['tokens']:,} tokens:"
+    )
+    return [f"### {name}: what cuts break", textwrap.fill(said, 118), "\n".join(lines)]
+
+
 def picture(name: str) -> str:
     return f"language-models-{name.lower()}.png"
 
@@ -220,7 +300,7 @@ def figure(name: str, one: dict[str, Any]) -> CurveFigure:
     """Every rule's perplexity by the number of blocks removed."""
     places = by_place(one)
     series = []
-    for rule in RULES:
+    for rule in measured_rules(one):
         points = [(float(size), value(places[rule, size])) for size in one["sizes"] if (rule, size) in places]
         series.append(Series(rule, tuple(x for x, _ in points), tuple(y for _, y in points)))
     return CurveFigure(

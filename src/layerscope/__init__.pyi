@@ -46,6 +46,8 @@ from layerscope.probing.label_measures import label_cca as label_cca
 from layerscope.probing.label_measures import mutual_information as mutual_information
 from layerscope.probing.label_measures import nuclear_norm as nuclear_norm
 from layerscope.probing.label_measures import numerical_rank as numerical_rank
+from layerscope.probing.layer_scores import LayerScores as LayerScores
+from layerscope.probing.layer_scores import layer_scores as layer_scores
 from layerscope.probing.probes import probe as probe
 from layerscope.probing.robustness import imbalance_study as imbalance_study
 from layerscope.probing.robustness import scarcity_study as scarcity_study
@@ -55,6 +57,8 @@ from layerscope.probing.specialty import specialty as specialty
 from layerscope.recipes.reproduce import experiments as experiments
 from layerscope.recipes.reproduce import reproduce as reproduce
 from layerscope.recipes.reproduction import Reproduction as Reproduction
+from layerscope.recipes.study import ModelStudy as ModelStudy
+from layerscope.recipes.study import study as study
 from layerscope.reporting.page import report as report
 from layerscope.reporting.paper_figures import paper_figures as paper_figures
 from layerscope.results.curve import Curve as Curve
@@ -73,10 +77,14 @@ from layerscope.similarity.registry import measure as measure
 from layerscope.similarity.registry import measures as measures
 from layerscope.similarity.result import Similarity as Similarity
 from layerscope.similarity.result import panels as panels
+from layerscope.tuning.changes import TuningChanges as TuningChanges
+from layerscope.tuning.changes import tuning_changes as tuning_changes
 from layerscope.tuning.costs import strategies as strategies
 from layerscope.tuning.costs import training_cost as training_cost
 from layerscope.tuning.heal import heal as heal
 from layerscope.tuning.healing import Healing as Healing
+from layerscope.tuning.rank import Ranking as Ranking
+from layerscope.tuning.rank import rank as rank
 from layerscope.tuning.recommend import Choice as Choice
 from layerscope.tuning.recommend import recommend as recommend
 from layerscope.tuning.strategy import Strategy as Strategy

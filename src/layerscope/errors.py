@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -45,8 +46,20 @@ class ModelError(InputError):
     """Raised where a checkpoint or an architecture cannot be used correctly."""
 
 
+class PlanError(ModelError):
+    """Raised where an architecture cannot be cut by a plan, however much memory there is."""
+
+
+class TargetError(InputError):
+    """Raised where the work is done and nothing that came out meets what was asked for."""
+
+
 class StoreError(LayerscopeError):
     """Raised where the store cannot be read or written."""
+
+
+class PlatformError(LayerscopeError, ImportError):
+    """Raised where layerscope is imported on a platform that it does not run on."""
 
 
 class LayerscopeWarning(UserWarning):
@@ -66,6 +79,28 @@ def first_line(error: BaseException) -> str:
     message = " ".join(lines[:2] if lines and lines[0].endswith(":") else lines[:1]).rstrip(".")[:300]
     kind = type(error).__name__
     return kind if not message else f"{kind}: {message}" if isinstance(error, (KeyError, IndexError)) else message
+
+
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+_BROKEN = re.compile(
+    r"(CUDA|HIP|cuDNN|CUBLAS\w*) (driver )?error|CUBLAS_STATUS|CUDNN_STATUS|accelerator error", re.IGNORECASE
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out; on a CPU only the words of torch's RuntimeError tell."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
+
+
+def device_fault(error: BaseException) -> str | None:
+    """Return what memory or a device refused, in a few words; None for an error of another kind."""
+    if is_out_of_memory(error):
+        return f"memory ran out ({first_line(error)})"
+    if isinstance(error, RuntimeError) and _BROKEN.search(str(error)):
+        return f"the device failed ({first_line(error)})"
+    return None
 
 
 def some(names: Iterable[str], most: int = 20) -> str:

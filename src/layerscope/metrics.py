@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from layerscope.errors import InputError
 
+_CELLS = 1 << 22  # numbers that are drawn together
 _CONSTANT = 1e-12  # variance below this share of the squared mean is the rounding of float32
 
 
@@ -25,7 +28,7 @@ def score(metric: str, labels: np.ndarray, predictions: np.ndarray, classes: int
         values = np.asarray(predictions, dtype=float)
         vary = values.var() > _CONSTANT * values.mean() ** 2
         return _OF_NUMBERS[metric](labels, predictions) if vary else math.nan
-    return float(_OF_COUNTS[metric](_confusion(labels, predictions, classes)))
+    return float(_OF_COUNTS[metric](_Counts.of(labels, predictions, classes)))
 
 
 def _pearson(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -44,30 +47,92 @@ def _mean_of_both(labels: np.ndarray, predictions: np.ndarray) -> float:
     return (_pearson(labels, predictions) + _spearman(labels, predictions)) / 2
 
 
-def _confusion(labels: np.ndarray, predictions: np.ndarray, classes: int | None) -> np.ndarray:
-    """Return the confusion matrix (classes, classes): how often each label got each prediction."""
-    count = max(int(max(labels.max(), predictions.max(), 1)) + 1, classes or 0)
-    return np.bincount(labels * count + predictions, minlength=count**2).reshape(count, count)
+@dataclass(frozen=True)
+class _Counts:
+    """What scores of classes need of a confusion matrix, or of several: (.., classes) each, and never all its cells."""
+
+    right: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+
+    @staticmethod
+    def of(labels: np.ndarray, predictions: np.ndarray, classes: int | None) -> _Counts:
+        count = _class_count(labels, predictions, classes)
+        parts = (labels[labels == predictions], labels, predictions)
+        return _Counts(*(np.bincount(part, minlength=count) for part in parts))
+
+    @staticmethod
+    def drawn(
+        labels: np.ndarray, predictions: np.ndarray, classes: int | None, rounds: int, generator: np.random.Generator
+    ) -> Iterator[_Counts]:
+        """Yield the counts of draws with replacement, some of the rounds at a time.
+
+        Drawing cells of the confusion matrix is as good as drawing texts, and far quicker. Only filled cells are drawn,
+        so that memory does not grow with the square of the number of classes.
+        """
+        count, n = _class_count(labels, predictions, classes), len(labels)
+        # The last cell is always among them: the numbers are then those of a draw of all cells, since what numpy draws
+        # for an empty cell before the last takes nothing of the generator.
+        names, sizes = np.unique(labels.astype(np.int64) * count + predictions, return_counts=True)
+        if names[-1] != count**2 - 1:
+            names, sizes = np.append(names, count**2 - 1), np.append(sizes, 0)
+        of_label, of_prediction = names // count, names % count
+        by_prediction = np.argsort(of_prediction, kind="stable")
+        diagonal = of_label == of_prediction
+        some = max(1, _CELLS // max(len(names), count))
+        for start in range(0, rounds, some):
+            cells = generator.multinomial(n, sizes / n, size=min(some, rounds - start))
+            right = np.zeros((len(cells), count), dtype=cells.dtype)
+            right[:, of_label[diagonal]] = cells[:, diagonal]
+            sums = (
+                _summed(cells, of_label, count),
+                _summed(cells[:, by_prediction], of_prediction[by_prediction], count),
+            )
+            yield _Counts(right, *sums)
+
+    def with_wrong_answers(self, share: float) -> _Counts:
+        """Return the counts where all answers are right, with a share of each class made wrong instead.
+
+        The wrong answers are spread evenly over the other classes that occur among the labels.
+        """
+        seen = self.labels > 0
+        taking = seen if seen.sum() > 1 else np.ones_like(seen)
+        # Each class gives its wrong answers to all that take them but itself.
+        given = share * self.labels / np.maximum(taking.sum() - taking, 1)
+        right = (1 - share) * self.labels
+        return _Counts(right, self.labels, right + np.where(taking, given.sum() - given, 0.0))
 
 
-def _accuracy(counts: np.ndarray) -> np.ndarray:
-    return np.trace(counts, axis1=-2, axis2=-1) / counts.sum(axis=(-2, -1))
+def _class_count(labels: np.ndarray, predictions: np.ndarray, classes: int | None) -> int:
+    return max(int(max(labels.max(), predictions.max(), 1)) + 1, classes or 0)
 
 
-def _f1(counts: np.ndarray) -> np.ndarray:
-    right = np.diagonal(counts, axis1=-2, axis2=-1)
-    total = counts.sum(axis=-1) + counts.sum(axis=-2)  # labels and predictions of each class
-    each = np.where(total > 0, 2 * right / np.maximum(total, 1), 0.0)
-    if counts.shape[-1] == 2:
+def _summed(cells: np.ndarray, names: np.ndarray, count: int) -> np.ndarray:
+    """Return (rounds, count) the sums of columns that have the same name; the names are in order."""
+    sums = np.zeros((len(cells), count), dtype=cells.dtype)
+    present, starts = np.unique(names, return_index=True)
+    sums[:, present] = np.add.reduceat(cells, starts, axis=1)
+    return sums
+
+
+def _accuracy(counts: _Counts) -> np.ndarray:
+    accuracy: np.ndarray = counts.right.sum(axis=-1) / counts.labels.sum(axis=-1)
+    return accuracy
+
+
+def _f1(counts: _Counts) -> np.ndarray:
+    total = counts.labels + counts.predictions
+    each = np.where(total > 0, 2 * counts.right / np.maximum(total, 1), 0.0)
+    if each.shape[-1] == 2:
         return each[..., 1]
     seen = total > 0  # a class that is neither a label nor a prediction does not count
     return (each * seen).sum(axis=-1) / seen.sum(axis=-1)
 
 
-def _matthews(counts: np.ndarray) -> np.ndarray:
-    n = counts.sum(axis=(-2, -1)).astype(float)
-    labels, guesses = counts.sum(axis=-1).astype(float), counts.sum(axis=-2).astype(float)
-    shared = np.trace(counts, axis1=-2, axis2=-1) * n - (labels * guesses).sum(axis=-1)
+def _matthews(counts: _Counts) -> np.ndarray:
+    labels, guesses = counts.labels.astype(float), counts.predictions.astype(float)
+    n = labels.sum(axis=-1)
+    shared = counts.right.sum(axis=-1) * n - (labels * guesses).sum(axis=-1)
     scale = np.sqrt((n**2 - (labels**2).sum(axis=-1)) * (n**2 - (guesses**2).sum(axis=-1)))
     return np.where(scale > 0, shared / np.maximum(scale, 1e-300), 0.0)
 
@@ -162,29 +227,15 @@ def bootstrap(
     if metric in _OF_NUMBERS:
         places = (generator.integers(len(labels), size=len(labels)) for _ in range(min(rounds, 200)))
         draws = np.asarray([score(metric, labels[at], predictions[at]) for at in places])
-    # A score of classes depends on the counts alone, so drawing cells of the confusion matrix is as good as drawing
-    # texts, and far quicker.
     else:
-        counts = _confusion(labels, predictions, classes)
-        cells = generator.multinomial(len(labels), counts.ravel() / len(labels), size=rounds)
-        draws = _OF_COUNTS[metric](cells.reshape(rounds, *counts.shape))
+        drawn = _Counts.drawn(labels, predictions, classes, rounds, generator)
+        draws = np.concatenate([_OF_COUNTS[metric](counts) for counts in drawn])
     edge = (1 - level) / 2
     least = edge ** (1 / len(labels))  # the share at which so many right answers in a row have the chance `edge`
     if metric in _OF_COUNTS and np.array_equal(labels, predictions):
-        return float(_OF_COUNTS[metric](_with_wrong_answers(counts, 1 - least))), float(draws.max())
+        counts = _Counts.of(labels, predictions, classes).with_wrong_answers(1 - least)
+        return float(_OF_COUNTS[metric](counts)), float(draws.max())
     if metric == "accuracy" and not draws.any():
         return 0.0, 1 - least
     low, high = np.nanquantile(draws, [edge, 1 - edge])
     return float(low), float(high)
-
-
-def _with_wrong_answers(counts: np.ndarray, share: float) -> np.ndarray:
-    """Return the confusion matrix of all-right answers, with a share of each class made wrong instead.
-
-    The wrong answers are spread evenly over the other classes that occur among the labels.
-    """
-    rows = counts.sum(axis=-1)
-    others = np.tile(rows > 0, (len(rows), 1)) if (rows > 0).sum() > 1 else np.ones_like(counts, dtype=bool)
-    np.fill_diagonal(others, False)
-    wrong = others * (share * rows / np.maximum(others.sum(axis=-1), 1))[:, None]
-    return wrong + np.diag((1 - share) * rows)

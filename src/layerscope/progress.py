@@ -1,4 +1,4 @@
-"""Progress bars for long work: on stderr in a terminal, in the page in a notebook, none elsewhere."""
+"""Progress of long work: a bar on stderr in a terminal or in a notebook's page, elsewhere a line for every tenth."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from html import escape
 from typing import Any
 
 from layerscope.distributed import Team
+from layerscope.errors import NOTICE, log
 
+_LONG = 10.0  # seconds before a line is written where there is no terminal
+_hushed = False
 _EVERY = 0.2  # seconds between two updates of a notebook's bar
 
 
 @contextmanager
 def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Callable[[float], None]]:
-    """Show a bar with the time left while the block runs; call the yielded function with how much more is done."""
-    if not Team.current().is_main:
+    """Show progress with the time left while the block runs; call the yielded function with how much more is done."""
+    if not Team.current().is_main or _hushed:
         yield lambda _: None
     elif in_notebook():
         with _in_page(title, total, unit) as advance:
@@ -26,7 +29,29 @@ def progress(title: str, total: int | None, unit: str = "texts") -> Iterator[Cal
         with _in_terminal(title, total, unit) as advance:
             yield advance
     else:
-        yield lambda _: None
+        yield _by_tenths(title, total, unit)
+
+
+def hush(quiet: bool = True) -> None:
+    """Show no progress from now on, or show it again."""
+    global _hushed  # noqa: PLW0603  (the command line decides it once)
+    _hushed = quiet
+
+
+def _by_tenths(title: str, total: int | None, unit: str) -> Callable[[float], None]:
+    """Return what notes every tenth of work that is not done in a few seconds; a log of hours is then ten lines."""
+    start, done, noted = time.monotonic(), 0.0, 0
+
+    def advance(more: float) -> None:
+        nonlocal done, noted
+        done += more
+        elapsed, tenth = time.monotonic() - start, int(10 * done / total) if total else 0
+        if total and noted < tenth < 10 and elapsed > _LONG:
+            noted = tenth
+            left = duration(elapsed * (total - done) / done)
+            log.log(NOTICE, "%s: %d%% of %s %s, about %s left", title, 10 * tenth, f"{total:,}", unit, left)
+
+    return advance
 
 
 def in_notebook() -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from layerscope.cutting.search import Rule
     from layerscope.drawing.figure import Figure
     from layerscope.engine.jobs import Engine
+    from layerscope.probing.layer_score import LayerScore
     from layerscope.recipes.claims import Statistic
     from layerscope.similarity.registry import Measure
     from layerscope.tuning.method import Method
@@ -108,6 +109,7 @@ ENGINES: Registry[Engine] = Registry("layerscope.engine.engines", "engine")
 FIGURES: Registry[Figure] = Registry("layerscope.drawing.figures", "kind of figure", "kind")
 ALIGNERS: Registry[Aligner] = Registry("layerscope.alignment.aligners", "alignment method", "method")
 RULES: Registry[Rule] = Registry("layerscope.cutting.rules", "rule")
+LAYER_SCORES: Registry[LayerScore] = Registry("layerscope.probing.scores", "layer score")
 METHODS: Registry[Method] = Registry("layerscope.tuning.methods", "method")
 MEASURES: Entries[Measure] = Entries("layerscope.similarity.measures", "measure")
 STATISTICS: Entries[Callable[..., Statistic]] = Entries("layerscope.recipes.statistics", "statistic")

@@ -72,7 +72,7 @@ def test_mistakes_are_sentences(identity):
         ls.inject(bert, other, identity)
     with pytest.raises(InputError, match=r"Layer 7 was asked for; .* has layers 0..4"):
         ls.inject(bert, bert, identity, layer=7)
-    with pytest.raises(InputError, match=r"Layer 2\.5 was asked for"):
+    with pytest.raises(InputError, match=r"layer is 2\.5; it must be a whole number or None"):
         ls.inject(bert, bert, identity, layer=2.5)
     inputs = bert.tokenizer("a file", return_tensors="pt")
     with pytest.raises(InputError, match="output_hidden_states is True, and an injection takes tensors"):

@@ -168,9 +168,9 @@ class Crowds:
         end = ended(act, seconds=120)
         if end.code == 77:
             return "", about
-        if end.fault or end.code not in (0, 2):
+        if end.fault or end.code not in (0, 1, 2):
             return end.fault or f"exit code {end.code}: {end.err.strip()[-200:]}", about
-        if end.code == 2 and "cache rm" not in name:
+        if end.code in (1, 2) and "cache rm" not in name:
             again = [*words, "--overwrite"] if any((self.world.work / "out").glob("*-record")) else words
             end = ended(lambda _: (self.world.enter(), command(*again))[1], seconds=120)
             if end.code != 0:
@@ -186,7 +186,7 @@ class Crowds:
     def _right(self, name: str, words: list[str], ends: list[Ended], or_sentence: bool = False) -> str:
         """Whether every process printed what one alone prints."""
         for end in ends:
-            if end.fault or (end.code != 0 and not (or_sentence and end.code == 2)):
+            if end.fault or (end.code != 0 and not (or_sentence and end.code in (1, 2))):
                 return end.fault or f"exit code {end.code}: {end.err.strip()[-200:]}"
         if name not in self._printed:
             alone = World(self.world.root / "alone")
@@ -205,7 +205,10 @@ class Crowds:
             if left := list((self.world.work / "home" / folder).glob("*/*")):
                 return f"left behind in {folder}: {left[0].parent.name}"
         hidden = [path for path in self.world.work.rglob(".*") if "checksum" not in path.name]
-        return f"left behind: {hidden[0].relative_to(self.world.work).parent}/.*" if hidden else ""
+        if hidden:
+            return f"left behind: {hidden[0].relative_to(self.world.work).parent}/.*"
+        links = [path for path in self.world.work.rglob("*") if path.is_symlink() and not path.exists()]
+        return f"a link to nothing: {links[0].relative_to(self.world.work)}" if links else ""
 
     def _opens(self, name: str) -> str:
         """Whether what the last of several processes left is whole."""
@@ -229,6 +232,6 @@ class Crowds:
 
 def _numbers(out: str) -> str:
     """What a command printed, without clocks."""
-    start = out.find("[")
-    rows = json.loads(out[start:]) if start >= 0 else []
+    start = out.find("{")
+    rows = json.loads(out[start:])["table"] if start >= 0 else []
     return json.dumps([{k: v for k, v in row.items() if k not in _CLOCKS} for row in rows])

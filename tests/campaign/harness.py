@@ -103,8 +103,8 @@ class Ended:
             return f"hang over {HANG} s"
         if self.code < 0:
             return f"killed by {signal.Signals(-self.code).name}"
-        if self.code == 2 and (self.err.count("error: ") != 1 and "Usage:" not in self.err):
-            return f"exit code 2 without one sentence: {self.err.strip()[-300:]}"
+        if self.code in (1, 2) and (self.err.count("error: ") != 1 and "Usage:" not in self.err):
+            return f"exit code {self.code} without one sentence: {self.err.strip()[-300:]}"
         return ""
 
 

@@ -1,7 +1,8 @@
 """Kills: every command that writes, at the n-th call that changes a disk and at random times, fresh and over a folder.
 
-Afterwards what stands in the folders is the earlier or the finished work, whole; the same command gives the same
-numbers; `cache verify` is clean; and there is no file that undisturbed work would not have left.
+Afterwards the files that stand in the folders, links followed, are all of the earlier run or all of the finished one,
+compared file by file; the same command gives the same numbers; `cache verify` is clean; and there is no file that
+undisturbed work would not have left.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from .traps import Trap, die
 
 PART = "kills"
 MODES = ("fresh", "over")
+PLACES = ("out", "save")  # what a command is told to write: each of them is of one run
+EMPTY, DANGLING = "an empty folder", "a link to nothing"
 _TIMED = 0.25  # of the kills come at a random time, the others at a call
 OVERWRITING = ("report", "figures", "reproduce")  # commands that write over what they left before without being told
 # Not the same each time: clocks, what follows from them (sentences of findings too), whether --overwrite was needed.
@@ -121,7 +125,7 @@ class Kills:
             self.world.clean()
             end = ended(lambda _: self._act(name, "fresh", earlier=True), seconds=120)
             assert end.code == 0, f"{name}: {end.err}"
-            shutil.copytree(self.world.work, kept)
+            shutil.copytree(self.world.work, kept, symlinks=True)
             self._earlier[name] = values_of(self.world.work)
         self.world.clean(kept if mode == "over" else None)
         if name == "cache rm":  # something to remove
@@ -149,19 +153,15 @@ class Kills:
         return code or command("cache", "verify")
 
     def _partial(self, name: str, mode: str, reference: Reference) -> str:
-        """What can be opened after a kill and is neither the earlier nor the finished work."""
+        """What can be seen after a kill, file by file, and is not all of the earlier or all of the finished run."""
         now = values_of(self.world.work)
-        for unit in _units(now, reference.values, self._earlier.get(name, {})):
-            versions = [_inside(reference.values, unit)]
-            if mode == "over":
-                versions.append(_inside(self._earlier[name], unit))
-            there = {k: v for k, v in _inside(now, unit).items() if "/." not in k.partition("#")[0]}
-            if not there:
-                if mode == "over" and _inside(self._earlier[name], unit):
-                    return f"there is no {unit} any more"
-                continue
-            if not any(_same(there, version) for version in versions if version):
-                return f"{unit} is neither the earlier nor the finished one"
+        for place in PLACES:
+            there, finished = (_seen(values, place) for values in (now, reference.values))
+            earlier = _seen(self._earlier[name], place) if mode == "over" else {}
+            if earlier and not there:
+                return f"there is nothing in {place} any more"
+            if there and not any(_same(there, version) for version in (finished, earlier) if version):
+                return f"{place} is neither the earlier nor the finished one: {_mixed(there, finished, earlier)}"
         return ""
 
     def _difference(self, reference: Reference) -> str:
@@ -181,20 +181,22 @@ def _plain(name: str) -> str:
     return "/".join("*" if len(part) > 28 or part.startswith(".") else part for part in name.split("/"))
 
 
-def _units(*trees: dict[str, str]) -> list[str]:
-    """What is written whole: folders with a card of ours, and files beside them."""
-    cards = {"record.json", "representations.json", "training.json", "config.json"}
-    paths = {Path(key.partition("#")[0]) for tree in trees for key in tree}
-    seen = {path for path in paths if len(path.parts) > 1 and path.parts[0] in ("out", "save")}
-    seen = {path for path in seen if not any(part.startswith(".") for part in path.parts)}
-    folders = {path.parent for path in seen if path.name in cards and "checkpoint" not in path.parts}
-    loose = {path for path in seen if not any(folder in path.parents for folder in folders)}
-    return sorted(map(str, folders | loose))
+def _seen(values: dict[str, str], place: str) -> dict[str, str]:
+    """The values of the files that can be seen in a place: no unfinished work, and no link that leads nowhere."""
+    inside = {k: v for k, v in values.items() if k.startswith(f"{place}/") and "/." not in k.partition("#")[0]}
+    return {k: v for k, v in inside.items() if v not in (EMPTY, DANGLING)}
 
 
-def _inside(values: dict[str, str], unit: str) -> dict[str, str]:
-    mine = {k: v for k, v in values.items() if k.startswith((f"{unit}/", f"{unit}#"))}
-    return {k: v for k, v in mine.items() if "-record/" not in k or "-record" in unit}  # records are units of their own
+def _mixed(there: dict[str, str], finished: dict[str, str], earlier: dict[str, str]) -> str:
+    """Which run each file is of, for those of the place that are of one run alone."""
+    files = sorted({k.partition("#")[0] for k in (*there, *finished, *earlier)})
+    kinds: dict[str, list[str]] = {}
+    for file in files:
+        parts = [{k: v for k, v in tree.items() if k.partition("#")[0] == file} for tree in (there, finished, earlier)]
+        new, old = (bool(part) == bool(parts[0]) and _same(parts[0], part) for part in parts[1:])
+        kind = "missing" if not parts[0] else "finished" if new and not old else "earlier" if old and not new else ""
+        kinds.setdefault(kind if kind or new else "neither", []).append(_plain(file.partition("/")[2]))
+    return "; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if kind)
 
 
 def _same(there: dict[str, str], version: dict[str, str]) -> bool:
@@ -213,11 +215,15 @@ def values_of(folder: Path) -> dict[str, str]:
 def _values_of(folder: Path) -> dict[str, str]:
     """Every value in a folder's files by `file#place`, without those that clocks give; empty folders by their names."""
     values: dict[str, str] = {}
-    for path in sorted(folder.rglob("*")):
+    places = [Path(at) / name for at, *names in os.walk(folder, followlinks=True) for name in (*names[0], *names[1])]
+    for path in sorted(places):
         name = str(path.relative_to(folder))
         if path.is_dir():
             if not any(path.iterdir()) and name not in ("home", "tmp"):
-                values[f"{name}/#"] = "an empty folder"
+                values[f"{name}/#"] = EMPTY
+            continue
+        if not path.exists():
+            values[f"{name}#"] = DANGLING
             continue
         values[f"{name}#"] = ""
         for place, value in _values(path):
@@ -237,8 +243,9 @@ def _values(path: Path) -> list[tuple[str, str]]:
         return [(head, repr([row[i : i + 1] for row in rows])) for i, head in enumerate(rows[0] if rows else ())]
     if path.suffix == ".parquet":
         return _columns(path)
-    if path.suffix in (".html", ".png"):  # times are drawn and written in them
-        return [("", f"whole {path.read_bytes()[-16:].strip()[-8:]!r}")]
+    if path.suffix in (".html", ".png"):  # times are drawn and written in some, which then differ each time
+        content = path.read_bytes()
+        return [("end", repr(content[-16:].strip()[-8:])), ("", hashlib.sha256(content).hexdigest())]
     return [("", hashlib.sha256(path.read_bytes()).hexdigest())]
 
 

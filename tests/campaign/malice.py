@@ -33,6 +33,7 @@ class Malice:
             "remote code": self._remote_code,
             "object paths": self._object_paths,
             "links": self._links,
+            "linked files": self._linked_files,
             "folder names": self._folder_names,
             "stray adapter": self._stray_adapter,
         }
@@ -248,6 +249,34 @@ class Malice:
             (out / name).symlink_to(draw.choice([treasure, treasure.parent, Path("/nowhere/x")]))
         return self._compare_into(out)
 
+    def _linked_files(self, draw: Random, given: Path) -> Callable[[], None]:
+        """A model whose folder holds links to what is not its own; what is saved of it must not hold that."""
+        self._model(given)
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        types = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules]
+        (given / "modules.json").write_text(json.dumps(types))
+        (given / "1_Pooling").mkdir()
+        (given / "1_Pooling" / "config.json").write_text('{"word_embedding_dimension": 8}')
+        treasure = self.world.work / "outside" / "treasure"
+        names = ["1_Pooling/x", "chat_template.jinja", "vocab.x", "tokenizer.x", "additional_chat_templates"]
+        for name in draw.sample(names, 2):
+            (given / name).symlink_to(draw.choice([treasure, os.path.relpath(treasure, given)]))
+
+        def act() -> None:
+            import layerscope as ls
+
+            for save in (
+                lambda: ls.cut_folder(given, ls.LayerPlan([1]), "mine/disk"),
+                lambda: ls.save(ls.truncate(str(given), 1), "mine/memory"),
+            ):
+                if fault := fault_of(save):
+                    raise Wrong(fault)
+            files = [path for path in Path("mine").rglob("*") if path.is_file()]
+            if any(path.read_bytes() == treasure.read_bytes() for path in files):
+                raise Wrong("what a link leads to was saved")
+
+        return act
+
     def _compare_into(self, out: Path) -> Callable[[], None]:
         words = ["compare", self.world.seeds / "model", "--task", self.world.seeds / "new-words", "--pool", "mean"]
 
@@ -291,5 +320,5 @@ class Malice:
 
 def _check(code: int) -> None:
     """A command is done, or says in a sentence why not."""
-    if code not in (0, 2):
+    if code not in (0, 2, 3):
         raise Wrong(f"exit code {code}")

@@ -13,6 +13,7 @@ _QUICK = "--max-steps 2 --batch 8 --max-length 16"
 
 # Every command that writes. {task} and {record} are others in an earlier run, so that old and new can be told apart.
 _STEP = "--steps 1 --batch 8 --max-length 16"
+_LOSE_ANY = "--tolerance 1 --confidence 0"
 COMMANDS = {
     "extract": "extract {model} --task {task} --pool mean -o {out}",
     "compare": "compare {model} {other} --task {task} --pool mean --measure cka -o {out}",
@@ -23,11 +24,11 @@ COMMANDS = {
     "truncate --save": "truncate {model} --task {task} --keep 1 --save {save}",
     "skip": "skip {model} --task {task} --map -o {out}",
     "skip --save": "skip {model} --task {task} --blocks 2 --save {save} -o {out}",
-    "advise": "advise {model} --task {task} --evaluations 0 --max-span 1 --save {save} -o {out}",
+    "advise": f"advise {{model}} --task {{task}} {_LOSE_ANY} --evaluations 0 --max-span 1 --save {{save}} -o {{out}}",
     "specialty": "specialty {model} --task {task} -o {out}",
     "align": "align {model} {other} --task {task} --layers 1 --methods linear --train 16 --test 16 -o {out}",
     "inject": "inject {model} {other} --task {task} --layers 1 --methods linear --train 16 -o {out}",
-    "advise --heal": "advise {model} --task {task} --rules last --no-timed --confidence 0 --heal 1 -o {out}",
+    "advise --heal": f"advise {{model}} --task {{task}} --rules last --no-timed {_LOSE_ANY} --heal 1 -o {{out}}",
     "heal": f"heal {{model}} --without 1 --task {{task}} {_STEP} -o {{out}}",
     "tune": f"tune {{model}} --task {{task}} {_QUICK} -o {{out}}",
     "tune --method lora": f"tune {{model}} --task {{task}} --method lora {_QUICK} -o {{out}}",
@@ -44,6 +45,8 @@ READING = {
     "models": "prints what a model is",
     "cache ls": "prints a list",
     "cache verify": "prints what it read; it runs after every kill",
+    "rank": "prints a table; its record is written as those of the other commands are",
+    "study": "goes on where it was, so that old and new stand side by side; tests/recipes/test_study.py stops it",
     "demo": "its steps are the functions behind these commands, on a larger model; tests/cli/test_demo.py kills it",
 }
 

@@ -12,6 +12,10 @@ from typing import Any
 from .harness import World, Wrong, command
 
 TEXTS = ["the file is good", "a list of values", "not this file", "that string and the list"]
+EMBEDDING_FILES = (
+    *("modules.json", "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"),
+    *("sentence_bert_config.json", "config_sentence_transformers.json"),
+)
 ALIGNERS = ("mean", "linear", "procrustes", "cca", "svcca", "inn", "mlp")
 
 
@@ -33,7 +37,9 @@ def subjects() -> list[Subject]:
         *(Subject(ending, f"data-{ending}", (f"rows.{ending}",), open_data, 2) for ending in data),
         *(Subject(name, "model", (name,), open_checkpoint, 1 + 3 * (name == "config.json")) for name in checkpoint),
         Subject("index", "sharded", ("model.safetensors.index.json",), open_checkpoint, 2),
+        Subject("embeddings", "embeddings", EMBEDDING_FILES, open_embeddings, 3),
         Subject("lineage", "cut", ("layerscope.json",), open_checkpoint),
+        Subject("card", "cut", ("README.md",), open_checkpoint),
         Subject(
             "representations", "reps", ("representations.json", "shard-00000.safetensors"), open_representations, 2
         ),
@@ -110,6 +116,17 @@ def open_checkpoint(folder: Path) -> None:
     model = ls.load(str(folder))
     _read_states(model, _few())
     finite("a score", float(ls.evaluate(model, _few(), max_length=32, all_rows=True)))
+
+
+def open_embeddings(folder: Path) -> None:
+    """Score pairs by their embeddings, and cut the folder on disk."""
+    import pandas
+
+    import layerscope as ls
+
+    pairs = pandas.DataFrame({"text": TEXTS, "text_pair": TEXTS[::-1], "label": [0.5, 1.0, 1.5, 3.0]})
+    finite("a score", float(ls.evaluate(str(folder), ls.task(pairs), max_length=32, all_rows=True)))
+    ls.cut_folder(folder, ls.LayerPlan([1]), folder.parent / "small")
 
 
 def open_representations(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from random import Random
@@ -11,9 +12,11 @@ import pytest
 
 from tests.helpers.cli import ROOT
 
-from . import regressions
+from . import kills, regressions
+from .harness import World
 from .hostile import markup_in
 from .inputs import shrunk, shrunk_tree
+from .kills import Kills, Reference
 from .mutations import json_file, mutator
 from .poison import TAG
 from .scene import COMMANDS, READING, names_of_commands
@@ -59,6 +62,32 @@ def test_five_minutes_find_nothing():
     assert done.returncode == 0, done.stdout + done.stderr
     found = dict(re.findall(r"^(\w+): seed 0, \d+ cases, (\d+) failures", done.stdout, re.MULTILINE))
     assert found == {"kills": "0", "inputs": "0", "crowds": "0", "hostile": "0"}
+
+
+def test_files_of_two_runs_in_one_output_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(kills, "values_of", kills._values_of)
+    world = World(tmp_path)
+    part, trees = Kills(world), {}
+    for run in ("old", "new"):
+        record = world.clean() / "out" / "compare-record"
+        record.mkdir(parents=True)
+        for name in ("a.csv", "b.csv"):
+            (record / name).write_text(f"x\n{run}\n")
+            (record.parent / name).symlink_to(f"compare-record/{name}")
+        trees[run] = kills._values_of(world.work)
+    part._earlier["compare"] = trees["old"]
+    reference = Reference(frozenset(), trees["new"], 0, 0.0)
+    out = world.work / "out"
+    assert part._partial("compare", "over", reference) == ""
+    (out / "c.csv").symlink_to("compare-record/c.csv")  # it leads nowhere, so that nothing is seen
+    assert part._partial("compare", "over", reference) == ""
+    (out / "a.csv").unlink()
+    assert "missing: a.csv" in part._partial("compare", "fresh", reference)
+    (out / "a.csv").write_text("x\nold\n")
+    assert "earlier: a.csv" in part._partial("compare", "over", reference)
+    shutil.rmtree(out)
+    assert part._partial("compare", "fresh", reference) == ""
+    assert part._partial("compare", "over", reference) == "there is nothing in out any more"
 
 
 ENDINGS = ("json", "csv", "tsv", "jsonl", "conllu", "txt", "safetensors", "parquet", "csv.gz", "bin")

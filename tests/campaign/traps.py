@@ -52,7 +52,7 @@ class Peak:
 class Trap:
     """Counts what a process asks of the disk (fsync, rename, mkdir, unlink ..) and acts before the n-th."""
 
-    CALLS = ("fsync", "rename", "replace", "link", "mkdir", "unlink", "rmdir")
+    CALLS = ("fsync", "rename", "replace", "link", "symlink", "mkdir", "unlink", "rmdir")
     OWN = (("layerscope.store.atomic", "exchange"),)  # what does not go through `os`
 
     def __init__(self, n: int, act: Callable[[str], None]) -> None:

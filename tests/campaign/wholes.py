@@ -73,12 +73,14 @@ def _make_objects(seeds: Path) -> None:
     import numpy as np
 
     import layerscope as ls
+    from tests.helpers.checkpoints import save_sentence_transformer
     from tests.helpers.figures import record_of_every_kind
     from tests.helpers.models import random_network, word_tokenizer
 
     network = random_network("bert", labels=2, **SMALL)
     network.save_pretrained(seeds / "sharded", max_shard_size="12KB")
     word_tokenizer("bert").save_pretrained(seeds / "sharded")
+    save_sentence_transformer(seeds / "embeddings", prompt="the list ")
     reps = extract()
     reps.save(seeds / "reps")
     ls.save(ls.truncate(model(), 1), seeds / "cut")

@@ -63,7 +63,7 @@ def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
     options = ["--task", words, "--no-timed", "--format", "json"]
     done = run_here("advise", classifier, *options, "--blocks", 2, "--rules", "last,spans", "--all")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     chosen = [row for row in rows if row["chosen"]]
     assert len(chosen) == 1
     assert chosen[0]["chosen_on"] == max(row["chosen_on"] for row in rows if row["rule"])
@@ -76,17 +76,65 @@ def test_targets_in_place_of_a_tolerance(classifier, words, tmp_path):
     assert "A latency was asked for, and" in done.stderr
     done = run_here("advise", classifier, *options, "--rules", "angle")
     assert "no rule 'angle'" in done.stderr
-    done = run_here("advise", classifier, *options, "--tolerance", "5%", "--blocks", 2)
-    assert "give one or the other" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1.0])
+def test_a_target_and_a_tolerance_together(classifier, words, tmp_path, tolerance):
+    options = ["--task", words, "--no-timed", "--rules", "last", "--blocks", 2, "--tolerance", tolerance]
+    small, met = tmp_path / "small", tolerance == 1.0
+    done = run_here("advise", classifier, *options, "--format", "json", "--save", small, "-o", tmp_path / "out")
+    assert done.returncode == (0 if met else 3), done.stderr
+    said = json.loads(done.stdout)
+    assert said["verdict"]["met"] is met
+    assert said["choice"] == {"plan": "keep 1-2, head on layer 2", "keep": [1, 2], "removed": [3, 4]}
+    assert said["saved"] == ({"folder": str(small), "how": said["saved"]["how"]} if met else None)
+    assert small.exists() == met
+    verdict = said["verdict"]
+    assert verdict["misses"] == (0.0 if met else pytest.approx(verdict["loses"]))
+    assert f"with 90% confidence it loses at most {verdict['loses']:.4f}" in verdict["says"]
+    assert said["record"] == str(tmp_path / "out" / "advise-record")
+    assert said["findings"][0]["text"] == verdict["says"]
+    assert (said["asked"]["command"], said["asked"]["options"]["save"]) == ("advise", str(small))
+    if not met:
+        again = run_here("advise", classifier, *options, "--save", small, "--save-anyway")
+        assert again.returncode == 3
+        assert f"Saved in {small}" in again.stdout
+        assert "Not met: The best plan that would keep 2 blocks" in again.stdout
+        assert ls.load(str(small)).depth == 2
+
+
+def test_where_nothing_is_met_the_exit_code_says_so(classifier, words, tmp_path):
+    options = ["--task", words, "--no-timed", "--rules", "last", "--format", "json", "--save", tmp_path / "small"]
+    done = run_here("advise", classifier, *options)
+    assert done.returncode == 3
+    assert f"Nothing was saved in {tmp_path / 'small'}" in done.stderr
+    said = json.loads(done.stdout)
+    assert said["verdict"]["met"] is False
+    assert said["verdict"]["says"].startswith("No block is shown to be dispensable")
+    assert said["saved"] is None
+    assert any("rows are too few to show" in warning for warning in said["warnings"])
+    done = run_here("advise", classifier, *options, "--blocks", 2, "--save-anyway")
+    assert done.returncode == 2
+    assert "give a target (--blocks, --parameters or --latency), --tolerance and --save too" in done.stderr
+
+
+def test_a_patch_is_tried_where_a_cut_is_not_enough(classifier, words, tmp_path):
+    texts = tmp_path / "unlabelled.txt"
+    texts.write_text("\n".join(f"the file is {'a ' * (i % 5)}list {i}" for i in range(60)) + "\n")
+    options = ["--task", words, "--no-timed", "--rules", "last", "--blocks", 2, "--tolerance", 1.0, "--patch", texts]
+    done = run_here("advise", classifier, *options, "--format", "json", "--save", tmp_path / "small")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["verdict"]["says"].startswith("The best plan that would keep 2 blocks keeps blocks 1-2 once it is patc")
+    assert said["verdict"]["met"] is True
+    assert ls.load(str(tmp_path / "small")).depth == 2
 
 
 def test_where_no_block_goes_there_is_no_plan_to_print(classifier, words, tmp_path, invoke):
     done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--print-as", "mergekit")
-    assert done.exit_code == 0
+    assert done.exit_code == 3
     assert "No block can go, so there is no plan to print." in done.stderr
-    small = tmp_path / "small"
-    done = invoke("advise", classifier, "--task", words, "--rules", "last", "--no-timed", "--save", small)
-    assert f"Saved in {small}, the whole model, since no block can go." in " ".join(done.stdout.split())
+    assert "Not met: No block is shown to be dispensable" in done.stdout
 
 
 def test_healing_needs_its_steps(classifier, words):
@@ -103,7 +151,7 @@ def test_the_fronts_plans_are_healed_and_shown_before_and_after(classifier, word
         *("--save", tmp_path / "smaller", "-o", tmp_path / "out"),
     )
     assert done.returncode == 0, done.stderr
-    healed = [row["healed"] for row in json.loads(done.stdout) if row["healed"]]
+    healed = [row["healed"] for row in json.loads(done.stdout)["table"] if row["healed"]]
     assert len(healed) > 1
     assert (tmp_path / "out" / "healed.csv").is_file()
     assert "neither chose nor healed" in (tmp_path / "smaller" / "README.md").read_text()

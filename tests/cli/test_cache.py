@@ -3,6 +3,7 @@
 import json
 
 from tests.helpers.cli import run_here
+from tests.helpers.jobs import abandoned_staging
 
 
 def test_an_empty_key_removes_nothing(model, reviews):
@@ -10,12 +11,12 @@ def test_an_empty_key_removes_nothing(model, reviews):
     done = run_here("cache", "rm", "")
     assert done.returncode == 2
     assert "--all" in done.stderr
-    assert len(json.loads(run_here("cache", "ls", "--format", "json").stdout)) == 1
+    assert len(json.loads(run_here("cache", "ls", "--format", "json").stdout)["table"]) == 1
 
 
 def test_the_cache_is_listed_verified_and_pruned(model, reviews, home):
     run_here("extract", model, "--task", reviews, "--text", "review")
-    listed = json.loads(run_here("cache", "ls", "--format", "json").stdout)
+    listed = json.loads(run_here("cache", "ls", "--format", "json").stdout)["table"]
     assert [r["kind"] for r in listed] == ["representations"]
     assert run_here("cache", "verify").returncode == 0
     shard = next(home.rglob("*.safetensors"))
@@ -24,12 +25,13 @@ def test_the_cache_is_listed_verified_and_pruned(model, reviews, home):
     assert done.returncode == 1
     assert "does not match its checksum" in done.stdout or "bytes instead of" in done.stdout
     assert "Removed 1 results" in run_here("cache", "rm", listed[0]["key"]).stdout
-    assert json.loads(run_here("cache", "ls", "--format", "json").stdout) == []
+    assert json.loads(run_here("cache", "ls", "--format", "json").stdout)["table"] == []
 
 
 def test_what_a_killed_removal_left_is_cleared(home):
-    left = home / ".layerscope-0123456789abcdef" / "gone"
-    left.mkdir(parents=True)
-    (left / "artifact.json").write_text("{}")
+    home.mkdir(exist_ok=True)
+    left = abandoned_staging(home)
+    (left / "gone").mkdir()
+    (left / "gone" / "artifact.json").write_text("{}")
     assert run_here("cache", "ls").returncode == 0
-    assert not left.parent.exists()
+    assert not left.exists()

@@ -13,7 +13,7 @@ from tests.helpers.models import random_network, word_tokenizer
 def test_the_score_is_printed_beside_the_majority(classifier, words):
     done = run_here("evaluate", classifier, "--task", words, "--format", "json")
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(done.stdout)["table"]
     score = ls.evaluate(classifier, str(words))
     assert list(row) == ["model", "task", "split", "n", "metric", "score", "low", "high", "majority"]
     assert (row["low"], row["high"]) == score.interval
@@ -22,7 +22,7 @@ def test_the_score_is_printed_beside_the_majority(classifier, words):
 
 def test_another_metric_another_split_and_fewer_texts(classifier, words):
     given = ["--metric", "f1", "--split", "train", "--limit", "10", "--format", "json"]
-    (row,) = json.loads(run_here("evaluate", classifier, "--task", words, *given).stdout)
+    (row,) = json.loads(run_here("evaluate", classifier, "--task", words, *given).stdout)["table"]
     assert (row["metric"], row["split"], row["n"]) == ("f1", "train", 10)
     assert row["score"] == pytest.approx(ls.evaluate(classifier, str(words), metric="f1", split="train", limit=10))
 
@@ -49,7 +49,7 @@ def speaker(tmp_path_factory):
 def test_what_a_language_model_generates_stands_beside_its_perplexity(speaker, tmp_path):
     folder, text = speaker
     given = ["--task", text, "--generate", "4", "--new-tokens", "8"]
-    (row,) = json.loads(run_here("evaluate", folder, *given, "--format", "json").stdout)
+    (row,) = json.loads(run_here("evaluate", folder, *given, "--format", "json").stdout)["table"]
     score = ls.evaluate(folder, str(text), generate={"prompts": 4, "new_tokens": 8})
     assert row["score"] == pytest.approx(float(score))
     assert row["repetition"] == score.metrics["repetition"]
@@ -84,7 +84,7 @@ def test_tasks_of_the_harness(speaker, tmp_path):
     }
     (tmp_path / "my.yaml").write_text(json.dumps(written))
     done = run_here("evaluate", folder, "--lm-eval", tmp_path / "my.yaml", "--format", "json", "-o", tmp_path / "out")
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(done.stdout)["table"]
     assert (row["task"], row["metric"], row["split"], row["n"]) == ("local", "acc", "test", 6)
     assert row["kind"] == "multiple choice by likelihood"
     assert ls.read_record(tmp_path / "out" / "evaluate-record").tables["harness"]["metric"].tolist() == ["acc"]

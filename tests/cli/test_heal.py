@@ -28,7 +28,7 @@ def run(*words):
 
 def test_it_cuts_heals_saves_and_records(world):
     words = ("model", "--without", "2", "--task", "corpus.txt", "--distill", *FEW, "--format", "json", "-o", "healed")
-    row = json.loads(run(*words).stdout)[0]
+    row = json.loads(run(*words).stdout)["table"][0]
     assert (row["method"], row["teacher"], row["steps"]) == ("lora", "model", 2)
     opened = ls.load("healed")
     assert opened.depth == 2

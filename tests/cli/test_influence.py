@@ -14,7 +14,7 @@ def test_influence_on_the_command_line(model, tmp_path):
     given = ["influence", model, "--task", path, "--ci", "0.9", "--special", "--max-length", "16"]
     done = run_here(*given, "--format", "json", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     curve = ls.block_influence(model, path, ci=0.9, special=True, max_length=16)
     assert [row["block"] for row in rows] == curve.layers
     for name, expected in (("influence", curve.values), ("low", curve.low), ("high", curve.high)):

@@ -10,9 +10,9 @@ from tests.helpers.models import FAMILIES, random_network, save_random, word_tok
 
 
 def test_models(model):
-    families = {r["family"] for r in json.loads(run_here("models", "--format", "json").stdout)}
+    families = {r["family"] for r in json.loads(run_here("models", "--format", "json").stdout)["table"]}
     assert families >= set(FAMILIES)
-    record = json.loads(run_here("models", model, "--format", "json").stdout)[0]
+    record = json.loads(run_here("models", model, "--format", "json").stdout)["table"][0]
     assert record["self_check"] == "passed: its blocks can be run one by one"
     assert record["blocks"] == "1..4 at encoder.layer"
 
@@ -20,7 +20,7 @@ def test_models(model):
 def test_an_encoder_has_no_head(tmp_path):
     random_network("bert", "encoder").save_pretrained(tmp_path)
     word_tokenizer().save_pretrained(tmp_path)
-    assert json.loads(run_here("models", tmp_path, "--format", "json").stdout)[0]["head"] == "none"
+    assert json.loads(run_here("models", tmp_path, "--format", "json").stdout)["table"][0]["head"] == "none"
 
 
 def test_a_model_and_the_garden_are_not_listed_at_once(model):
@@ -45,11 +45,11 @@ def test_what_layerscope_saved_says_what_it_was_made_from(classifier, words, tmp
     assert f"keep 1, 4, head on layer 4 (of the 4 blocks of {name})" in shown
     assert "licence" in shown
     assert "accuracy" in shown
-    record = json.loads(run_here("models", folder, "--format", "json").stdout)[0]["made_from"]
+    record = json.loads(run_here("models", folder, "--format", "json").stdout)["table"][0]["made_from"]
     assert record["base"]["name"] == name
     assert record["steps"][0]["keep"] == [1, 4]
     assert record["scores"][0]["metric"] == "accuracy"
-    assert "made_from" not in json.loads(run_here("models", classifier, "--format", "json").stdout)[0]
+    assert "made_from" not in json.loads(run_here("models", classifier, "--format", "json").stdout)["table"][0]
 
 
 def test_models_names_those_that_can_be_tried():

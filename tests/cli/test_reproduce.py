@@ -29,7 +29,7 @@ def test_what_is_missing_is_named_and_the_exit_code_says_so(model, words, invoke
 def test_the_list(invoke):
     done = invoke("reproduce", "ren2023", "--list", "--profile", "smoke", "--format", "json")
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     assert [row["experiment"] for row in rows][:2] == ["table3", "table5"]
     assert all(row["jobs"] == 1 or row["experiment"] == "norms" for row in rows)
 

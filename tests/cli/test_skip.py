@@ -12,9 +12,9 @@ from tests.helpers.cli import run_here
 def test_blocks_that_are_left_out_score_as_on_the_map(classifier, words, tmp_path):
     done = run_here("skip", classifier, "--task", words, "--blocks", "2-3", "--format", "json")
     assert done.returncode == 0, done.stderr
-    whole, cut = json.loads(done.stdout)
+    whole, cut = json.loads(done.stdout)["table"]
     assert (whole["blocks"], cut["blocks"]) == ("1-4", "keep 1, 4, head on layer 4")
-    spans = json.loads(run_here("skip", classifier, "--task", words, "--map", "--format", "json").stdout)
+    spans = json.loads(run_here("skip", classifier, "--task", words, "--map", "--format", "json").stdout)["table"]
     assert {(row["first"], row["last"]): row["score"] for row in spans}[2, 3] == cut["score"]
 
 

@@ -35,8 +35,8 @@ def test_robustness_of_specialty_on_the_command_line(model, labelled, tmp_path):
         "specialty", model, "--task", labelled, "--no-probes", *asked, "-o", tmp_path / "out", "--format", "json"
     )
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
-    settings = {(row.get("experiment"), row.get("setting")) for row in rows}
+    said = json.loads(done.stdout)
+    settings = {(name, row["setting"]) for name, rows in said["more"].items() for row in rows}
     assert ("imbalance", "p = 0.3") in settings
     assert ("scarcity", "N = 8") in settings
     assert ("pools", f"{model}, cls") in settings
@@ -56,10 +56,10 @@ def test_other_measures_and_the_papers_probe(model, words, tmp_path):
     asked[3] = "numerical_rank,nuclear_norm"
     done = run_here("specialty", model, "--task", words, *asked, *more, "--format", "json", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
-    layers = [row for row in rows if "experiment" not in row]
+    said = json.loads(done.stdout)
+    layers = said["table"]
     assert set(layers[0]) >= {"nu", "null", "ratio", "p", "probe", "probe_low", "numerical_rank", "nuclear_norm"}
-    assert {row["n"] for row in rows if row.get("experiment") == "imbalance"} == {30}
+    assert {row["n"] for row in said["more"]["imbalance"]} == {30}
     names = {path.stem for path in (tmp_path / "out").iterdir()}
     assert names == {"specialty", "numerical_rank", "nuclear_norm", "imbalance", "specialty-record"}
 
@@ -87,7 +87,7 @@ def test_a_network_that_cannot_be_tuned_has_nu_and_probes_and_no_strategy(labell
     write_folder(Elmo(ElmoOptions.model_validate(options)), tmp_path / "elmo")
     done = run_here("specialty", tmp_path / "elmo", "--task", labelled, "-o", tmp_path / "out", "--format", "json")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     assert [row["layer"] for row in rows] == [0, 1, 2]
     assert all(row["nu"] > 0 and 0 <= row["probe"] <= 1 for row in rows)
     assert (tmp_path / "out" / "specialty-record").is_dir()
@@ -101,7 +101,7 @@ def test_l_is_one_and_the_strategy_is_in_numbers(model, words):
     assert done.returncode == 0, done.stderr
     best = re.search(r"above 0, is (\d)", done.stdout)[1]
     assert f"Strategies around l* = {best}" in done.stdout
-    assert f"l* is layer {best}," in done.stdout
+    assert f"l*, the layer of the least nu, is {best}." in done.stdout
     strategy = re.search(r"The recommended strategy is (\(\d, \d, \d\))", done.stdout)[1]
     assert f"--strategy '{strategy}'" in done.stdout
     table = run_here("strategies", model, "--task", words)

@@ -6,9 +6,9 @@ from tests.helpers.cli import run_here
 
 
 def test_tasks(reviews):
-    names = {r["name"] for r in json.loads(run_here("tasks", "--format", "json").stdout)}
+    names = {r["name"] for r in json.loads(run_here("tasks", "--format", "json").stdout)["table"]}
     assert {"sst2", "pydocs", "ewt-genre"} <= names
-    splits = json.loads(run_here("tasks", reviews, "--format", "json").stdout)
+    splits = json.loads(run_here("tasks", reviews, "--format", "json").stdout)["table"]
     assert splits[0]["examples"] == 3
 
 
@@ -25,4 +25,4 @@ def test_which_columns_were_read_is_said(reviews, labelled):
     lines = reviews.with_suffix(".txt")
     lines.write_text("a line\nanother\n")
     assert "Read as" not in run_here("tasks", lines).stdout
-    assert isinstance(json.loads(run_here("tasks", labelled, "--format", "json").stdout), list)
+    assert isinstance(json.loads(run_here("tasks", labelled, "--format", "json").stdout)["table"], list)

@@ -92,7 +92,7 @@ def test_no_number_is_broken_in_a_narrow_terminal(model, reviews):
     given = ["compare", model, model, "--task", reviews, "--text", "review", "--pool", "mean"]
     lines = in_a_terminal(columns, *given)
     assert max(len(line) for line in lines if line.startswith(" ")) <= columns
-    expected = [row["value"] for row in json.loads(run(*given, "--format", "json").stdout)]
+    expected = [row["value"] for row in json.loads(run(*given, "--format", "json").stdout)["table"]]
     shown = sorted(cell for line in lines if line[:3].strip().isdigit() for cell in line.split()[1:])
     assert shown == sorted("nan" if value is None else f"{value:.4g}" for value in expected)
     text = in_a_terminal(columns, "tasks", reviews)

@@ -1,6 +1,7 @@
 """`layerscope truncate`"""
 
 import json
+from pathlib import Path
 
 import layerscope as ls
 from tests.helpers.cli import run_here
@@ -13,10 +14,10 @@ def test_one_depth_is_shown_beside_the_whole_and_saved(classifier, words, tmp_pa
     assert done.returncode == 0, done.stderr
     assert f"Saved in {tmp_path / 'small'}, reopened and compared." in done.stdout
     assert ls.load(str(tmp_path / "small")).depth == 2
-    whole, cut = json.loads(run_here(*given, "--format", "json").stdout)
+    whole, cut = json.loads(run_here(*given, "--format", "json").stdout)["table"]
     assert (whole["blocks"], cut["blocks"]) == ("1-4", "keep 1-2, head on layer 2")
     assert cut["parameters"] < whole["parameters"]
-    curve = json.loads(run_here("truncate", classifier, "--task", words, "--curve", "--format", "json").stdout)
+    curve = json.loads(run_here("truncate", classifier, "--task", words, "--curve", "--format", "json").stdout)["table"]
     assert [row["layer"] for row in curve] == [0, 1, 2, 3, 4]
     assert (curve[2]["score"], curve[4]["score"]) == (cut["score"], whole["score"])
 
@@ -37,20 +38,20 @@ def test_heads_are_trained_on_every_layer(classifier, model, words):
     for mode, more in (("tuned", []), ("tunedorig", ["--base", model])):
         done = run_here(*given, "--mode", mode, *more, *trained)
         assert done.returncode == 0, done.stderr
-        curves[mode] = json.loads(done.stdout)
+        curves[mode] = json.loads(done.stdout)["table"]
     data = ls.task(str(words))
     options = {"epochs": 2, "learning_rate": 1e-2, "train_limit": 40}
     expected = ls.truncation_curve(str(classifier), data, mode="tunedorig", base=str(model), **options).frame
     assert [row["score"] for row in curves["tunedorig"]] == expected["score"].tolist()
     assert [row["layer"] for row in curves["tuned"]] == [0, 1, 2, 3, 4]
     shown = run_here(*given[:-2], "--mode", "tuned", *trained)
-    assert f"The head of {classifier}, trained further on every layer" in shown.stdout
+    assert f"The head of {Path(classifier).name}, trained further on every layer" in shown.stdout
 
 
 def test_options_of_trained_heads_are_refused_elsewhere(classifier, words):
     given = ["truncate", classifier, "--task", words]
     for more, message in (
-        (["--curve", "--mode", "tune"], "no mode 'tune'; allowed: untuned, tuned, tunedorig"),
+        (["--curve", "--mode", "tune"], "no mode 'tune'; allowed: untuned, patched, tuned, tunedorig"),
         (["--keep", 2, "--mode", "tuned"], "give --curve, not --keep"),
         (["--curve", "--mode", "tunedorig"], "--base, the untuned model, belongs to --mode tunedorig"),
         (["--curve", "--epochs", 2], "--epochs is for heads that are trained"),
@@ -79,8 +80,8 @@ def test_the_logit_lens_of_a_language_model(tmp_path):
     given = ["--task", tmp_path / "texts.txt", "--kind", "text", "--max-length", 16, "--by-text"]
     done = run_here("truncate", folder, *given, "--curve", "--format", "json")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     assert [row["metric"] for row in rows] == ["perplexity"] * 5
-    (score,) = json.loads(run_here("evaluate", folder, *given, "--format", "json").stdout)
+    (score,) = json.loads(run_here("evaluate", folder, *given, "--format", "json").stdout)["table"]
     assert score["score"] == rows[-1]["score"]
     assert {"nll", "bits_per_byte", "tokens"} <= set(score)

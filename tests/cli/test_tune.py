@@ -13,12 +13,12 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
     quick = ["--task", labelled, "--epochs", "1", "--batch", "8", "--format", "json"]
     done = run_here("tune", model, *quick, "--strategy", "(l*, L, L)", "--seeds", "2", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     assert [row["seed"] for row in rows] == [0, 1]
     assert done.stderr.count("with the least nu") == 1
     assert ls.load(str(tmp_path / "out" / "seed-1" / "checkpoint")).depth == 4
     done = run_here("evaluate", tmp_path / "out" / "seed-0" / "checkpoint", "--task", labelled, "--format", "json")
-    assert json.loads(done.stdout)[0]["score"] == rows[0]["score"]
+    assert json.loads(done.stdout)["table"][0]["score"] == rows[0]["score"]
     done = run_here("tune", model, *quick, "--study", "--specialty-layer", "4", "-o", tmp_path / "study")
     assert done.returncode == 0, done.stderr
     assert {p.name for p in (tmp_path / "study").iterdir()} == {
@@ -34,10 +34,10 @@ def test_tuning_on_the_command_line(model, labelled, tmp_path):
 def test_a_training_that_learned_nothing_is_named(model, labelled):
     quick = ["--task", labelled, "--max-steps", 1, "--batch", 8, "--format", "json"]
     done = run_here("tune", model, *quick, "--learning-rate", "1e-12")
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(done.stdout)["table"]
     assert ("no better than always giving the most frequent class" in done.stderr) == (row["score"] <= row["majority"])
     done = run_here("tune", model, *quick[:2], "--epochs", 12, *quick[4:], "--learning-rate", "1e-2")
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(done.stdout)["table"]
     assert row["score"] > row["majority"]
     assert "no better than" not in done.stderr
 
@@ -45,7 +45,7 @@ def test_a_training_that_learned_nothing_is_named(model, labelled):
 def test_strategies_on_the_command_line(model, labelled):
     done = run_here("strategies", model, "--task", labelled, "--specialty-layer", "2", "--format", "json")
     assert done.returncode == 0, done.stderr
-    rows = {row["strategy"]: row for row in json.loads(done.stdout)}
+    rows = {row["strategy"]: row for row in json.loads(done.stdout)["table"]}
     assert rows["(l*-2, l*, L)"]["blocks"] == "1-2"
     assert rows["(L, L, L)"]["blocks"] == "4"
     assert rows["full"]["trainable"] == rows["full"]["parameters"]
@@ -60,7 +60,7 @@ def test_a_training_and_its_record_are_put_in_place_together(model, labelled, tm
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("layerscope.results.write_record", stopped)  # after the training's files are written
+    monkeypatch.setattr("layerscope.results.record_folder", stopped)  # after the training's files are written
     assert run_here("tune", model, "--task", labelled, *quick, "--seed", 1, "-o", out, "--overwrite").returncode == 130
     assert {path.name for path in out.iterdir()} == before
     assert ls.read_record(out / "tune-record").settings["seed"] == 0

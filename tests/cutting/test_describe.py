@@ -1,5 +1,7 @@
 """What a model is, in a table."""
 
+import re
+
 import layerscope as ls
 from tests.helpers.models import SMALL_LLAMA, save_random
 
@@ -12,6 +14,11 @@ def test_a_model_is_described_and_checked(tmp_path):
     assert described.facts["parameters"] == sum(
         p.numel() for p in ls.load(str(tmp_path / "model")).network.parameters()
     )
+    assert described.facts["float_type"] == "float32"
+    assert re.match(
+        r"weights 0\.0 GB; evaluate .*; heal with LoRA .*; tune all weights with", described.facts["memory"]
+    )
+    assert described.facts["on_24_GB"].startswith("evaluate, advise, heal with LoRA")
     assert described.made_from is None
     assert list(described.frame.columns) == ["what", "is"]
     assert isinstance(described, ls.Result)

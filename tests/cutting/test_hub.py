@@ -6,6 +6,7 @@ import pytest
 from huggingface_hub import constants
 
 import layerscope as ls
+from layerscope.errors import ModelError
 from tests.helpers.checkpoints import HUB_TOKEN, serve_hub
 from tests.helpers.models import save_random
 
@@ -78,6 +79,16 @@ def test_what_cannot_be_put_there(hub, saved, tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ls.LayerscopeError, match="HF_HUB_OFFLINE is set"):
         ls.push(saved, "org/other")
+
+
+def test_a_file_that_only_a_link_leads_to_is_not_put_there(hub, saved, tmp_path):
+    place, _ = hub
+    (tmp_path / "private").write_text("secret")
+    sent = shutil.copytree(saved, tmp_path / "sent")
+    (sent / "notes.txt").symlink_to(tmp_path / "private")
+    with pytest.raises(ModelError, match=r"notes\.txt is a link to .*private"):
+        ls.push(sent, "org/sent")
+    assert not (place / "org" / "sent").exists()
 
 
 def test_without_a_token_a_sentence_says_how_to_get_one(hub, saved, monkeypatch, tmp_path):

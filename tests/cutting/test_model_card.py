@@ -1,6 +1,7 @@
 """Model cards: what the hub reads of them, and that their code opens the checkpoint."""
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def test_scores_stand_on_the_card_as_the_hub_reads_them(tmp_path):
     folder = ls.save(smaller, tmp_path / "small", scores=score)
     data = ModelCard.load(folder / "README.md").data
     found = {result.metric_type: result for result in data.eval_results}
-    assert set(found) == {"perplexity", *(number.metric for number in score.more)}
+    answered = [number.metric for number in score.more if not math.isnan(number.value)]
+    assert set(found) == {"perplexity", *answered}
     assert found["perplexity"].metric_value == float(score)
     assert found["perplexity"].metric_args["n"] == score.n
     assert found["perplexity"].metric_args["interval_95"] == list(score.interval)
@@ -42,6 +44,20 @@ def test_scores_stand_on_the_card_as_the_hub_reads_them(tmp_path):
     assert found["repetition"].metric_args["n"] == 6
     assert data.pipeline_tag == "text-generation"
     assert data.to_dict()["layerscope"]["steps"][0]["keep"] == [1, 4]
+
+
+def test_a_score_without_an_interval_has_the_reason(tmp_path):
+    model = language_model("gpt2")
+    alone = ls.evaluate(model, ls.task(text_frame(2, most=4), kind="text"))
+    assert "| none: one window alone cannot be resampled |" in _card(ls.save(model, tmp_path / "one", scores=alone))
+    bare = ls.Score(alone, metric="nll", metrics={"nll": 5.0}, n=1, majority=0.5, provenance=alone.provenance)
+    folder = ls.save(model, tmp_path / "bare", scores=bare)
+    assert "| none: none was measured |" in _card(folder)
+    assert json.loads((folder / "layerscope.json").read_text())["scores"][0]["interval_note"] == "none was measured"
+
+
+def _card(folder):
+    return (folder / "README.md").read_text()
 
 
 def test_base_licence_and_plan_go_from_model_to_model(tmp_path):

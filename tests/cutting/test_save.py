@@ -1,10 +1,15 @@
 """A checkpoint gets its name only when it has been reopened and found equal."""
 
+import sys
+
 import pandas
 import pytest
 import torch
+from transformers import MixtralConfig, MixtralForCausalLM
 
 import layerscope as ls
+from benchmarks.memory import LiveBytes, live_bytes
+from layerscope.cutting.cut import cut_network
 from layerscope.errors import InputError, LayerscopeError, ModelError
 from tests.helpers.models import random_network, save_random, word_tokenizer
 
@@ -87,3 +92,68 @@ def test_the_tokenizer_that_is_saved_does_not_depend_on_what_it_read(tmp_path):
     model.tokenizer(["the file", "a list of value"], truncation=True, max_length=4, padding=True)
     ls.save(model, tmp_path / "after")
     assert (tmp_path / "before" / "tokenizer.json").read_bytes() == (tmp_path / "after" / "tokenizer.json").read_bytes()
+
+
+def test_the_folder_that_is_read_is_left_as_it_is(tmp_path, monkeypatch):
+    """Saved by layerscope, it could be replaced: by the command that reads it, it is not."""
+    source = ls.save(ls.truncate(save_random(tmp_path / "base", "bert", labels=3), 3), tmp_path / "model")
+    (tmp_path / "link").symlink_to(source)
+    monkeypatch.chdir(tmp_path)
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    plan = ls.LayerPlan([1])
+    for name, target in (("model", "link"), ("link", "model/../model"), (str(source), "model/small")):
+        for act in (
+            lambda name, target: ls.cut_folder(name, plan, target),
+            lambda name, target: ls.save(ls.cut(name, plan), target),
+            lambda name, target: ls.cut_study(name, plan, save=target),
+            lambda name, target: ls.cut_study(name, plan, DATA, save=target),
+            lambda name, target: ls.heal(name, plan, DATA, out=target, steps=1, distill=True),
+            lambda name, target: ls.tune(name, DATA, out=target, max_steps=1),
+        ):
+            with pytest.raises(InputError, match="the folder of the model that is read"):
+                act(name, target)
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+
+
+def test_one_model_is_in_memory_while_it_is_saved_and_reopened(tmp_path):
+    """Beside the whole model stands what was cut from it, and nothing else: no drawn, narrowed or reopened weights."""
+    sizes = {"num_hidden_layers": 8, "hidden_size": 256, "intermediate_size": 1024}
+    random_network("llama", "next", **sizes).to(torch.bfloat16).save_pretrained(tmp_path / "whole")
+    word_tokenizer("llama").save_pretrained(tmp_path / "whole")
+    before = live_bytes()
+    whole = ls.load(tmp_path / "whole", dtype="float32")
+    size = live_bytes() - before
+    assert size > 30e6
+    with LiveBytes() as live:
+        smaller = ls.skip(whole, 3, 3)
+        ls.save(smaller, tmp_path / "smaller")
+    assert 1.8 * size < live.peak - before < 2.1 * size
+    del smaller
+    with LiveBytes() as live:
+        ls.save(whole, tmp_path / "again")
+    assert live.peak - before < 1.1 * size
+
+
+def test_what_is_cut_is_independent_of_the_whole(model):
+    smaller, shared = ls.truncate(model, 2), cut_network(model, ls.LayerPlan([1, 2]), share=True)
+    before = smaller.classifier.weight.clone()
+    with torch.no_grad():
+        model.network.classifier.weight += 1
+    assert torch.equal(smaller.classifier.weight, before)
+    assert torch.equal(shared.classifier.weight, before + 1)
+
+
+def test_files_whose_names_transformers_converts_are_opened_and_compared(tmp_path, monkeypatch):
+    """Mixtral's experts are one tensor in memory and many in the file."""
+    opened = []
+    module = sys.modules["layerscope.models.load"]  # the package has a function of that name
+    load = module.load
+    monkeypatch.setattr(module, "load", lambda *args, **options: opened.append(args) or load(*args, **options))
+    config = MixtralConfig(
+        vocab_size=200, hidden_size=32, intermediate_size=32, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, num_local_experts=4, max_position_embeddings=64,
+    )  # fmt: skip
+    model = ls.load(MixtralForCausalLM(config).eval(), tokenizer=word_tokenizer("llama"))
+    folder = ls.save(ls.skip(model, 2, 2), tmp_path / "smaller")
+    assert str(folder.parent) in opened[-1][0]
+    assert ls.load(folder).depth == 2

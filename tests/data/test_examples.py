@@ -2,8 +2,10 @@
 
 import numpy as np
 import pandas
+import pytest
 
 import layerscope as ls
+from layerscope.errors import DataError
 from tests.helpers.data import write_table
 
 
@@ -37,3 +39,24 @@ def test_bad_rows_are_counted_in_what_is_said_of_them():
     frame = pandas.DataFrame({"text": ["a", None, "c"], "label": [0, 1, 0]})
     examples = ls.task(frame, skip_bad=True).split()
     assert (examples.described()["n"], examples.described()["skipped"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("a.csv", "line 6"), ("a.jsonl", "line 4"), ("a.parquet", "row 4"), (None, "row 4")],
+)
+def test_every_message_says_where_a_row_stands_in_the_same_way(name, place, tmp_path):
+    """A text breaks over two lines of a CSV file, whose first line is a header; Parquet and pandas have rows."""
+    rows = [("good film", "pos"), ("fine\nbut long", "pos"), ("bad film", "neg"), ("\u200b", "neg")]
+    path = tmp_path / "frame" if name is None else write_table(tmp_path / name, rows)
+    source = pandas.DataFrame(rows, columns=["text", "label"]) if name is None else path
+    task = ls.task(source)
+    assert task.split().take(slice(2, None)).place(1) == f"{place} of {task.name} (all)"
+    with pytest.raises(DataError, match=rf"only special tokens .* in {place} of {task.name} \(all\)"):
+        ls.extract("garden:bert-s0", task, pool="mean", store=False)
+    with pytest.raises(DataError, match=rf"have no word by .*, such as {place} of {task.name} \(all\)"):
+        ls.task(source, words_by=r"[a-z]+").split().in_words()
+    bad = [*rows[:3], (None, "neg")]
+    source = pandas.DataFrame(bad, columns=["text", "label"]) if name is None else write_table(path, bad)
+    with pytest.raises(DataError, match=rf"{place}, column 'text'"):
+        ls.task(source).split()

@@ -59,8 +59,16 @@ def test_the_short_answer_has_the_rates_of_the_simulations():
     low, high = rates("similarity_intervals", "interval covers", measure="cka_debiased")
     assert f"95% intervals held the truth in {low:.0%} to {high:.0%} |" in text
     assert rates("similarity_intervals", "interval covers", measure="cka")[1] == 0
+    many = [rates("windows_of_texts", "interval covers", texts=count) for count in ("10", "20", "40", "200")]
+    low, high = min(least for least, _ in many), max(most for _, most in many)
+    assert f"95% intervals held the truth in {low:.0%} to {high:.0%} with 10 texts or more" in text
+    assert (
+        f"held it in {rates('windows_of_texts', 'interval covers', texts='5')[0]:.0%}, and the result says so" in text
+    )
     low, high = rates("similarity_chance", "a pair below .05")
-    assert f"p < .05 in {low:.0%} to {high:.0%} where nothing was shared" in text
+    assert f"p ≤ .05 in {low:.0%} to {high:.0%} where nothing was shared" in text
+    low, high = rates("similarity_words", "interval covers")
+    assert f"95% intervals held the truth in {low:.0%} to {high:.0%} | believe it: pairs of words" in text
     gradual = [rates("blocks", f"{n} layers", wanted="at most .08")[1] for n in (7, 13, 25)]
     assert f"p < .05 in at most {max(gradual):.1%} where change was gradual" in text
     single = [rates("blocks", f"{n} layers", matrix="one larger step")[0] for n in (7, 13, 25)]

@@ -3,6 +3,7 @@
 import json
 import math
 
+import pandas
 import pytest
 
 from layerscope.recipes.claims import claims
@@ -19,10 +20,35 @@ def claims_script():
 def test_the_page_is_made_of_the_data(monkeypatch):
     monkeypatch.syspath_prepend(str(RESULTS))
     data = json.loads((RESULTS / "claims.json").read_text(encoding="utf-8"))
-    page = script("docs/results/claims_page.py").page(data["about"], data["missing"], data["jobs"])
+    made = script("docs/results/claims_page.py")
+    page = made.page(data["about"], data["missing"], data["jobs"])
     assert page == (RESULTS / "claims.md").read_text(encoding="utf-8")
+    assert made.table(data["jobs"]) == (RESULTS / "claims.csv").read_text(encoding="utf-8")
     for claim in claims():
-        assert f"\n## {claim.name[0].upper()}{claim.name[1:]}\n" in page
+        assert f"| {claim.says.replace('|', chr(92) + '|')} ({claim.where}) |" in page
+    papers = dict.fromkeys(claim.paper for claim in claims())
+    assert all((RESULTS / f"claims-{paper}.png").is_file() for paper in papers)
+
+
+def test_a_verdict_in_a_word_follows_from_the_decided_rows(monkeypatch):
+    word = script("docs/results/claims_page.py").word
+    cases = {"holds": "hhu", "fails": "ffn", "mostly holds": "hhf", "mixed": "hffn", "open": "un"}
+    names = {"h": "holds", "f": "does not hold", "u": "undecided", "n": "not testable"}
+    for expected, rows in cases.items():
+        assert word(pandas.DataFrame({"verdict": [names[letter] for letter in rows]})) == expected
+
+
+def test_evidence_is_for_the_claims_that_have_little(claims_script, monkeypatch):
+    """Strategies around l* only where nu picks no end; eight pairs of seeds; freezing of all models."""
+    monkeypatch.setattr(claims_script, "_picks_inside", lambda step, missing: "bert" in step.models)
+    planned = claims_script.cells(list(claims_script.evidence({"bge": "somewhere"})), False, {})
+    studied = [cell for cell in planned.values() if cell.experiment.name == "table6"]
+    assert {cell.chosen["model"] for cell in studied} == {"bert"}
+    assert studied[0].profile.settings["methods"] == ["finetune", "adapter"]
+    couples = {tuple(c.chosen["couple"]) for c in planned.values() if c.experiment.name == "table5"}
+    assert len({frozenset(couple) for couple in couples}) == 8
+    frozen = {cell.chosen["model"] for cell in planned.values() if cell.experiment.name == "table1"}
+    assert {"bge", "electra", "gpt2"} <= frozen
 
 
 def steps(claims_script):

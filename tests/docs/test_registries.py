@@ -2,13 +2,19 @@
 
 import pytest
 
-from layerscope.registry import ALIGNERS, MEASURES, METHODS, RULES
+from layerscope.registry import ALIGNERS, LAYER_SCORES, MEASURES, METHODS, RULES
 from tests.helpers.cli import script
 
 HOOK = script("docs/hooks/registries.py")
 
 
-KNOWN = {"rules": RULES, "aligners": ALIGNERS, "methods": METHODS, "measures": MEASURES}
+KNOWN = {
+    "rules": RULES,
+    "aligners": ALIGNERS,
+    "methods": METHODS,
+    "measures": MEASURES,
+    "layer_scores": LAYER_SCORES,
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)

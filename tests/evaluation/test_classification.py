@@ -127,8 +127,12 @@ def test_regression():
     assert ls.evaluate(opened, frame) == pytest.approx(expected, abs=1e-4)
     with torch.no_grad():
         opened.network.classifier.weight.zero_()
-    with pytest.warns(LayerscopeWarning, match="undefined"):
-        assert np.isnan(ls.evaluate(opened, frame))
+    reason = "pearson_spearman is undefined: every prediction or every label is the same"
+    with pytest.warns(LayerscopeWarning, match=reason):
+        score = ls.evaluate(opened, frame)
+    assert np.isnan(score)
+    assert reason in score.note  # which goes into figures, records and cards
+    assert reason in str(score.findings()[0])
 
 
 def test_mistakes_are_sentences():

@@ -7,7 +7,15 @@ import torch
 
 import layerscope as ls
 from layerscope.evaluation.evaluate import make_evaluator
-from layerscope.evaluation.generation import GenerationOptions, continued, measured, prompts_of, repetition
+from layerscope.evaluation.generation import (
+    GenerationOptions,
+    Prompt,
+    continuation,
+    continued,
+    measured,
+    prompts_of,
+    repetition,
+)
 from tests.helpers.data import text_frame
 from tests.helpers.models import language_model
 
@@ -114,7 +122,7 @@ def test_the_score_says_which_kind_each_number_is_and_how_sure_it_is():
         ({"new_tokens": 3}, "at least 4"),
         ({"prompt": 3}, "no setting of the generation check 'prompt'"),
         ({"prompt_tokens": 79}, "79 tokens and 32 new ones do not fit into the 80"),
-        ("many", "prompts is 'many'"),
+        ("many", "generate is 'many'"),
     ],
 )
 def test_what_cannot_be_generated(generate, said):
@@ -129,3 +137,39 @@ def test_too_little_text_and_other_heads():
         )
     with pytest.raises(ls.LayerscopeError, match="continues running text"):
         ls.evaluate(language_model("bert", "masked"), text(), generate=True)
+
+
+def test_prompts_know_the_text_in_which_they_begin():
+    opened = language_model("gpt2")
+    source, prompt_options, first = make_evaluator(opened, text()).source
+    every = prompts_of(opened, source, prompt_options, first, GenerationOptions(10**6, 16, 8))
+    joined = opened.tokenizer("\n\n".join(source.texts), add_special_tokens=False, return_offsets_mapping=True)
+    ends = np.cumsum([len(each) + 2 for each in source.texts])
+    starts = [joined["offset_mapping"][24 * k][1] - 1 for k in range(len(every))]
+    assert [prompt.text for prompt in every] == np.searchsorted(ends, starts, side="right").tolist()
+    source, prompt_options, first = make_evaluator(opened, text(by_text=True)).source
+    alone = prompts_of(opened, source, prompt_options, first, GenerationOptions(10**6, 16, 8))
+    assert all(tuple(prompt.given)[:3] in _triples(opened, source.texts[prompt.text]) for prompt in alone)
+
+
+def _triples(opened, text):
+    ids = opened.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return set(zip(ids, ids[1:], ids[2:], strict=False))
+
+
+def test_prompts_of_one_text_are_resampled_together(monkeypatch):
+    """Of two prompts in each of 8 texts that are alike there is as much to learn as of one."""
+    opened = language_model("gpt2")
+    values, halves = np.repeat(np.random.default_rng(0).random(8), 2), np.repeat(np.arange(8), 2)
+    monkeypatch.setattr("layerscope.evaluation.generation.measured", lambda *_: {"repetition": values})
+    found = {}
+    for name, texts in {"together": halves, "alone": np.arange(16), "one": np.zeros(16, int)}.items():
+        prompts = [Prompt(np.arange(8), np.arange(4), k) for k in texts]
+        monkeypatch.setattr("layerscope.evaluation.generation.prompts_of", lambda *_, prompts=prompts: prompts)
+        source, prompt_options, first = make_evaluator(opened, text()).source
+        (found[name],) = continuation(opened, source, prompt_options, first, GenerationOptions(16, 8, 4))
+    width = {name: number.high - number.low for name, number in found.items()}
+    assert 1.2 * width["alone"] < width["together"] < 1.7 * width["alone"]
+    assert width["one"] == width["alone"]
+    assert found["together"].interval_note == found["alone"].interval_note == ""
+    assert found["one"].interval_note.startswith("over prompts, since all of them are of one text")

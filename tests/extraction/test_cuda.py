@@ -10,7 +10,7 @@ from layerscope.extraction.forward import Pooling, Runner
 from layerscope.extraction.pooling import Reading
 from tests.helpers.models import FAMILIES, random_network, word_tokenizer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("family", FAMILIES)

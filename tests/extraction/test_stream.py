@@ -197,7 +197,7 @@ def test_what_is_not_finite_is_named_by_layer_and_row_whatever_the_batch(row, ta
     model.network.register_forward_pre_hook(lambda _, __, given: current.append(given["input_ids"]), with_kwargs=True)
     model.network.encoder.layer[2].register_forward_hook(spoil)
     listener = type("Listener", (), {"update": lambda _, batch: updates.append(len(batch.rows))})()
-    with pytest.raises(DataError, match=rf"^Layer 3 of .* is not finite for row {row} of "):
+    with pytest.raises(DataError, match=rf"^Layer 3 of .* is not finite for row {row + 1} of "):
         ls.stream(model, task.split(), listener, pool="mean", batch_tokens=40)
     assert sum(updates) == 7
 
@@ -297,7 +297,7 @@ def test_texts_may_come_from_a_generator(task, monkeypatch):
     torch.testing.assert_close(
         torch.cat(kept.states)[order], ls.extract(model, task, pool="mean", store=False)[4], rtol=1e-4, atol=1e-5
     )
-    with pytest.raises(InputError, match="str was given as the texts to stream"):
+    with pytest.raises(InputError, match="examples is 'a text'; it must be an Examples or a list of texts"):
         ls.stream(model, "a text", kept)
-    with pytest.raises(InputError, match="Text 1 of the stream is a int"):
-        ls.stream(model, ["a text", 3], kept)
+    with pytest.raises(InputError, match="Text 2 of the stream is a int"):
+        ls.stream(model, iter(["a text", 3]), kept)

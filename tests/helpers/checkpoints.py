@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 import layerscope as ls
@@ -64,6 +64,56 @@ def save_sentence_transformer(
     about = {"prompts": {"query": prompt}, "default_prompt_name": "query" if prompt else None}
     write_json(path / "config_sentence_transformers.json", about)
     return path
+
+
+REMOVED = object()
+_WRONG = (REMOVED, None, True, 0, -1, 3, 1.5, 1e400, "x", "", [], [1], {}, {"a": 1})
+_FIELDS = {
+    "modules.json": ["0.path", "0.type", "1.path", "1.type", "2.type"],
+    "1_Pooling/config.json": ["word_embedding_dimension", "pooling_mode_cls_token", "pooling_mode", "include_prompt"],
+    "2_Dense/config.json": ["in_features", "out_features", "bias", "activation_function", "use_residual"],
+    "3_Normalize/config.json": ["module_input_name"],
+    "sentence_bert_config.json": ["max_seq_length", "do_lower_case"],
+    "config_sentence_transformers.json": ["prompts", "default_prompt_name"],
+}
+_MORE = [
+    *(("modules.json", "1.path", path) for path in ("1_Pooling/", "../m/1_Pooling", "a\0b", "x" * 300, "2_Dense")),
+    *(("modules.json", "1.type", kind) for kind in ("my.Pooling", "sentence_transformers.models.CNN", "Pooling")),
+    ("1_Pooling/config.json", "pooling_mode", ["cls", "max"]),
+    ("1_Pooling/config.json", "pooling_mode", ["cls"] * 1000),
+    ("1_Pooling/config.json", "pooling_mode", "cls"),
+    ("1_Pooling/config.json", "pooling_mode_cls_token", True),
+    ("1_Pooling/config.json", "pooling_mode_middle_token", True),
+    *(
+        ("2_Dense/config.json", "activation_function", f"torch.{name}")
+        for name in ("nn.Linear", "nn.ReLU", "nn.Module")
+    ),
+    *(("2_Dense/config.json", "activation_function", f"torch.{name}") for name in ("nn.PReLU", "nn.RReLU", "tanh")),
+    ("2_Dense/config.json", "activation_function", "torch.nn.modules.linear.Tanh"),
+    ("2_Dense/config.json", "activation_function", "my.Activation"),
+    ("2_Dense/config.json", "module_input_name", "token_embeddings"),
+    *(("sentence_bert_config.json", "max_seq_length", most) for most in (1, 2, 1 << 20, 1 << 62, 10**50)),
+    ("config_sentence_transformers.json", "prompts", {"a": None, "query": "list "}),
+    ("config_sentence_transformers.json", "prompts", {"query": 3}),
+    ("config_sentence_transformers.json", "default_prompt_name", "query"),
+]
+BROKEN_EMBEDDINGS = [
+    *((file, field, value) for file, fields in _FIELDS.items() for field in fields for value in _WRONG),
+    *_MORE,
+]
+
+
+def break_embedding(folder, file, field, value):
+    """Put a value in the place of a field of a file of sentence-transformers, or take the field away."""
+    path = folder / file
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    place, _, name = field.rpartition(".")
+    holder = content[int(place)] if place else content
+    if value is REMOVED:
+        holder.pop(name, None)
+    else:
+        holder[name] = value
+    write_json(path, content)
 
 
 GGUF_SIZES = {
@@ -370,3 +420,9 @@ def serve_hub(root: Path) -> Iterator[tuple[str, list[str]]]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def numbers_in(folder):
+    """How many numbers the weight files of a folder hold."""
+    files = [load_file(path) for path in folder.glob("*.safetensors")]
+    return sum(tensor.numel() for tensors in files for tensor in tensors.values())

@@ -19,8 +19,6 @@ import pytest
 
 from layerscope.__main__ import main
 from layerscope.cli import demo
-from layerscope.cli.demo import stage as demo_stage
-from layerscope.cli.demo import steps as demo_steps
 from layerscope.errors import log
 from tests.helpers.models import save_random
 
@@ -81,17 +79,16 @@ def readme_blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
 
 
-TINY_DEMO = {"steps": 4, "batch": 8, "max_length": 64, "texts": 40, "learned": 48, "attended": 8, "map_steps": 5}
-TINY_DEMO |= {"language_tokens": 400, "window": 16, "language_sizes": (1, 2)}
-DEMO_SCORED = {"limit": 40, "max_length": 64}
-DEMO_FOLDERS = [f"{number}-{step.name}" for number, step in enumerate(demo_steps.STEPS, 1)]
+TINY_DEMO = {"steps": 4, "batch": 8, "max_length": 64, "texts": 48, "budget": 5, "language_budget": 5}
+TINY_DEMO |= {"language_texts": 60, "window": 16}
+DEMO_FOLDERS = [demo.TUNED, demo.STUDIED, demo.LANGUAGE]
 
 
 @dataclass
 class PlayedDemo:
     """A demo of seconds that has ended: a random model of four blocks, and few texts."""
 
-    settings: demo_stage.Settings
+    settings: demo.Settings
     out: Path
     home: Path
     done: list[demo.Done]
@@ -102,7 +99,7 @@ def play_demo(model, out, home):
     """The whole of it, with a store of its own."""
     (model / "language").mkdir()
     reader = save_random(model / "language", "llama", "next")
-    settings = demo_stage.Settings(model=save_random(model, "bert"), language_model=reader, **TINY_DEMO)
+    settings = demo.Settings(model=save_random(model, "bert"), language_model=reader, **TINY_DEMO)
     lines = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAYERSCOPE_HOME", str(home))

@@ -11,6 +11,20 @@ from layerscope.drawing.figure import HeatmapAxis
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.grid import (
+    BOX,
+    CELL,
+    FIT,
+    LEVEL,
+    LINE,
+    POINT,
+    REASON,
+    RIGHT,
+    X_TICK,
+    Y_TICK,
+    GridFigure,
+    Item,
+)
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.drawing.figures.table import TableFigure
@@ -96,6 +110,7 @@ def record_of_every_kind(name: str = "base") -> Record:
             joined=("candidates",),
             stressed=("chosen",),
         ),
+        panels(name),
         TableFigure.from_records(
             [
                 {"model": name, "score": 0.9, "n": 12, "kept": True},
@@ -118,6 +133,34 @@ def record_of_every_kind(name: str = "base") -> Record:
         versions={"layerscope": "0.2.0", "torch": "2.13.0"},
         created="2026-11-15T12:00:00+00:00",
         seconds=12.5,
+    )
+
+
+def panels(name: str = "base") -> GridFigure:
+    """A panel with every kind of item, and one that is empty."""
+    heat = [Item(0, 0, CELL, x=x, y=y, value=x * y / 4) for x in range(3) for y in range(2)]
+    heat += [Item(0, 0, CELL, x=0, y=2, label="nothing varies"), Item(0, 0, CELL, x=1, y=2, value=0.5)]
+    heat += [Item(0, 0, X_TICK, name, x=x, label=str(x)) for x in range(3)]
+    heat += [Item(0, 0, Y_TICK, model, x=y, label=str(y)) for y, model in enumerate((name, name, "other"))]
+    lines = [Item(0, 1, LINE, "nu", x=x, y=x / 2, low=x / 2 - 0.1, high=x / 2 + 0.1) for x in range(4)]
+    lines += [Item(0, 1, LINE, "probe", x=x, y=1 - x / 4, label=RIGHT) for x in range(4)]
+    lines += [Item(0, 1, LEVEL, "most frequent class", y=0.5)]
+    points = [
+        Item(1, 0, POINT, "strategy", x=x, y=x, low=x - 0.1, high=x + 0.1, label=f"({x}, 4, 4)") for x in range(3)
+    ]
+    points += [Item(1, 0, FIT, "fitted line", x=x, y=x, label="rho = 1") for x in (0, 2)]
+    boxes = [Item(1, 1, BOX, method, x=x, y=x + k / 9) for method in (name, "inn") for x in (1, 2) for k in range(4)]
+    return GridFigure(
+        title=f"Panels of {name}",
+        **FIGURE_WORDS,
+        row_names=(name, "b"),
+        column_names=("sst2", "mrpc", "rte"),
+        items=(*heat, *lines, *points, *boxes, Item(0, 2, REASON, label="rte: it is not here"), Item(1, 2, REASON)),
+        x_name="layer",
+        y_name="score",
+        right_name="probe",
+        value_name="CKA",
+        scale=(0.0, 1.0),
     )
 
 
@@ -181,3 +224,40 @@ def assert_same_figure(first, second):
     assert first.words() == second.words()
     assert json.loads(json.dumps(first.settings())) == json.loads(json.dumps(second.settings()))
     assert same_data(first.data(), second.data())
+
+
+def drawn_texts(canvas) -> list[tuple[str, tuple[float, float, float, float]]]:
+    """Every text that matplotlib really draws of a figure, with its box in pixels: left, bottom, right, top."""
+    from unittest.mock import patch
+
+    from matplotlib.text import Text
+
+    found, plain_draw = [], Text.draw
+
+    def draw(text, renderer, *args, **kwargs):
+        if text.get_visible() and text.get_text().strip():
+            box = Text.get_window_extent(text, renderer)  # of an annotation without what it points at
+            found.append((text.get_text(), (box.x0, box.y0, box.x1, box.y1)))
+        return plain_draw(text, renderer, *args, **kwargs)
+
+    with patch.object(Text, "draw", draw):
+        canvas.canvas.draw()
+    return found
+
+
+def faults_of_texts(canvas) -> list[str]:
+    """Which texts of a figure leave it, and which cover one another by more than half a point."""
+    texts, half = drawn_texts(canvas), 0.5 * canvas.dpi / 72
+    width, height = canvas.bbox.width, canvas.bbox.height
+    faults = [
+        f"{text!r} is cut"
+        for text, (left, bottom, right, top) in texts
+        if left < -half or bottom < -half or right > width + half or top > height + half
+    ]
+    for k, (text, box) in enumerate(texts):
+        for other, beside in texts[k + 1 :]:
+            wide = min(box[2], beside[2]) - max(box[0], beside[0])
+            high = min(box[3], beside[3]) - max(box[1], beside[1])
+            if wide > half and high > half:
+                faults.append(f"{text!r} covers {other!r}")
+    return faults

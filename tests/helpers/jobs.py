@@ -1,4 +1,4 @@
-"""Small jobs that leave a trace: how often they ran, and in which process."""
+"""Small jobs that leave a trace, how often they ran and in which process, and what a killed process leaves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 from layerscope.engine import Job
 from layerscope.engine.jobs import Engine, Outcome, work
 from layerscope.errors import InputError
+from layerscope.store import atomic
 from layerscope.store.artifacts import Artifact, NoKey
+from layerscope.store.atomic import STAGING
 
 
 @dataclass(frozen=True)
@@ -80,3 +82,41 @@ class Posted(Engine):
         for place, job in enumerate(jobs):
             self.sent.append(job.name)
             yield place, work(pickle.loads(pickle.dumps(job)))
+
+
+def abandoned_staging(parent: Path, number: int = 0) -> Path:
+    """A folder of unfinished work whose process is gone."""
+    folder = parent / f"{STAGING}{number:016}"
+    folder.mkdir()
+    (folder / f"unfinished-{number:016}").touch()
+    return folder
+
+
+def killed_at(step, work):
+    """Whether some work in a fork was killed just before or after its `step`-th change of the disk."""
+    child = os.fork()
+    if child == 0:
+        count = iter(range(1, 10_000))
+
+        def lethal(act):
+            def acted(*given, **options):
+                if next(count) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = act(*given, **options)
+                if next(count) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+
+            return acted
+
+        for name in ("fsync", "rename", "replace", "symlink", "mkdir", "unlink", "rmdir"):
+            setattr(os, name, lethal(getattr(os, name)))
+        atomic.exchange = lethal(atomic.exchange)
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL)
+    return code != 0

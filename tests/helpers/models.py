@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import torch
+from accelerate import cpu_offload, disk_offload, dispatch_model
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
@@ -98,7 +100,66 @@ LANGUAGE_CONFIGS = {
     "gpt_neox": _COMMON,
     "bloom": {"n_layer": 4, "hidden_size": 32, "n_head": 4},
 }
-DECODERS = ("gpt2", "openai-gpt", "llama", "qwen3", *LANGUAGE_CONFIGS)
+_SPARSE = {
+    **{**_GROUPED, "num_hidden_layers": 5, "head_dim": 8},
+    **{"num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
+}
+_LATENT = {
+    **{**_SPARSE, "num_key_value_heads": 4, "n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1},
+    **{"topk_group": 1, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8},
+    **{"v_head_dim": 8, "first_k_dense_replace": 2},
+}
+_MAMBA = {
+    **{**_GROUPED, "num_hidden_layers": 6, "num_experts": 4, "num_experts_per_tok": 2, "mamba_n_heads": 4},
+    **{"mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_chunk_size": 8, "mamba_dt_rank": 4},
+}
+_DELTA = {
+    **{"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8},
+    **{"linear_value_head_dim": 8, "full_attention_interval": 2},
+}
+# Language models whose blocks differ, by fields of their configs that are about single blocks and are not the defaults.
+LAYERED_CONFIGS = {
+    "afmoe": {**_SPARSE, "num_experts": 4, "num_dense_layers": 2, "global_attn_every_n_layers": 2},
+    "bamba": {**_MAMBA, "attn_layer_indices": [1, 3, 4]},
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "dots1": {**_SPARSE, "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 2},
+    "ernie4_5_moe": {
+        **{**_SPARSE, "moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 1},
+        **{"moe_layer_start_index": 1, "moe_layer_end_index": 3, "moe_layer_interval": 1},
+    },
+    "glm4_moe": {**_SPARSE, "n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 2},
+    "gpt_neo": {
+        **{"num_layers": 5, "hidden_size": 32, "num_heads": 4, "intermediate_size": 48, "window_size": 2},
+        **{"max_position_embeddings": 80, "attention_types": [[["global", "local"], 2], [["local"], 1]]},
+    },
+    "jamba": {
+        **_MAMBA,
+        **{"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 3, "expert_layer_offset": 2},
+    },
+    "lfm2": {**_GROUPED, "num_hidden_layers": 5, "full_attn_idxs": [1, 3, 4]},
+    "lfm2_moe": {
+        **{**_SPARSE, "num_experts": 4, "num_dense_layers": 2},
+        "layer_types": ["conv", "full_attention", "conv", "full_attention", "full_attention"],
+    },
+    "llama4_text": {
+        **{**_SPARSE, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 48},
+        **{"moe_layers": [1, 3], "no_rope_layers": [1, 0, 1, 1, 0], "attention_chunk_size": 4},
+    },
+    "minimax": {
+        **{**_SPARSE, "num_local_experts": 4, "block_size": 4},
+        "layer_types": ["full_attention"] * 2 + ["linear_attention"] * 2 + ["full_attention"],
+    },
+    "qwen2_moe": {**_SPARSE, "num_experts": 4, "mlp_only_layers": [0, 3]},
+    "qwen3_moe": {**_SPARSE, "num_experts": 4, "mlp_only_layers": [3], "decoder_sparse_step": 2},
+    "qwen3_next": {**_SPARSE, **_DELTA, "num_experts": 4, "mlp_only_layers": [1]},
+    "recurrent_gemma": {
+        **{**_GROUPED, "num_hidden_layers": 6, "num_key_value_heads": 1, "attention_window_size": 4},
+        **{"block_types": ["recurrent", "attention", "attention"], "lru_width": 32},
+    },
+    "smollm3": {**_GROUPED, "num_hidden_layers": 5, "no_rope_layers": [1, 0, 1, 1, 0]},
+}
+DECODERS = ("gpt2", "openai-gpt", "llama", "qwen3", *LANGUAGE_CONFIGS, *LAYERED_CONFIGS)
 OPENERS = {
     "classifier": AutoModelForSequenceClassification,
     "choice": AutoModelForMultipleChoice,
@@ -149,7 +210,7 @@ def cased_tokenizer():
 
 def random_config(family: str, **changes: object) -> object:
     ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-    values = {**(CONFIGS | LANGUAGE_CONFIGS)[family], "vocab_size": len(VOCABULARY), **ids, **changes}
+    values = {**(CONFIGS | LANGUAGE_CONFIGS | LAYERED_CONFIGS)[family], "vocab_size": len(VOCABULARY), **ids, **changes}
     if family == "xlnet":
         values.setdefault("summary_type", "last")
     return AutoConfig.for_model(family, **values)
@@ -175,6 +236,22 @@ def save_random(folder: Path, family: str, kind: str = "classifier", **options: 
     return str(folder)
 
 
+@contextmanager
+def passed_over(blocks):
+    """Blocks of a network of plain transformers hand on the state that they are given."""
+
+    def given(_, args, kwargs, output):
+        state = args[0] if args else kwargs["hidden_states"]
+        return type(output)([state, *output[1:]]) if isinstance(output, (tuple, list)) else state
+
+    hooks = [block.register_forward_hook(given, with_kwargs=True) for block in blocks]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def token_batch(rows: int = 3, length: int = 9, seed: int = 0, left: bool = False) -> dict[str, torch.Tensor]:
     """Random tokens with padding: row r has r padding tokens."""
     generator = torch.Generator().manual_seed(seed)
@@ -191,13 +268,33 @@ def random_model(family="bert", kind="encoder", **options):
     return ls.load(random_network(family, kind, **options), tokenizer=word_tokenizer(family))
 
 
-def random_classifier(family):
-    return random_model(family, "classifier")
+def random_classifier(family, **options):
+    return random_model(family, "classifier", **options)
 
 
 def two_block_encoder(family="bert", tokenizer=None, **options):
     network = random_network(family, "encoder", **{**TWO_BLOCKS, **options})
     return ls.load(network, tokenizer=tokenizer or word_tokenizer(family))
+
+
+def planted_pair():
+    """A classifier of four blocks, each of which adds a constant to every state.
+
+    Those of blocks 2 and 3 are opposite, so that without both it answers as before; without one of them it often
+    answers otherwise, without 1 seldom, and without 4 most of all.
+    """
+    network = random_network("gpt2", n_layer=4)
+    direction = torch.nn.functional.normalize(torch.randn(4, network.config.n_embd), dim=1)
+    spread = network.transformer.wte.weight.norm(dim=1).mean()
+    sizes = {1: 0.1, 2: 0.5, 3: -0.5, 4: 1.0}
+    with torch.no_grad():
+        for block, size in sizes.items():
+            module = network.transformer.h[block - 1]
+            for projection in (module.attn.c_proj, module.mlp.c_proj):
+                projection.weight.zero_()
+                projection.bias.zero_()
+            module.mlp.c_proj.bias.copy_(size * spread * direction[0 if block in (2, 3) else block - 1])
+    return ls.load(network, tokenizer=word_tokenizer("gpt2"))
 
 
 @cache
@@ -360,3 +457,26 @@ def tuning_cases():
     strategies = ("full", "(2, 3, 4)", "(2, 3, 3)")
     shared = [(family, strategy) for family in FAMILIES for strategy in strategies]
     return [(family, strategy) for family, strategy in shared if family != "albert" or strategy == "full"]
+
+
+BLOCK_LISTS = {"bert": "bert.encoder.layer", "llama": "model.layers"}
+
+
+def on_the_host(network, folder):
+    return cpu_offload(network, execution_device=torch.device("cpu"))
+
+
+def on_the_disk(network, folder):
+    return disk_offload(network, str(folder), execution_device=torch.device("cpu"))
+
+
+def half_on_the_disk(network, folder):
+    """As `device_map="auto"` does where memory is short: the upper blocks wait on the disk."""
+    blocks = BLOCK_LISTS[network.config.model_type]
+    places = {name: "cpu" for name, child in network.named_modules() if not list(child.children())}
+    places = {name: place for name, place in places.items() if not name.startswith(blocks)}
+    places |= {f"{blocks}.{k}": "disk" if k > 1 else "cpu" for k in range(4)}
+    return dispatch_model(network, places, main_device="cpu", offload_dir=str(folder), force_hooks=True)
+
+
+WAYS_TO_OFFLOAD = [on_the_host, on_the_disk, half_on_the_disk]

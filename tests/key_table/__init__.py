@@ -2,7 +2,7 @@
 
 A change is what is given in place of the base arguments; a pair of them is a first call and a second one. `keyed`
 changes give another key, `neutral` ones are computed both ways, and what is stored must be the same: exactly, or (names
-in `rounded`) but for rounding.
+in `rounded`) except for rounding.
 """
 
 import layerscope as ls
@@ -34,6 +34,8 @@ WITHOUT = {
     ),
     **dict.fromkeys(["stream", "attentions", "evaluate", "block_influence", "cut_study"], STREAMS),
     **dict.fromkeys(["families", "measures", "tasks", "experiments"], "lists what there is"),
+    "tuning_changes": "sets the results of four functions side by side",
+    "study": "its parts have keys of their own, which recipes/test_study.py changes",
     "task": "opens data; its one artifact, the built-in pydocs, is tested in data/test_pydocs.py",
     **dict.fromkeys(
         [
@@ -51,7 +53,8 @@ WITHOUT = {
         NOUN,
     ),
     **dict.fromkeys(["LayerPlan", "Model", "Moments", "Record", "Replay", "Representations", "Reproduction"], NOUN),
-    **dict.fromkeys(["Result", "Score"], NOUN),
+    **dict.fromkeys(["ModelStudy", "TuningChanges"], NOUN),
+    **dict.fromkeys(["LayerScores", "Ranking", "Result", "Score"], NOUN),
     **dict.fromkeys(["Similarity", "SkipMap", "Strategy", "Task", "Training", "Trainings", "Truncation"], NOUN),
     **dict.fromkeys(["LayerscopeError", "__version__"], "no computation"),
 }

@@ -6,6 +6,7 @@ from tests.key_table.call import Call
 
 HEADS = {"learning_rate": 1e-2, "batch": 4, "seed": 1, "epochs": 2}
 TUNED = {"mode": "tuned"}
+PATCHED = {"mode": "patched", "texts": two_class_task(3)}
 CALLS = {
     "truncation_curve": Call(
         {"model": shared_classifier(), "task": two_class_task()},
@@ -21,7 +22,10 @@ CALLS = {
             "limit": [{"limit": 20}, (TUNED, {**TUNED, "limit": 20})],
             "max_length": [{"max_length": 16}, (TUNED, {**TUNED, "max_length": 16})],
             "train_limit": (TUNED, {**TUNED, "train_limit": 20}),
+            "texts": [(PATCHED, {**PATCHED, "texts": two_class_task(7)}), (PATCHED, {"mode": "patched"})],
             **{name: (TUNED, {**TUNED, name: value}) for name, value in HEADS.items()},
+            "max_steps": (TUNED, {**TUNED, "max_steps": 3}),
+            "warmup": (TUNED, {**TUNED, "warmup": 2}),
         },
         {
             "batch_tokens": [{"batch_tokens": 32}, (TUNED, {**TUNED, "batch_tokens": 32})],
@@ -56,6 +60,10 @@ CALLS = {
             "remove": ({"rules": "last"}, {"rules": "last", "remove": 1}),
             "blocks": ({"rules": "last"}, {"rules": "last", "blocks": 1}),
             "parameters": ({"rules": "random", "blocks": 2}, {"rules": "random", "parameters": "99%"}),
+            "patch": [
+                ({"rules": "last"}, {"rules": "last", "patch": two_class_task(3)}),
+                ({"rules": "last", "patch": two_class_task(3)}, {"rules": "last", "patch": two_class_task(7)}),
+            ],
             "latency": ({"rules": "deepest", "blocks": 2}, {"rules": "deepest", "latency": "99%"}),
         },
         {

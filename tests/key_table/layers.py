@@ -20,6 +20,10 @@ MEASURE_OPTIONS = {  # an option, a measure that has it, and two values
     "k": ("mutual_knn", 5, 3),
     "batch": ("cka_minibatch", 20, 10),
     "shuffle": ("cka_minibatch", 0, 1),
+    "ridge": ("gulp", 0.0, 1.0),
+    "norm": ("rsm_norm_difference", "frobenius", "spectral"),
+    "distances": ("second_order_cosine", False, True),
+    "t": ("uniformity_difference", 2.0, 1.0),
 }
 ATTENTION = {"measure": "attention_js", "pool": "tokens", "baseline": False}
 COMPARED = {
@@ -104,6 +108,41 @@ CALLS = {
             "weighting": {"weighting": "rows"},
             "ci": [{"ci": 0.9}, {"ci": None}],
             "null": {"null": 0},
+            "press": {"press": False},
+            "seed": {"seed": 1},
+        },
+    ),
+    "layer_scores": Call(
+        {"source": shared_encoder(), "scores": ["press"], "task": two_class_task()},
+        {
+            "source": {"source": shared_encoder(1)},
+            "task": {"task": two_class_task(5)},
+            "split": {"split": "test"},
+            "pool": {"pool": "cls"},
+            "limit": {"limit": 40},
+            "max_length": {"max_length": 16},
+        },
+        {
+            "scores": {"scores": ["press", "nu"]},
+            "keep": {"keep": False},
+            "ci": {"ci": None},
+            "null": {"null": 0},
+            "seed": {"seed": 1},
+        },
+    ),
+    "rank": Call(
+        {"models": [shared_encoder()], "task": two_class_task(), "timed": False},
+        {
+            "models": {"models": [shared_encoder(1)]},
+            "task": {"task": two_class_task(5)},
+            "split": {"split": "test"},
+            "pool": {"pool": "cls"},
+            "limit": {"limit": 40},
+            "max_length": {"max_length": 16},
+        },
+        {
+            "null": {"null": 0},
+            "timed": {"timed": True},
             "seed": {"seed": 1},
         },
     ),

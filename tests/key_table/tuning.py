@@ -27,6 +27,7 @@ HYPERPARAMETERS = {
 HOW = {"checkpointing": {"checkpointing": True}, "report_to": {"report_to": []}}  # neutral for every training
 PLAN = ls.LayerPlan([1, 3])
 TAUGHT = {"distill": True}
+PATCHED = {"patch": two_class_task(3)}
 UPPER = {"strategy": "top-1", "epochs": 2}
 SPEAKING = {"model": shared_masked(), "task": unlabelled_task(), **TAUGHT}
 CALLS = {
@@ -102,7 +103,9 @@ CALLS = {
             "model": {"model": shared_classifier(1)},
             "plan": [{"plan": ls.LayerPlan([1, 2])}, {"plan": None}],
             "task": {"task": two_class_task(5)},
-            "method": {"method": "finetune"},
+            "method": [{"method": "finetune"}, {"method": "patch", "epochs": None, "learning_rate": None}],
+            "patch": [PATCHED, (PATCHED, {"patch": two_class_task(5)})],
+            "other": (PATCHED, {**PATCHED, "other": two_class_task(5)}),
             "strategy": {"strategy": "top-1"},
             "teacher": {"teacher": shared_classifier(1)},
             "distill": TAUGHT,

@@ -3,12 +3,14 @@ import json
 import pandas
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from layerscope.errors import ModelError
 from layerscope.models import load
+from layerscope.models.checkpoints import check_reads_text
 from layerscope.models.fingerprint import fingerprint
-from tests.helpers.models import CONFIGS, random_network, save_random, word_tokenizer
+from tests.helpers.models import CONFIGS, VOCABULARY, random_network, save_random, token_batch, word_tokenizer
 
 
 def rewrite(folder, change):
@@ -106,7 +108,7 @@ def test_weights_that_cannot_be_read_are_a_sentence(content, tmp_path):
     save_random(tmp_path, "bert")
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100] if content is None else content)
-    with pytest.raises(ModelError, match=r"The weights of .* cannot be read .* fetch it again"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is damaged or not a safetensors file .* fetch it again"):
         load(tmp_path)
 
 
@@ -186,3 +188,64 @@ def test_a_config_that_asks_for_tuples_is_no_obstacle(tmp_path):
     assert ls.evaluate(load(tmp_path), frame).n == 3
     with pytest.raises(ModelError, match=r"network\.config\.return_dict = True"):
         load(random_network("bert", return_dict=False))
+
+
+_TEXT = {
+    **{"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8},
+    **{"intermediate_size": 16, "vocab_size": len(VOCABULARY), "max_position_embeddings": 64},
+}
+_SEEN = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+_PICTURE = {**_SEEN, "image_size": 16, "patch_size": 8}
+WRAPPERS = {
+    "gemma3": {"text_config": _TEXT, "vision_config": _PICTURE, "mm_tokens_per_image": 4},
+    "llava": {
+        "text_config": {"model_type": "llama", **_TEXT},
+        "vision_config": {"model_type": "clip_vision_model", **_PICTURE},
+    },
+    "mistral3": {
+        "text_config": {"model_type": "mistral", **_TEXT},
+        "vision_config": {"model_type": "pixtral", **_PICTURE, "head_dim": 8},
+    },
+}
+
+
+@pytest.mark.parametrize("family", WRAPPERS)
+def test_the_language_part_of_a_multimodal_model_opens_on_the_way_that_is_named(family, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(family, **WRAPPERS[family])
+    network = transformers.AutoModelForImageTextToText.from_config(config).eval()
+    network.save_pretrained(tmp_path / "whole")
+    word_tokenizer("llama").save_pretrained(tmp_path / "whole")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelError, match=r"no vocabulary of its own. Its language part is a \w+ForCausalLM; save"
+    ) as told:
+        load("whole")
+    with pytest.raises(ModelError, match="Its language part is a"):
+        load(network)
+    classes = ("AutoTokenizer", "AutoModelForCausalLM", "AutoModelForImageTextToText")
+    lines = str(told.value).partition("give its folder: ")[2].removesuffix(".")
+    exec(lines, {name: getattr(transformers, name) for name in classes})
+    part = load("language-part")
+    ids = token_batch(rows=1)["input_ids"]
+    types = {"token_type_ids": torch.zeros_like(ids)} if family == "gemma3" else {}
+    with torch.inference_mode():
+        expected = network(input_ids=ids, **types).logits
+        torch.testing.assert_close(part.network(input_ids=ids).logits, expected, rtol=1e-4, atol=1e-5)
+    assert part.tokenizer("the file")["input_ids"] == word_tokenizer("llama")("the file")["input_ids"]
+
+
+def test_a_language_part_that_has_no_class_of_its_own_is_told():
+    config = transformers.AutoConfig.for_model("qwen2_5_vl")
+    with pytest.raises(ModelError, match=r"x \(qwen2_5_vl\) .* language part \(qwen2_5_vl_text\) .* no class"):
+        check_reads_text(config, "x")
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("content", [r'{"model_input_names": ["\ud83d"]}', "[]", "{", '{"a":' * 3000])
+def test_tokenizer_settings_that_cannot_be_written_again_are_refused(name, content, tmp_path):
+    """transformers takes half characters, and fails where it writes them: after a training, say."""
+    save_random(tmp_path, "bert")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ModelError, match=f"{name} is damaged|{name} .*; fetch the checkpoint"):
+        load(tmp_path)

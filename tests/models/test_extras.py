@@ -7,8 +7,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import layerscope as ls
+from layerscope.cutting.costs import Costs
 from layerscope.errors import ModelError
 from layerscope.models.extras import extras, float_type, saved_weights
+from tests.helpers.checkpoints import numbers_in
 from tests.helpers.models import random_network, save_random, word_tokenizer
 
 
@@ -59,6 +61,22 @@ def test_the_tensors_of_other_heads_come_along(tmp_path):
     assert set(extras(model.network).tensors) == {name.replace("__", ".") for name in other}
     saved = load_file(ls.save(ls.truncate(model, 2), tmp_path / "small") / "model.safetensors")
     assert all(torch.equal(saved[name.replace("__", ".")], tensor) for name, tensor in other.items())
+
+
+def test_parameters_are_counted_alike_before_and_after_saving(tmp_path):
+    save_random(tmp_path / "whole", "bert", "encoder")
+    path = tmp_path / "whole" / "model.safetensors"
+    tensors = {name: tensor for name, tensor in load_file(path).items() if not name.startswith("pooler.")}
+    save_file({**tensors, "embeddings.position_ids": torch.arange(8)}, path, {"format": "pt"})
+    count = sum(tensor.numel() for tensor in tensors.values())
+    model = ls.load(tmp_path / "whole")
+    everything = ls.LayerPlan(range(1, model.depth + 1))
+    assert ls.describe(model).facts["parameters"] == Costs(model).parameters(everything) == count
+    ls.save(model, tmp_path / "saved")
+    ls.cut_folder(tmp_path / "whole", everything, tmp_path / "cut")
+    assert numbers_in(tmp_path / "saved") == count
+    for folder in (tmp_path / "saved", tmp_path / "cut"):
+        assert json.loads((folder / "layerscope.json").read_text())["parameters"] == count
 
 
 def test_only_saving_refuses_a_head_that_was_not_opened(tmp_path):

@@ -68,7 +68,7 @@ def test_without_the_package_the_way_out_is_said(monkeypatch):
 def test_the_command_lists_the_garden(garden):
     done = CliRunner().invoke(app, ["models", "--garden", "--format", "json"])
     assert done.exit_code == 0, done.output
-    (row,) = json.loads(done.output)
+    (row,) = json.loads(done.output)["table"]
     assert row["model"] == "garden:bert-s0"
     assert row["held_out_loss"] == 2.912
     assert row["sst2"] == 0.85

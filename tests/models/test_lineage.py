@@ -12,7 +12,7 @@ import pytest
 
 import layerscope as ls
 from layerscope.errors import InputError, ModelError
-from layerscope.models.lineage import learn, learned, packed, unpacked
+from layerscope.models.lineage import known_rows, learn, learned, packed, unpacked
 from tests.helpers.models import random_network, save_random, word_tokenizer
 
 WORDS = ["file", "list", "value", "return", "object", "string", "and", "the", "of", "in", "this", "that", "not"]
@@ -193,3 +193,11 @@ def test_damaged_provenance_is_a_sentence(damage, tmp_path):
     (folder / "layerscope.json").write_text(json.dumps({**record, **damage}))
     with pytest.raises(ModelError, match=r"layerscope\.json is damaged"):
         ls.load(folder)
+
+
+def test_rows_learned_from_the_beginning_of_a_split_are_known_in_the_whole_of_it():
+    frame = pandas.DataFrame({"text": [f"text {k}" for k in range(1_500)] + ["text 3"]})
+    model, task = encoder(), ls.task(frame)
+    learn(model.network, task.split(limit=20))
+    assert known_rows([model], task.split()).nonzero()[0].tolist() == list(range(20))  # the last one by its number
+    assert known_rows([model], ls.task(frame[1:]).split()).nonzero()[0].tolist() == [*range(19), 1_499]

@@ -1,14 +1,17 @@
 """Where a model's files come from, and names that lead nowhere."""
 
+import os
+import shutil
 import sys
 
 import pytest
 import torch
 
+import layerscope as ls
 from layerscope.errors import InputError, ModelError, UnknownNameError
 from layerscope.models import load
-from layerscope.models.sources import demo_lm_file
-from tests.helpers.checkpoints import write_gguf
+from layerscope.models.sources import demo_lm_file, short_names
+from tests.helpers.checkpoints import save_sentence_transformer, write_gguf
 from tests.helpers.models import random_network, save_random
 
 
@@ -106,3 +109,81 @@ def test_the_folder_of_a_tuned_run_is_its_checkpoint(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"holds no config\.json"):
         load(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model.safetensors", "vocab.txt", "chat_template.jinja", "config_sentence_transformers.json"),
+        *("1_Pooling/notes.txt", "1_Pooling", "additional_chat_templates"),
+    ],
+)
+def test_a_link_that_leads_out_of_the_folder_is_refused(name, tmp_path):
+    """What it leads to would go into whatever is saved of the model."""
+    model, private = save_sentence_transformer(tmp_path / "model"), tmp_path / "private"
+    if "." in name:
+        private.write_text("{}")
+    else:
+        private.mkdir()
+        (private / "config.json").write_text('{"word_embedding_dimension": 32}')
+    shutil.rmtree(model / name) if (model / name).is_dir() else (model / name).unlink(missing_ok=True)
+    (model / name).symlink_to(private)
+    acts = (ls.load, lambda folder: ls.cut_folder(folder, ls.LayerPlan([1]), tmp_path / "small"))
+    for act in acts:
+        with pytest.raises(ModelError, match=r"is a link to .*private.*, outside of .*model"):
+            act(model)
+    assert not (tmp_path / "small").exists()
+
+
+def test_an_adapter_that_only_a_link_leads_to_is_refused(tmp_path):
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "adapter.json").write_text("{}")
+    (tmp_path / "sent").mkdir()
+    (tmp_path / "sent" / "training.json").write_text("{}")
+    (tmp_path / "sent" / "adapter").symlink_to(tmp_path / "private")
+    with pytest.raises(ModelError, match=r"adapter\.json is a link to .*private"):
+        ls.load(tmp_path / "sent")
+
+
+def test_links_inside_the_folder_and_into_the_hubs_cache_are_followed(tmp_path):
+    """A snapshot is made of links to blobs of its repository, and these may be links to blobs that all share."""
+    model = save_sentence_transformer(tmp_path / "model")
+    snapshot = tmp_path / "cache" / "models--org--name" / "snapshots" / ("0" * 40)
+    for number, file in enumerate(sorted(path for path in model.rglob("*") if path.is_file())):
+        shared, blob = tmp_path / "cache" / "blobs" / str(number), snapshot.parents[1] / "blobs" / str(number)
+        link = snapshot / file.relative_to(model)
+        for folder in (shared.parent, blob.parent, link.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, shared)
+        blob.symlink_to(os.path.relpath(shared, blob.parent))
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    (model / "tokenizer.json").rename(model / "the tokenizer")
+    (model / "tokenizer.json").symlink_to("the tokenizer")
+    (tmp_path / "another").symlink_to(model)
+    for folder in (snapshot, model, tmp_path / "another"):
+        small = ls.cut_folder(folder, ls.LayerPlan([1]), tmp_path / f"{folder.name}-small")
+        assert ls.load(small).embedding.spec() == ls.load(folder).embedding.spec()
+        assert not any(path.is_symlink() for path in small.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["/a/b/c"], ["c"]),
+        (["./m/"], ["m"]),
+        (["BAAI/bge@v1", "random:BAAI/bge"], ["bge@v1", "random:bge"]),
+        (["garden:bert-s0", "demo:minilm"], ["garden:bert-s0", "demo:minilm"]),
+        (["runs/s0/final", "runs/s1/final"], ["s0", "s1"]),
+        (["a/x/1", "a/y/1", "b/x/1"], ["a-x", "a-y", "b-x"]),
+        (["one/m", "other/m", "third"], ["one", "other", "third"]),
+        (["m", "m"], ["m", "m"]),
+        (["/models/a, tuned"], ["a, tuned"]),
+    ],
+)
+def test_short_names_tell_models_apart_and_are_no_paths(names, short):
+    assert short_names(names) == short
+
+
+def test_the_folder_one_is_in_has_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert short_names(["."]) == [tmp_path.name]

@@ -119,6 +119,7 @@ SIZES = [
     ("bert", {"intermediate_size": 200_000_000}),
     ("bert", {"max_position_embeddings": 200_000_000}),
     ("bert", {"type_vocab_size": 200_000_000}),
+    ("bert", {"num_labels": 1 << 62, "id2label": {"0": "file", "1": "list"}}),
     ("albert", {"num_hidden_layers": 1_000_000}),
     ("gpt2", {"n_layer": 1_000_000}),
     ("gpt2", {"n_positions": 200_000_000}),

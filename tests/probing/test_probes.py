@@ -9,7 +9,8 @@ from sklearn.linear_model import LogisticRegression
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.extraction.row_store import Rows
-from layerscope.probing.probes import _parts, ties
+from layerscope.probing import probes
+from layerscope.probing.probes import _parts
 from layerscope.results import Curve
 from tests.helpers.models import random_network, word_tokenizer
 
@@ -37,11 +38,15 @@ def test_intervals_are_over_the_scored_texts(planted):
     )
 
 
-def test_layers_tie_within_the_interval_of_the_best():
-    curve = Curve("accuracy", ["m"] * 4, [0, 1, 2, 3], np.asarray([0.99, 0.7, 0.9, 0.86]), best=2)
-    assert ties(curve) == []
-    curve.low = np.asarray([0.9, 0.6, 0.85, 0.8])
-    assert ties(curve) == [2, 3]
+def test_layers_tie_that_the_difference_on_the_same_texts_does_not_tell_apart():
+    values = np.asarray([0.99, 0.7, 0.9, 0.86])
+    curve = Curve("accuracy", ["m"] * 4, [0, 1, 2, 3], values, best=2)
+    assert curve.ties is None
+    noise = np.random.default_rng(0).normal(size=(20, 4))
+    curve.left_out = values + 0.1 / 19 * noise
+    assert curve.ties == [2, 3]
+    curve.left_out = values + 0.1 / 19 * noise[:, :1]  # texts that are hard are hard for all of them
+    assert curve.ties == [2]
 
 
 def test_strengths_are_chosen_over_whole_texts(planted):
@@ -153,3 +158,26 @@ def test_classes_that_are_numbered_differently_are_refused():
     with pytest.raises(InputError, match=r"a, b, c where a probe learns and b, c where it is scored"):
         ls.probe(train, held)
     assert ls.probe(train, held.with_labels(labels[fewer], names=["a", "b", "c"])).values.min() > 0.9
+
+
+def test_thousands_of_classes_are_read_by_discriminant_analysis(monkeypatch):
+    """Beside scikit-learn's with the same shares of shrinkage."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    generator = np.random.default_rng(0)
+    labels = np.arange(120) % 12
+    places = 1.2 * generator.normal(size=(12, 6))
+    x, y = (places[labels] + generator.normal(size=(120, 6)) for _ in range(2))
+    train, validation = (ls.Representations.from_arrays([m], labels) for m in (x, y))
+    logistic = ls.probe(train, validation).values[0]
+    monkeypatch.setattr(probes, "_LARGEST", 0)
+    found = ls.probe(train, validation).values[0]
+    assert abs(found - logistic) < 0.1
+    x, y = (reps[0].double().numpy() for reps in (train, validation))
+    z, new = ((m - x.mean(axis=0)) / x.std(axis=0) for m in (x, y))
+    right = []
+    for share in (0.001, 0.01, 0.1, 0.3, 0.6, 0.9):
+        fit = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=share).fit(z, labels)
+        right.append(float((fit.predict(new) == labels).mean()))
+    assert found in right
+    assert min(right) < max(right)

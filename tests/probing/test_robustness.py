@@ -7,6 +7,7 @@ import pytest
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.probing.robustness import drawn
+from layerscope.recipes.recipe import read_recipe
 from layerscope.results import Curve
 from layerscope.store import Store
 from tests.helpers.models import random_network, word_tokenizer
@@ -38,12 +39,45 @@ def test_equal_class_weights_hold_up_under_imbalance(reps):
     frame = ls.imbalance_study(reps, (1 / 3, 0.1, 0.05)).frame
     nu = frame.pivot_table(index="layer", columns="setting", values=["nu", "nu_rows"])
     change = {
-        name: (nu[name] / nu[name]["p = 0.333333"].to_numpy()[:, None]).sub(1).abs().max().max()
+        name: (nu[name] / nu[name]["p = 0.333"].to_numpy()[:, None]).sub(1).abs().max().max()
         for name in ("nu", "nu_rows")
     }
     assert change["nu"] < change["nu_rows"]
     assert change["nu"] < 0.35
     assert set(frame.columns) >= {"setting", "layer", "nu", "nu_rows", "zeta", "rho"}
+
+
+def test_the_first_set_is_balanced_for_any_number_of_classes(reps):
+    """Xie et al. 2022: .5, .25, .1 and .05 of two classes; of three the counts of appendix C.6, a hundredth of them."""
+    two = reps.select(rows=np.flatnonzero(reps.labels < 2))
+    assert drawn_counts(ls.imbalance_study(two, size=400)) == [[200, 200], [100, 300], [40, 360], [20, 380]]
+    assert drawn_counts(ls.imbalance_study(reps, size=300))[:2] == [[100, 100, 100], [50, 125, 125]]
+    largest = drawn_counts(ls.imbalance_study(reps))  # class 2 has 400 rows, which is 29/60 of the last set
+    assert {sum(counts) for counts in largest} == {827}
+    assert max(map(max, largest)) == 400
+    paper = read_recipe("xie2022").profile("paper").by_task["mnli"]
+    found = drawn_counts(ls.imbalance_study(reps, paper["shares"], size=paper["size"] // 100))
+    assert found == [[100, 100, 100], [60, 120, 120], [180, 60, 60], [240, 30, 30]]
+    assert [size // 3 for size in paper["sizes"]] == [20_000, 10_000, 5000, 1250, 300]
+
+
+def drawn_counts(study):
+    """The rows of every class in each setting."""
+    return list(study.provenance["settings"]["drawn"].values())
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ([[0.5, 0.5]], "are 2, and there are 3 classes"),
+        ([[0.5, 0.5, 0.5]], "add up to 1.5"),
+        ([1.0], "must be between 0 and 1"),
+        ([], "No shares were given"),
+    ],
+)
+def test_shares_that_cannot_be_are_a_sentence(reps, shares, message):
+    with pytest.raises(InputError, match=message):
+        ls.imbalance_study(reps, shares)
 
 
 def test_pools_and_tuned_models(tmp_path):
@@ -86,7 +120,7 @@ def test_scarcity(reps, tmp_path):
         ls.scarcity_study(reps, (2,))
     with pytest.raises(InputError, match="No sizes were given"):
         ls.scarcity_study(reps, [])
-    with pytest.raises(InputError, match=r"N is 30\.0; it must be a whole number"):
+    with pytest.raises(InputError, match=r"sizes is \[30\.0\]; it must be a list of whole numbers"):
         ls.scarcity_study(reps, [30.0])
     with pytest.raises(InputError, match=r"size is 7\.5; it must be a whole number"):
         ls.imbalance_study(reps, size=7.5)

@@ -24,7 +24,9 @@ def test_all_four_papers_with_every_figure_and_table():
     assert papers() == tuple(sorted(EXPERIMENTS))
     for paper, names in EXPERIMENTS.items():
         recipe = read_recipe(paper)
-        assert sorted({n for own, e in recipe.experiments.items() for n in (own, *e.also)}) == sorted(names)
+        known = {n for own, e in recipe.experiments.items() for n in (own, *e.also)}
+        assert known - {"together"} == set(names)
+        assert {*recipe.figures, *recipe.tables} == set(names)  # each is put together, too
         assert {e.name for e in recipe.chosen(names)} == set(recipe.experiments)
 
 
@@ -37,9 +39,10 @@ def test_calls_are_public_functions_with_arguments_that_they_take(paper, profile
         values = cell.values()
         assert not {call.name for call in experiment.calls} & set(values), "a call hides a setting"
         for call in experiment.calls:
-            given = call.resolved(values)
-            inspect.signature(function(call.call)).bind(**given)
-            values[call.name] = Anything()
+            made = call.made(values, dict)
+            for given in made if call.each else [made]:
+                inspect.signature(function(call.call)).bind(**given)
+            values[call.name] = [Anything() for _ in made] if call.each else Anything()
 
 
 class Anything:
@@ -53,7 +56,7 @@ def test_profiles_say_everything_that_is_asked_for(paper):
     asked = {name for e in recipe.experiments.values() for name in e.asked - {c.name for c in e.calls} - set(e.given)}
     asked |= {name for claim in claims() if claim.paper == paper for name in references(claim.options)}
     for profile in recipe.profiles.values():
-        known = {"models", "seeds", "model", "task", "corpus", "pair", "couple", "seed", TRAININGS, UNTRAINED}
+        known = {"models", "tasks", "seeds", "model", "task", "corpus", "pair", "couple", "seed", TRAININGS, UNTRAINED}
         assert asked <= known | set(profile.settings) | set(profile.lists)
         models = {part for name, v in profile.lists.items() if name not in ("corpora", "resampled") for part in flat(v)}
         assert models <= set(profile.models)
@@ -72,6 +75,41 @@ def test_experiments_are_chosen_in_the_papers_order_by_any_of_their_names():
         read_recipe("phang2020")
     with pytest.raises(LayerscopeError, match="profile"):
         recipe.profile("laptop")
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_layouts_name_tables_that_there_are(paper):
+    recipe = read_recipe(paper)
+    for number, layout in {**recipe.figures, **recipe.tables}.items():
+        experiment = recipe.experiments[layout.experiment]
+        calls = {call.name for call in experiment.calls if call.shown}
+        if number in recipe.figures:
+            of = [mark.of for mark in layout.marks] + [mark.beside for mark in layout.marks if mark.beside]
+            sides = [side for side in (layout.rows, layout.columns) if side is not None]
+            assert all(side in experiment.over for side in sides if isinstance(side, str)), number
+            lists = {name: values for side in sides if isinstance(side, dict) for name, values in side.items()}
+        else:
+            of, lists = list(layout.of.values()) if isinstance(layout.of, dict) else [layout.of], {}
+            assert set(layout.across) & set(experiment.over), number
+        for table in of:
+            filled = [table.replace(f"{{{name}}}", str(v)) for name, vs in lists.items() for v in values_of(vs)] or [
+                table
+            ]
+            assert {part.partition(".")[0] for part in filled} <= calls, number
+        assert layout.finds.endswith("."), number
+        assert set(layout.only) <= set(experiment.over), number
+
+
+def values_of(given):
+    return given.values() if isinstance(given, dict) else [] if isinstance(given, str) else given
+
+
+def test_a_call_is_made_for_each_value_and_its_results_are_a_list():
+    call = Call.model_validate({"name": "n", "call": "tune", "each": {"task": "$tasks"}, "with": {"task": "$task"}})
+    values = {"tasks": ["a", "b"]}
+    values["n"] = call.made(values, lambda task: {"model": task * 2})
+    assert resolved(["base", "*$n.model"], values) == ["base", "aa", "bb"]
+    assert resolved("$n.0", values) == {"model": "aa"}
 
 
 def test_references():

@@ -23,7 +23,7 @@ def seconds(paper, only, profile="smoke", **changes):
 def test_every_experiment_has_an_estimate_and_more_work_takes_longer(paper):
     small = {"models": "garden:bert-s0", "tasks": "pydocs"}
     for name in read_recipe(paper).experiments:
-        assert 0 < seconds(paper, name, **small) < 200
+        assert 0 < seconds(paper, name, **small) < 5000
     assert seconds(paper, None, "offline", **small) > 2 * seconds(paper, None, **small)
 
 

@@ -3,12 +3,16 @@
 import os
 import shutil
 import time
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib import colormaps
 
 import layerscope as ls
 from layerscope.drawing.figures.table import TableFigure
-from layerscope.results import NextStep
+from layerscope.results import Finding, NextStep
 from tests.helpers.figures import SCRIPT, degenerate_record, large_study, layer_heatmap, record_of_every_kind
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (the dev extra)")
@@ -296,10 +300,88 @@ def test_paper_shows_everything_and_no_controls(visit):
     for shown in ("#record-1 th >> nth=0", "#record-1 .legend >> nth=0", "#glossary"):
         assert page.locator(shown).first.is_visible()
     style = "(node, name) => getComputedStyle(node).getPropertyValue(name)"
-    assert page.locator("#record-2").evaluate(style, "break-before") == "page"
+    assert page.locator("#record-2").evaluate(style, "break-before") == "auto"  # a page is not left half empty
     assert page.locator("#record-1 .card").first.evaluate(style, "break-inside") == "avoid"
     assert page.locator("#record-1 .plot svg").first.get_attribute("viewBox")
     assert len(page.pdf(format="A4")) > 10_000
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("#record-1-provenance").get_attribute("open") is None
     page.emulate_media(media="screen")
+
+
+def test_findings_come_first_and_every_one_stands_in_its_section(browser, tmp_path):
+    findings = [Finding(f"Finding {k}.", "", None, 1 + k % 3) for k in range(9)]
+    records = [replace(record_of_every_kind(f"m{k}"), findings=findings, figures=[]) for k in range(7)]
+    visit = Visit(browser, ls.report(records, tmp_path / "r.html"))
+    heads = visit.page.locator("#summary h3").all_inner_texts()
+    assert heads[:2] == ["What came out", "What was asked"]
+    assert visit.page.locator("#summary .told li").count() == 7  # one of each record
+    texts = visit.page.locator("#record-7 .findings p").all_inner_texts()
+    assert sorted(text.split()[-1] for text in texts) == [f"{k}." for k in range(9)]
+    assert texts[0] == "not tested Finding 2."  # the answers first
+    visit.check()
+    visit.page.close()
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+def test_buttons_are_in_one_line_at_any_width(browser, tmp_path, width):
+    step = NextStep("tune", line="layerscope tune path/to/a/model --task sst2 --strategy '(4, 6, L)' -o tuned-model")
+    record = replace(record_of_every_kind("base"), next=step)
+    visit = Visit(browser, ls.report(record, tmp_path / "r.html"), viewport={"width": width, "height": 900})
+    for button in visit.page.locator("button:visible:not(.legend button):not(th button)").all():
+        box = button.bounding_box()
+        assert box["height"] < 40, button.inner_text()
+        assert box["x"] + box["width"] <= width
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    visit.check()
+    visit.page.close()
+
+
+def test_digits_stand_out_from_their_cells(browser, tmp_path):
+    values = np.linspace(0, 1, 64).reshape(8, 8)
+    figure = layer_heatmap(("m",), 8, values=values, low=None, high=None, reasons={})
+    visit = Visit(browser, ls.report(replace(record_of_every_kind("m"), figures=[figure]), tmp_path / "r.html"))
+    expect(visit.page.locator("text.digits")).to_have_count(64)
+    inks = visit.page.locator("text.digits").evaluate_all("all => all.map((node) => node.style.fill)")
+    colours = colormaps["viridis"](values[::1].ravel())
+    assert len(set(inks)) == 2
+
+    def luminance(rgb):
+        c = np.asarray(rgb[:3])
+        return float(np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722])
+
+    drawn = dict(zip(visit.page.locator("text.digits").all_text_contents(), inks, strict=True))
+    for value, cell in zip(values.ravel(), colours, strict=True):
+        ink = drawn[f"{value:.2f}".removeprefix("0")]
+        light, dark = sorted((luminance(cell), 1.0 if "255" in ink else 0.0), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) > 4.4  # 4.5 of the colours as they are drawn, in levels
+    visit.page.close()
+
+
+def test_figures_and_tables_are_saved_from_the_page(visit):
+    page = visit.page
+    card = page.locator("#record-1 .card[data-kind='curve']").first
+    card.scroll_into_view_if_needed()
+    expect(card.locator(".plot svg")).to_be_visible()
+    with page.expect_download() as download:
+        card.get_by_text("Save as SVG").click()
+    assert download.value.suggested_filename == "curve-of-base.svg"
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert "accuracy" in text
+    assert "var(" not in text
+    with page.expect_download() as download:
+        page.locator("#record-1 .card[data-kind='table']").get_by_text("Save as CSV").click()
+    assert download.value.suggested_filename == "table.csv"
+    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert lines[:2] == ["model,score,n,kept", "base,0.9,12.0,yes"]
+
+
+def test_paper_has_few_pages(browser, tmp_path):
+    records = [record_of_every_kind(f"model-{k}") for k in range(6)]
+    visit = Visit(browser, ls.report(records, tmp_path / "r.html"))
+    visit.page.emulate_media(media="print")
+    visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    pages = visit.page.pdf(format="A4").count(b"/Type /Page\n") or visit.page.pdf(format="A4").count(b"/Type /Page ")
+    assert 0 < pages <= 2 * len(records) + 2
+    visit.page.close()

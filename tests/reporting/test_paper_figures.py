@@ -24,6 +24,11 @@ def width_of(path):
     return float(re.search(rb"/MediaBox \[ ?0 0 ([\d.]+)", path.read_bytes()).group(1)) / 72
 
 
+def shown_in(folder):
+    """The names in a folder, besides that of the folder that the figures lie in."""
+    return sorted({path.name for path in folder.iterdir()} - {"paper-figures"})
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_figure_has_the_asked_width(tmp_path, format):
     record = record_of_every_kind("a $name$ with_dollars")
@@ -36,7 +41,7 @@ def test_every_figure_has_the_asked_width(tmp_path, format):
     assert all(path.suffix == f".{format}" for path in drawn)
     for path in drawn:
         assert width_of(path) == pytest.approx(3.25, abs=0.01), path.name
-    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(path.name for path in files)
+    assert shown_in(tmp_path / "figures") == sorted(path.name for path in files)
 
 
 def test_next_to_nothing_is_drawn(tmp_path):
@@ -86,7 +91,7 @@ def test_several_formats_in_one_call(tmp_path):
     record = record_of_every_kind()
     files = ls.paper_figures(record, tmp_path, format="svg, png,svg")
     assert len(files) == len(set(files)) == 2 * len(record.figures) - 1  # a table is a table once
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files)
+    assert shown_in(tmp_path) == sorted(path.name for path in files)
 
 
 def test_two_records_of_one_kind_do_not_overwrite_each_other(tmp_path):
@@ -114,7 +119,7 @@ def test_a_record_does_not_choose_where_figures_are_written(kind, tmp_path):
     assert written.parent == out
     assert written.read_text() == "a\n'=1\n"
     assert {path.name for path in tmp_path.iterdir()} == {"record", "deep"}
-    assert [path.name for path in out.iterdir()] == [written.name]
+    assert shown_in(out) == [written.name]
 
 
 def test_kinds_that_become_one_name_do_not_overwrite_each_other(tmp_path):
@@ -122,3 +127,22 @@ def test_kinds_that_become_one_name_do_not_overwrite_each_other(tmp_path):
     for k, kind in enumerate(("a", "A", "a!")):
         ls.write_record(tmp_path / "all" / str(k), ls.Record(kind=kind, title="t", figures=[table]))
     assert len(set(ls.paper_figures(tmp_path / "all", tmp_path / "figures"))) == 3
+
+
+def test_figures_of_several_calls_share_a_folder_with_files_of_others(tmp_path):
+    record, out = record_of_every_kind(), tmp_path / "figures"
+    out.mkdir()
+    (out / "mine.pdf").write_text("mine")
+    first = ls.paper_figures(replace(record, figures=record.figures[:2]), out, format="svg")
+    first[0].unlink()
+    first[0].write_text("of an earlier version, which made no links")
+    second = ls.paper_figures(replace(record, kind="other", figures=record.figures[:1]), out, format="svg")
+    assert shown_in(out) == sorted(["mine.pdf", *(path.name for path in (*first, *second))])
+    assert first[0].read_text().startswith("of an earlier version")
+    third = ls.paper_figures(replace(record, figures=record.figures[:1]), out, format="svg")
+    assert third == first[:1]
+    assert "<svg" in first[0].read_text()
+    assert all(path.is_symlink() for path in (*first, *second))
+    assert (out / "mine.pdf").read_text() == "mine"
+    with pytest.raises(InputError, match="names that begin with"):
+        ls.paper_figures(record, tmp_path / ".layerscope-figures")

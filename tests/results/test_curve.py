@@ -63,5 +63,11 @@ def test_a_curve_tells_its_ends():
     assert told.sure is None
     assert told.evidence == "no interval was measured, n = 9"
     bounds = {"low": values - 0.001, "high": values + 0.001}
-    assert Curve("influence", ["m"] * 3, [1, 2, 3], values, **bounds).findings()[0].sure is True
+    assert Curve("influence", ["m"] * 3, [1, 2, 3], values, **bounds).findings()[0].sure is None
+    noise = np.random.default_rng(0).normal(size=(20, 3))
+    measured = [{"draws": values + 0.01 * noise}, {"left_out": values + 0.01 / 19 * noise}]
+    for each in measured:
+        assert Curve("influence", ["m"] * 3, [1, 2, 3], values, **bounds, **each).findings()[0].sure is True
+    far = {"draws": values + 0.1 * noise}  # block 3 may be the highest too
+    assert Curve("influence", ["m"] * 3, [1, 2, 3], values, **bounds, **far).findings()[0].sure is False
     assert Curve("nu", ["m"], [1], np.array([np.nan])).findings() == []

@@ -10,9 +10,9 @@ from layerscope.results.finding import (
     Finding,
     better_end,
     interval,
+    label,
     number,
     rows,
-    short,
     task_name,
     widened,
     with_head,
@@ -75,7 +75,7 @@ def test_worse_depends_on_which_way_is_up_and_never_holds_for_nan():
     assert (worse_end(1, 2, False), better_end(1, 2, False)) == (2, 1)
 
 
-def test_names_are_short():
-    assert short("/a/b/tune/seed-0/checkpoint") == "seed-0/checkpoint"
-    assert short("bert-base-uncased") == "bert-base-uncased"
+def test_models_have_labels():
+    assert label({"name": "/a/b/tune/seed-0"}) == "seed-0"  # in records that have no labels
+    assert label({"name": "/a/b/tune/seed-0", "label": "first"}) == "first"
     assert task_name("pydocs@CPython-3.11") == "pydocs"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
+from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import pearsonr, spearmanr
 
@@ -148,6 +151,111 @@ def distance_correlation(x, y):
     a, b = (squareform(pdist(m)) for m in (x, y))
     a, b = (m - m.mean(0) - m.mean(1)[:, None] + m.mean() for m in (a, b))
     return np.sqrt((a * b).mean() / np.sqrt((a * a).mean() * (b * b).mean()))
+
+
+def pearson_table(x, y):
+    return np.asarray([[pearsonr(a, b)[0] for b in y.T] for a in x.T])
+
+
+def hard_correlation_match(x, y):
+    """Over every matching, one by one."""
+    table = pearson_table(x, y)
+    table = table if len(table) <= len(table.T) else table.T
+    own = np.arange(len(table))
+    return max(table[own, list(order)].mean() for order in permutations(range(table.shape[1]), len(table)))
+
+
+def soft_correlation_match(x, y):
+    table = pearson_table(x, y)
+    return (table.max(axis=0).mean() + table.max(axis=1).mean()) / 2
+
+
+def gulp(x, y, ridge=0.0):
+    """The distance of what both sides predict of any target: that of the smoothing matrices of ridge regression."""
+
+    def smoother(m):
+        m = centre(m) / np.linalg.norm(centre(m))
+        return m @ np.linalg.inv(m.T @ m + ridge * np.eye(m.shape[1])) @ m.T
+
+    return np.linalg.norm(smoother(x) - smoother(y))
+
+
+def eigenspace_overlap(x, y):
+    return np.trace(x @ np.linalg.pinv(x) @ y @ np.linalg.pinv(y)) / max(x.shape[1], y.shape[1])
+
+
+def padded(x, y):
+    width = max(x.shape[1], y.shape[1])
+    return [np.pad(m, [(0, 0), (0, width - m.shape[1])]) for m in (x, y)]
+
+
+def procrustes_angular(x, y):
+    a, b = padded(centre(x), centre(y))
+    turned = a @ orthogonal_procrustes(a, b)[0]
+    return np.arccos(np.sum(turned * b) / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def procrustes_size_and_shape(x, y):
+    a, b = padded(centre(x), centre(y))
+    return np.linalg.norm(a @ orthogonal_procrustes(a, b)[0] - b)
+
+
+def permutation_procrustes(x, y):
+    """Over every order of the columns, one by one."""
+    a, b = padded(x, y)
+    apart = np.sum((a[:, :, None] - b[:, None, :]) ** 2, axis=0)
+    own = np.arange(len(apart))
+    return np.sqrt(min(apart[own, list(order)].sum() for order in permutations(range(len(apart)))))
+
+
+def aligned_cosine(x, y):
+    a, b = padded(x, y)
+    return cosine(a @ orthogonal_procrustes(a, b)[0], b)
+
+
+def rsm_norm_difference(x, y, norm="frobenius"):
+    difference = squareform(pdist(x)) - squareform(pdist(y))
+    return np.linalg.norm(difference, {"frobenius": "fro", "spectral": 2}[norm])
+
+
+def ranked(x, k):
+    d = squareform(pdist(x, "cosine"))
+    np.fill_diagonal(d, np.inf)
+    return [list(np.argsort(row)[:k]) for row in d]
+
+
+def rank_similarity(x, y, k=10):
+    found = []
+    for one, two in zip(ranked(x, k), ranked(y, k), strict=True):
+        score, shared = 0.0, set(one) & set(two)
+        for neighbour in shared:
+            r, s = one.index(neighbour) + 1, two.index(neighbour) + 1
+            score += 2 / ((1 + abs(r - s)) * (r + s))
+        found.append(score / sum(1 / m for m in range(1, len(shared) + 1)) if shared else 0.0)
+    return np.mean(found)
+
+
+def second_order_cosine(x, y, k=10, distances=False):
+    tables = [squareform(pdist(m, "cosine")) if distances else 1 - squareform(pdist(m, "cosine")) for m in (x, y)]
+    found = []
+    for row, (one, two) in enumerate(zip(neighbours(x, k), neighbours(y, k), strict=True)):
+        a, b = (table[row, sorted(one | two)] for table in tables)
+        found.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    return np.mean(found)
+
+
+def concentricity_difference(x, y):
+    one, two = (cosine(m, np.tile(m.mean(axis=0), (len(m), 1))) for m in (x, y))
+    return abs(one - two)
+
+
+def magnitude_difference(x, y):
+    return abs(np.linalg.norm(x.mean(axis=0)) - np.linalg.norm(y.mean(axis=0)))
+
+
+def uniformity_difference(x, y, t=2.0):
+    one, two = (np.log(np.exp(-t * squareform(pdist(m)) ** 2).mean()) for m in (x, y))
+    return abs(one - two)
 
 
 def cosine(x, y):

@@ -8,7 +8,7 @@ import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.extraction.row_store import Rows
 from layerscope.registry import MEASURES
-from layerscope.resampling import exchanged
+from layerscope.resampling import counterparts, exchanged
 from layerscope.similarity import chance
 from layerscope.similarity.execution_plan import Groups, Plan
 from layerscope.similarity.layer_sources import Stored
@@ -70,7 +70,7 @@ def test_rounding_does_not_decide_a_p_value():
 @pytest.mark.parametrize("name", ["cka", "neuron"])
 def test_shuffles_that_leave_every_text_in_its_place_give_as_much(name, monkeypatch):
     """Of few texts many shuffles do; the value comes from float32 products of other blocks than theirs."""
-    monkeypatch.setattr(chance, "exchanged", lambda texts, *, seed: np.arange(len(texts)))
+    monkeypatch.setattr(chance, "exchanged", lambda texts, **_: np.arange(len(texts)))
     draw = np.random.default_rng(0).normal
     for _ in range(5):
         sim = ls.compare([draw(size=(5, 4)), draw(size=(5, 4))], measure=name, baseline=19)
@@ -100,17 +100,38 @@ def test_every_way_to_shuffle_gives_what_the_rows_in_that_order_give(name, reps)
 @pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
 @pytest.mark.parametrize("name", ["cka", "cka_debiased", "svcca", "rsa"])
 @pytest.mark.parametrize("width", [4, 60])
-def test_where_rows_repeat_every_side_is_made_anew(name, width):
-    """Texts of unlike lengths: the column side of a shuffle has some rows twice and lacks others."""
-    sides = words(8, np.arange(3, 11), 0, width)
-    rows = Stored(Groups(*sides), None)
-    of_order = chance._shuffled(MEASURES[name], Plan((MEASURES[name],), {}), rows)
-    for seed in range(2):
-        taken = exchanged(rows.texts, seed=seed)
-        assert len(set(taken)) < len(taken)
-        x, y = (side[0].double() for side in sides)
-        expected = ls.measure(name)(x, y[torch.from_numpy(taken)])
-        np.testing.assert_allclose(of_order(taken)[0, 0], expected, atol=1e-9)
+def test_texts_of_unlike_lengths_are_judged_by_the_rows_that_they_share(name, width):
+    """Values and shuffles alike are over the rows that have a counterpart in texts of about their length."""
+    sides = words(16, np.tile([3, 4, 9, 10], 4), 0, width)
+    sim = ls.compare(*sides, measure=name, baseline=19, seed=4)
+    kept, classes = counterparts(sides[0].rows.row)
+    assert sim.provenance["baseline"] == {"rows": len(kept)}
+    assert len(kept) == 8 * 2 + 8 * 8
+    assert f"over {len(kept)} of {len(sides[0])} rows" in sim.figures()[0].reading
+    x, y = (side[0].double()[torch.from_numpy(kept)] for side in sides)
+    texts = sides[0].rows.row[kept]
+    seeds = np.random.SeedSequence(4).generate_state(19)
+    orders = [exchanged(texts, seed=int(seed), classes=classes) for seed in seeds]
+    expected = [ls.measure(name)(x, y[torch.from_numpy(order)], texts=texts) for order in orders]
+    assert sim.baseline[0, 0] == pytest.approx(np.mean(expected), abs=1e-6)  # cka from float32 products
+    value = ls.measure(name)(x, y, texts=texts)
+    assert sim.p_values[0, 0] == (1 + sum(each >= value - 1e-6 for each in expected)) / 20
+    assert sim.values[0, 0] == pytest.approx(ls.measure(name)(*(s[0].double() for s in sides), texts=sides[0].rows.row))
+
+
+@pytest.mark.parametrize("end", [False, True], ids=["first", "last"])
+def test_what_the_rows_at_one_place_share_is_not_taken_for_likeness(end):
+    """One row of every text lies far away on both sides: the first, as decoders' do, or the last, a full stop."""
+    found = []
+    for seed in range(20):
+        sizes = np.random.default_rng(seed).integers(14, 21, 30)
+        sides = words(30, sizes, seed)
+        unit = sides[0].rows.unit
+        place = np.repeat(sizes, sizes) - 1 - unit if end else unit
+        there = torch.from_numpy((place == 0)[:, None] * 10.0).float()
+        far = [ls.Representations.from_arrays([side[0] + there], rows=side.rows) for side in sides]
+        found.append(ls.compare(*far, baseline=19, seed=seed).p_values[0, 0])
+    assert np.mean(np.asarray(found) <= 0.05) <= 0.15
 
 
 @pytest.mark.parametrize("name", ["cka", "cka_debiased"])
@@ -191,7 +212,8 @@ def test_models_are_shuffled_as_their_representations_are(tmp_path):
     np.testing.assert_array_equal(streamed.p_values, stored.p_values)
 
 
-@pytest.mark.parametrize("baseline", [-1, 0.5, "200"])
-def test_mistakes_are_sentences(baseline, reps):
-    with pytest.raises(InputError, match=f"baseline is {baseline}; it must be True, or a number of shuffles"):
-        ls.compare(reps, baseline=baseline)
+def test_mistakes_are_sentences(reps):
+    with pytest.raises(InputError, match="baseline is -1; it must be True, or a number of shuffles"):
+        ls.compare(reps, baseline=-1)
+    with pytest.raises(InputError, match=r"baseline is 0\.5; it must be True, False or a whole number"):
+        ls.compare(reps, baseline=0.5)

@@ -51,13 +51,18 @@ def test_the_front_is_healed_and_chosen_on_texts_that_did_neither(target):
     task = texts()
     advice = advice_on(task, **({"blocks": 2, "remove": None} if target else {}))
     result = heal_advice(advice, task, steps=8, **FEW)
-    frame, evaluator = result.frame, advice.evaluator
+    frame, evaluator = result.frame, result.evaluator
     front = advice.frame[(advice.frame["front"] | advice.frame["chosen"]) & (advice.frame["removed"] > 0)]
     assert set(frame["blocks"]) == {*front["blocks"], "1-3"}
     assert (frame["after"][1:] < frame["before"][1:]).all()
-    used = {*advice.parts.picking, *advice.parts.confirming}
-    assert not used & set(result.scoring)
-    assert len(result.scoring) < len(advice.parts.scoring)
+    picked = {*advice.evaluator.made_of(advice.parts.picking)}
+    chose = {*evaluator.made_of(np.setdiff1d(np.arange(len(evaluator.examples)), result.scoring))}
+    scored = {*evaluator.made_of(result.scoring)}
+    assert picked
+    assert chose
+    assert scored
+    assert not picked & chose
+    assert not scored & (picked | chose)
     chosen = frame[frame["chosen"]].iloc[0]
     place = list(frame["blocks"]).index(chosen["blocks"]) - 1
     model = ls.load(result.model)
@@ -85,9 +90,9 @@ def test_healed_advice_is_told_without_a_bound():
             "chosen": [False, True, False],
         }
     )
-    evaluator = SimpleNamespace(model=SimpleNamespace(depth=4))
+    evaluator = SimpleNamespace(model=SimpleNamespace(depth=4), resampled=lambda rows: "")
     advice = SimpleNamespace(tolerance=0.05, target=None, evaluator=evaluator)
-    healed_advice = HealedAdvice(advice, frame, [], ls.LayerPlan([1, 2, 3]), {}, [], np.arange(20))
+    healed_advice = HealedAdvice(advice, frame, [], ls.LayerPlan([1, 2, 3]), {}, [], np.arange(20), evaluator)
     first, second = healed_advice.findings()
     assert first.text.startswith("Healed, blocks 1-3 are enough")
     assert first.sure is False

@@ -1,5 +1,7 @@
 """One healing as an artifact: interrupted it goes on, its precision and memory are choices, its save is compared."""
 
+import re
+
 import numpy as np
 import pandas
 import pytest
@@ -27,6 +29,7 @@ def test_the_card_tells_of_the_healing(tmp_path):
     assert "blocks 2 were removed; the head reads" in card  # and not that nothing was trained
     assert "- Trained by `lora`, strategy (1, 2, 2), on " in card
     assert "steps 6" in card
+    assert re.search(r"\| [\d.]+ to [\d.]+ \| perplexity \|", card)  # with its interval and its kind
     assert "It began as" not in card  # a network in memory has no name that leads to it
 
 
@@ -127,3 +130,38 @@ def test_everything_that_decides_a_healing_is_in_its_key():
     ]
     assert len(set(others)) == len(others)
     assert key(checkpointing=True) == key()
+
+
+@pytest.mark.parametrize("method", ["lora", "finetune"])
+def test_training_shares_what_it_leaves_alone_and_changes_no_other_model(method, tmp_path):
+    model = small_decoder()
+    options = {**FEW, "steps": 2, "method": method, "strategy": "(L, L, L)"}
+    job = plan_healing(model, WITHOUT_BLOCK_2, running_task(), **options).job
+    both = (model.network, job.training_data.model.network)
+    before = [{name: tensor.clone() for name, tensor in network.state_dict().items()} for network in both]
+    cut = job.training_data.model.network
+    whole = {parameter.data_ptr() for parameter in model.network.parameters()}
+    assert all(parameter.data_ptr() in whole for parameter in cut.parameters())
+    assert all(parameter.requires_grad for parameter in cut.parameters())
+    tuned = job.train(tmp_path)[0].network
+    taken = {parameter.data_ptr() for parameter in cut.parameters()}
+    for name, parameter in tuned.named_parameters():
+        assert (parameter.data_ptr() in taken) is not parameter.requires_grad, name
+    job.build(tmp_path / "whole")  # merged, saved and compared
+    for network, weights in zip(both, before, strict=True):
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
+    assert all(parameter.requires_grad for parameter in cut.parameters())
+
+
+@pytest.mark.gpu
+def test_without_room_on_the_gpu_it_is_merged_on_the_host(monkeypatch):
+    model = small_decoder()
+    model.network.to("cuda")
+    plain = ls.heal(model, WITHOUT_BLOCK_2, running_task(), **FEW)
+    Store().remove(next(entry for entry in Store().entries() if entry.kind == "healing"))
+    moved = []
+    monkeypatch.setattr(healing_job, "free_on", lambda device: moved.append(device) or 0)
+    again = ls.heal(model, WITHOUT_BLOCK_2, running_task(), **FEW)
+    assert moved
+    assert again.scores == pytest.approx(plain.scores, rel=1e-3)
+    assert {parameter.device.type for parameter in model.network.parameters()} == {"cuda"}

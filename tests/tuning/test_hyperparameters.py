@@ -10,7 +10,9 @@ from layerscope.tuning.method import method_of
 
 
 def chosen(strategy, preset, method="finetune", task="", **options):
-    return hyperparameters(preset, ls.Strategy.parse(strategy), method_of(method), task, **options)
+    """The hyperparameters of a strategy on 12 blocks where l* is 7."""
+    asked = ls.Strategy.parse(strategy)
+    return hyperparameters(preset, asked.resolve(12, 7), method_of(method), task, 12, asked.is_above, **options)
 
 
 def test_presets_hold_the_papers_numbers():
@@ -22,6 +24,19 @@ def test_presets_hold_the_papers_numbers():
     assert chosen("(l*-1, l*, L)", "xie2022", "adapter").rates == (3e-5, 1e-4, 3e-4)
     assert chosen("full", "xie2022", learning_rate=1e-3).rates == (1e-3,)
     assert chosen("full", "phang2021", epochs=2).max_steps is None
+
+
+@pytest.mark.parametrize("method", ["finetune", "adapter"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("full", "(1, 12, 12)"), ("top-12", "full"), ("(l*-6, L, L)", "full"), ("(1, l*, l*)", "(l*-9, 7, 7)")],
+)
+def test_one_strategy_has_one_set_of_rates_and_epochs_however_it_is_written(first, second, method):
+    """Xie et al. 2022, tables 4 and 5, counted by hand: 5, 5, 4 and 4 rates to tune, 3 each for adapters."""
+    assert chosen(first, "xie2022", method, "mnli") == chosen(second, "xie2022", method, "mnli")
+    counts = [len(chosen(s, "xie2022").rates) for s in ("full", "top-3", "(1, l*, l*)", "(l*+1, L, L)")]
+    assert counts == [5, 5, 4, 4]
+    assert {len(chosen(s, "xie2022", "adapter").rates) for s in ("full", "top-3", "(1, l*, l*)")} == {3}
 
 
 @pytest.mark.parametrize("task", ["mnli", "qqp", "mnli@hub"])
@@ -50,3 +65,16 @@ def test_changes_that_are_none_are_not_given():
 def test_what_does_not_change_the_result_is_in_no_key(name):
     assert Hyperparameters(**{name: 7}).spec() == Hyperparameters().spec()
     assert Hyperparameters(batch=7).spec() != Hyperparameters().spec()
+
+
+@pytest.mark.parametrize("name", ["epochs", "warmup", "weight_decay", "adam_epsilon"])
+def test_numbers_are_finite(name):
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(InputError, match=f"^The training option {name} is {value}: .*finite"):
+            chosen("full", None, **{name: value})
+
+
+@pytest.mark.parametrize("rates", [[], (), [float("inf")], [0.0]])
+def test_there_is_a_learning_rate_above_0(rates):
+    with pytest.raises(InputError, match=r"^(There is no learning rate|A learning rate is .*); it must be above 0"):
+        chosen("full", None, learning_rate=rates)

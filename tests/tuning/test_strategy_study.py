@@ -3,7 +3,9 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 import layerscope as ls
 from layerscope.errors import InputError
@@ -63,9 +65,9 @@ def test_a_study_is_a_table_and_a_figure(task, tmp_path, caplog):
     assert [(point.low, point.high) for point in scatter.points] == list(zip(frame["low"], frame["high"], strict=True))
     width = frame["high"] - frame["score"]
     assert width.tolist() == pytest.approx((12.7062 * frame["error"]).tolist(), rel=1e-4)  # two seeds
-    best = frame["score"].idxmax()
-    tied = frame["strategy"][(frame["score"] >= frame["low"][best]) & (frame.index != best)]
-    assert ("so tied with it" in " ".join(map(str, study.findings()))) == bool(len(tied))
+    best, other = (study.trainings[k].scores for k in frame["score"].sort_values(ascending=False).index)
+    tied = np.ptp(best - other) == 0 or ttest_rel(best, other).pvalue >= 0.05
+    assert ("so tied with it" in " ".join(map(str, study.findings()))) == tied
     assert str(round(frame["score"].max(), 4)) in str(study.findings()[0])
     settings = study.provenance["settings"]
     assert (settings["seeds"], settings["methods"], settings["epochs"]) == ([0, 1], ["finetune"], 2.0)
@@ -132,8 +134,11 @@ def made_up(**scores):
         )
         trainings = Trainings.__new__(Trainings)
         trainings.trainings = [
-            SimpleNamespace(score=value, metric="accuracy", job=job, trainable=trainable, parameters=100)
-            for value in values
+            SimpleNamespace(
+                **{"score": value, "metric": "accuracy", "trainable": trainable, "parameters": 100},
+                job=SimpleNamespace(**vars(job), seed=seed),
+            )
+            for seed, value in enumerate(values)
         ]
         study._strategies.append(name.replace("_", "-"))
         study.trainings.append(trainings)
@@ -141,17 +146,21 @@ def made_up(**scores):
 
 
 def test_a_study_names_the_best_and_the_cheapest_that_ties():
-    scores = {"full": ((0.79, 0.8, 0.81), 100), "top_2": ((0.78, 0.79, 0.8), 40), "head_only": ((0.5, 0.5, 0.5), 1)}
+    scores = {"full": ((0.79, 0.8, 0.81), 100), "top_2": ((0.78, 0.8, 0.79), 40), "head_only": ((0.5, 0.5, 0.5), 1)}
     best, tied, cheapest = made_up(**scores).findings()
     assert best.text.startswith("The best mean accuracy is 0.8000")
     assert "of full with finetune" in best.text
     assert best.sure is False
-    assert tied.text == "Within that interval, so tied with it: top-2 with finetune."
+    assert tied.text == "Not shown to be worse over the same seeds, so tied with it: top-2 with finetune."
     assert "The cheapest of those that tie is top-2 with finetune: accuracy 0.790, 40% of the parameters" in (
         cheapest.text
     )
     assert [f.sure for f in made_up(full=scores["full"], head_only=scores["head_only"]).findings()] == [True]
     assert [f.sure for f in made_up(full=((0.8,), 100), head_only=((0.5,), 1)).findings()] == [None]
+    same = {"full": ((0.8, 0.8, 0.8), 100), "top_2": ((0.79, 0.79, 0.79), 40)}  # nothing tells how much a seed makes
+    assert made_up(**same).findings()[0].sure is False
+    one_loses = {"full": ((0.8, 0.81, 0.82), 100), "top_2": ((0.79, 0.8, 0.75), 40)}  # outside the interval of the best
+    assert made_up(**one_loses).findings()[0].sure is False
 
 
 def test_the_best_is_trained_with_more_seeds_next():

@@ -10,10 +10,12 @@ from scipy.stats import t
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.registry import METHODS
 from layerscope.results import Record, Result, read_record, write_record
 from layerscope.results.finding import interval
-from layerscope.tuning.training import Trainings
-from tests.helpers.models import QUICK, random_model
+from layerscope.tuning.training import Training, Trainings
+from tests.helpers.checkpoints import numbers_in
+from tests.helpers.models import QUICK, random_model, save_random
 
 
 def test_a_training_is_a_result(task, tmp_path):
@@ -55,6 +57,22 @@ def test_several_seeds_have_a_mean_and_a_box(task, tmp_path):
     assert read_record(folder).tables["trainings"]["score"].tolist() == trainings.scores.tolist()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_parameters_are_those_of_the_saved_model(method, task, tmp_path):
+    save_random(tmp_path / "base", "bert", "encoder")
+    training = ls.tune(str(tmp_path / "base"), task, method=method, max_steps=1, out=tmp_path / "tuned")
+    assert training.parameters == ls.describe(str(tmp_path / "tuned")).facts["parameters"]
+    if METHODS[method].standard:  # the others save what they add alone
+        assert training.parameters == numbers_in(tmp_path / "tuned" / "checkpoint")
+
+
+def test_a_count_that_held_loras_updates_beside_the_merged_weights_is_not_repeated(task, tmp_path):
+    training = ls.tune(random_model(), task, method="lora", max_steps=1, out=tmp_path / "tuned")
+    before = training.outcome | {"parameters": training.parameters + training.trainable}
+    (tmp_path / "tuned" / "training.json").write_text(json.dumps(before))
+    assert Training(training.job, tmp_path / "tuned").parameters == training.parameters
+
+
 def test_one_seed_has_no_error(task):
     trainings = ls.tune(random_model(), task, strategy="head-only", seeds=[0], **QUICK)
     assert math.isnan(trainings.error)
@@ -88,8 +106,8 @@ def test_the_mean_over_seeds_is_sure_where_students_interval_is_above_guessing()
     assert over_seeds(values).interval == pytest.approx((0.75 - half, 0.75 + half))
     told = over_seeds(values).findings()[1]
     assert told.text == (
-        "Tuned, the model has accuracy 0.750, where always giving the most frequent class has 0.400; 50% of its "
-        "parameters were trained."
+        "Tuned, the model has accuracy 0.750, where always giving the most frequent class has 0.400; it has 100 "
+        "parameters, and 50 were trained."
     )
     assert told.sure is True
     assert over_seeds(values, majority=0.74).findings()[1].sure is False

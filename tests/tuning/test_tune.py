@@ -176,8 +176,8 @@ def test_an_unwritable_folder_is_a_sentence_before_the_work(task, tmp_path):
     with pytest.raises(InputError, match="file"):
         ls.tune(random_model(), task, out=tmp_path / "file", seeds=[0, 1], **QUICK)
     assert not list(Store().entries())
-    assert folders_for(tmp_path / "new") == [tmp_path / "new"]
-    assert folders_for(tmp_path / "new", [3]) == [tmp_path / "new" / "seed-3"]
+    assert folders_for("garden:bert-s0", tmp_path / "new") == [tmp_path / "new"]
+    assert folders_for("garden:bert-s0", tmp_path / "new", [3]) == [tmp_path / "new" / "seed-3"]
 
 
 TOGETHER = """

@@ -210,13 +210,14 @@ class Fitting(Artifact):
     ) -> None:
         self.source, self.target, self.places = source, target, list(places)
         self.method, self.seed, self.options, self.device = method, seed, dict(options or {}), device
-        self.whole_options = make(method, seed, self.options).options  # with the defaults of those left out
+        unfitted = make(method, seed, self.options)
+        self.name, self.whole_options = unfitted.method, unfitted.options  # with the defaults of those left out
         self.finished: Callable[[float], None] | None = None  # called with 1 once the aligners are fitted
 
     def spec(self) -> dict[str, Any]:
         """All that determines the aligners; the device is not part of it, since it changes them only by rounding."""
         return {
-            "method": self.method,
+            "method": self.name,
             "options": self.whole_options,
             "source": self.source.spec(),
             "target": self.target.spec(),

@@ -21,12 +21,32 @@ from layerscope import resampling
 from layerscope.alignment.alignment_error import error_of
 from layerscope.drawing.captions import listed
 from layerscope.errors import InputError, check_seed, choose, log
-from layerscope.extraction.representations import Representations, check_finite, first_not_finite
+from layerscope.extraction.representations import Representations, check_finite, first_not_finite, real_numbers
 from layerscope.extraction.row_store import Rows
 from layerscope.registry import ALIGNERS
-from layerscope.store import json_text, write_bytes
+from layerscope.store import json_text, output_file
 
 Options = Mapping[str, Mapping[str, Any]]  # by method, such as {"inn": {"start": "linear"}}
+
+
+def variant(method: str) -> tuple[str, dict[str, Any]]:
+    """The name of a method and the options that stand after it, as in `inn start=plain hidden=64`."""
+    import yaml
+
+    name, *given = method.split() or [method]
+    options: dict[str, Any] = {}
+    for part in given:
+        option, sign, value = part.partition("=")
+        if not (option and sign and value):
+            raise InputError(f"{part!r} in {method!r} is not an option with its value, as in `inn start=plain`.")
+        options[option] = yaml.safe_load(value)
+    return name, options
+
+
+def options_for(method: str, options: Options | None) -> dict[str, Any]:
+    """The options of a method or a variant of one: those of the method itself, and those of the variant."""
+    given, name = options or {}, variant(method)[0]
+    return {**given.get(name, {}), **(given.get(method, {}) if method != name else {})}
 
 
 def by_place() -> list[str]:
@@ -51,8 +71,9 @@ def of_any_widths() -> list[str]:
 
 def make(method: str, seed: int, options: Mapping[str, Any]) -> Aligner:
     """An aligner that is not fitted yet; raises InputError where the method, the seed or an option cannot be used."""
+    method, own = variant(method)
     choose("alignment method", method, ALIGNERS)
-    allowed = options_of(method)
+    allowed, options = options_of(method), {**options, **own}
     if wrong := sorted(set(options) - set(allowed)):
         names = f"it has {', '.join(allowed)}" if allowed else "it has none"
         raise InputError(f"{method} has no option {', '.join(wrong)}; {names}.")
@@ -62,9 +83,12 @@ def make(method: str, seed: int, options: Mapping[str, Any]) -> Aligner:
 def check_methods(methods: Sequence[str] | None, options: Options | None, *others: str) -> None:
     """Raise InputError for an unknown method among `methods` or `options`; `others` are allowed among `methods` too."""
     for method in methods or ():
-        choose("alignment method", method, (*ALIGNERS, *others))
+        name, own = variant(method)
+        choose("alignment method", name, (*ALIGNERS, *others))
+        if own:
+            make(method, 0, {})
     for method in options or ():
-        choose("alignment method", method, ALIGNERS)
+        choose("alignment method", variant(method)[0], ALIGNERS)
 
 
 def usable(source_width: int, target_width: int, options: Options | None = None) -> list[str]:
@@ -100,13 +124,7 @@ def texts_of(texts: Texts, n: int, *sides: Any) -> np.ndarray:
         texts = texts.rows
     if isinstance(texts, Rows):
         texts = texts.row
-    named = texts.cpu().numpy() if isinstance(texts, torch.Tensor) else np.asarray(texts)
-    if named.shape != (n,):
-        raise InputError(
-            f"texts has shape {named.shape}; it must name the text of each of the {n} rows, or be the representations "
-            "that they are of."
-        )
-    return np.unique(named, return_inverse=True)[1].reshape(-1)
+    return resampling.numbered(texts, n)
 
 
 def folds(texts: np.ndarray, count: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -234,10 +252,9 @@ class Aligner(ABC):
             "report": self.report_,
         }
         content = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors_.items()}
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(target, save(content, {"layerscope": json_text(header)}))
-        return target
+        with output_file(Path(path)) as temporary:
+            temporary.write_bytes(save(content, {"layerscope": json_text(header)}))
+        return Path(path)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -325,7 +342,7 @@ class Aligner(ABC):
 def _plain(rows: Array, name: str) -> Tensor:
     """Rows as a tensor; of representations those of their only layer."""
     if not isinstance(rows, Representations):
-        return torch.as_tensor(rows)
+        return real_numbers(name, rows)
     if len(rows.layers) > 1:
         raise InputError(
             f"{name} has layers {rows.layers[0]}..{rows.layers[-1]}, and an aligner maps one layer; give it as "

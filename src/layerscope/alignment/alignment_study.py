@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope.alignment.align import Fitting, Place, fit_all
-from layerscope.alignment.aligner import Aligner, Options, check_methods, usable
+from layerscope.alignment.aligner import Aligner, Options, check_methods, options_for, usable
 from layerscope.alignment.alignment_error import relative_without
+from layerscope.alignment.linear_maps import held_out_pwcca
 from layerscope.alignment.model_pairs import Attention, Correspondence, ModelSide, States
 from layerscope.data import Examples, TaskSource
 from layerscope.data import task as open_task
@@ -28,11 +29,11 @@ from layerscope.drawing.figures.box import BoxFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.engine import check_engine
-from layerscope.errors import InputError, check_count, check_seed, choose
+from layerscope.errors import InputError, LayerscopeError, check_count, check_seed, choose, log
 from layerscope.evaluation.evaluator import GROUPS, groups_of
 from layerscope.extraction.pooling import Reading
 from layerscope.models import Model, load
-from layerscope.models.load import ModelSource
+from layerscope.models.load import ModelSource, labels_of
 from layerscope.results import Finding, NextStep, Tabled, provenance_of
 from layerscope.results.finding import ANSWER, NO_INTERVAL, SUPPORT, interval, rows, widened
 from layerscope.similarity.registry import measure
@@ -66,19 +67,25 @@ class AlignmentStudy(Study):
     """How well the layers of some models map onto those of others; `ls.alignment_study` makes one.
 
     `frame` has one row per pair of models, pair of layers, method and split: source, target, layer, target_layer,
-    method, split, n, the errors with their intervals, and for similarities their value. `summary` averages it.
+    method, split, n, the errors with their intervals, and for PWCCA its `similarity` instead of an error. Directions
+    and weights of that are found on the rows that aligners learn from, and on test rows the correlations along them are
+    measured. `summary` averages it.
     """
 
     name = "alignment"
 
     @property
     def summary(self) -> pandas.DataFrame:
-        """One row per method: mean and standard deviation over pairs and layers, on train and test rows (table 4)."""
+        """One row per method: mean and standard deviation over pairs and layers, on train and test rows (table 4).
+
+        Layer 0, the embeddings, is not among the layers that are averaged, unless there is no other.
+        """
         import pandas
 
         names = [name for name in ("mse", "relative", "similarity") if name in self._frame]
+        above = self._frame[(self._frame["layer"] > 0) & (self._frame["target_layer"] > 0)]
         rows = []
-        for method, part in self._frame.groupby("method", sort=False):
+        for method, part in (above if len(above) else self._frame).groupby("method", sort=False):
             row: dict[str, Any] = {"method": method}
             for name in names:
                 for split in ("train", "test"):
@@ -166,6 +173,8 @@ def _at_the_top(scored: pandas.DataFrame) -> Finding:
         return Finding(text, what + rows(own["n"].iloc[0]), None, ANSWER)
     # The best of several maps was picked, so its interval is widened before it is held against the mean's error, 1.
     _, highest = widened(float(means[best]), low, high, len(means))
+    verb = "leaves" if highest < 1 else "is not shown to leave"
+    text += f" The best, {best}, {verb} less than the mean of the texts does."
     return Finding(text, f"{best}: {interval(low, high)}{rows(own['n'].iloc[0])}", bool(highest < 1), ANSWER)
 
 
@@ -282,7 +291,7 @@ def alignment_study(
     *,
     layers: Sequence[int] | None = None,
     methods: Sequence[str] | None = None,
-    pairs: int = 8,
+    pairs: int | str = 8,
     representation: str = "states",
     target_layers: str = "same",
     pool: str = "mean",
@@ -301,7 +310,7 @@ def alignment_study(
         layers: Only these layers: `8`, `0,4,8` or `6-12`; all if not given.
         methods: Alignment methods, and `pwcca` for its similarity, separated by commas; all that fit the widths if not
             given.
-        pairs: How many ordered pairs of models are drawn.
+        pairs: How many ordered pairs of models are drawn; `all` for every two models once, so 300 pairs of 25.
         representation: What is mapped: `states`, or `attention` for attention weights: one row per pair of words (of
             tokens where the task has no words), one column per attention head.
         target_layers: `same` maps each layer to that of the same number, `every` to every layer (figure 3).
@@ -350,7 +359,7 @@ def alignment_study(
         for method in chosen:
             fitting = None
             if method != SIMILARITY:
-                given, device = (options or {}).get(method, {}), target[0].model.device
+                given, device = options_for(method, options), target[0].model.device
                 fitting = Fitting(source[0], target[0], places, method, seed, given, device)
             comparisons.append(_Comparison(pair, source, target, places, method, fitting))
     asked = [(c.fitting, c.name) for c in comparisons if c.fitting is not None]
@@ -399,7 +408,9 @@ class _Comparison:
                 row |= {"method": self.method, "split": split, "n": len(x)}
                 texts, without = self.source[part].texts, np.full(GROUPS, np.nan)  # few texts make fewer groups
                 if aligners is None:
-                    yield {**row, "similarity": measure(self.method)(x, y)}, without
+                    learned = self.source[0][a], self.target[0][b]
+                    held_out = held_out_pwcca(learned, (x, y)) if part else measure(self.method)(x, y)
+                    yield {**row, "similarity": held_out}, without
                 else:
                     errors = aligners[k].error(x, y, texts=texts)
                     left_out = relative_without(aligners[k](x), y, groups_of(texts))
@@ -408,11 +419,31 @@ class _Comparison:
 
 
 def parts_of(task: Any, train: int, test: int) -> tuple[Examples, Examples]:
-    """The texts to learn from and those to score; no text is in both, and so no two words of one text are."""
+    """The texts to learn from and those to score; no text is in both, and so no two words of one text are.
+
+    Maps need no labels: where the split that would be scored has fewer texts than were asked for, the split `test`
+    serves if it has more. What is still missing is said.
+    """
     check_count(train, "train")
     check_count(test, "test")
-    parts: tuple[Examples, Examples] = task.parted(test / (train + test), limits=(train, test))
-    return parts
+    learned, scored = task.parted(test / (train + test), limits=(train, test))
+    if len(scored) < test and "test" in task.splits and "test" not in (learned.split, scored.split):
+        try:
+            others = task.split("test", limit=test)
+            scored = others if len(others) > len(scored) else scored
+        except LayerscopeError as error:  # it is on the hub alone, perhaps
+            log.info("The split test of %s cannot be read, so %s is scored: %s", task.name, scored.split, error)
+    for what, part, asked in (("learn from", learned, train), ("score", scored, test)):
+        if len(part) < asked:
+            log.warning(
+                "%d texts of %s (%s) serve to %s, where %d were asked for: there are no more.",
+                len(part),
+                task.name,
+                part.split,
+                what,
+                asked,
+            )
+    return learned, scored
 
 
 def _sides(
@@ -439,16 +470,21 @@ def _opened(models: Mapping[str, Any] | Sequence[Any]) -> dict[str, Model]:
     if isinstance(models, Mapping):
         return {str(name): load(model) for name, model in models.items()}
     loaded = [load(model) for model in models]
-    names = [model.name for model in loaded]
+    labels = labels_of(loaded)
     return {
-        name if names.count(name) == 1 else f"{name} ({k + 1})": model
-        for k, (name, model) in enumerate(zip(names, loaded, strict=True))
+        label if labels.count(label) == 1 else f"{label} ({k + 1})": model
+        for k, (label, model) in enumerate(zip(labels, loaded, strict=True))
     }
 
 
-def _pairs(names: Sequence[str], count: int, target_layers: str, seed: int) -> list[tuple[str, str]]:
-    """At most `count` ordered pairs of different models, drawn at random; a model with itself where it is alone."""
-    if count < 1:
+def _pairs(names: Sequence[str], count: int | str, target_layers: str, seed: int) -> list[tuple[str, str]]:
+    """At most `count` ordered pairs of different models, drawn at random; a model with itself where it is alone.
+
+    With `all` every two models are a pair once, from the one that was given first to the other.
+    """
+    if isinstance(count, str) and count != "all" and not count.lstrip("-").isdigit():
+        raise InputError(f"pairs is {count!r}; it must be a number of at least 1, or all.")
+    if count != "all" and (count := int(count)) < 1:
         raise InputError(f"pairs is {count}; it must be at least 1.")
     if len(names) == 1:
         if target_layers == "same":
@@ -457,6 +493,8 @@ def _pairs(names: Sequence[str], count: int, target_layers: str, seed: int) -> l
                 "(--target-layers every) between the layers of one."
             )
         return [(names[0], names[0])]
+    if isinstance(count, str):
+        return list(combinations(names, 2))
     if count == 1 and len(names) == 2:
         return [(names[0], names[1])]  # as they were given
     everything = list(permutations(names, 2))

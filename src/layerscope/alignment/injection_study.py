@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layerscope import metrics
 from layerscope.alignment.align import Fitting, Place, fit_all
-from layerscope.alignment.aligner import Aligner, Options, check_methods, usable
+from layerscope.alignment.aligner import Aligner, Options, check_methods, options_for, usable
 from layerscope.alignment.alignment_study import Study
 from layerscope.alignment.inject import check, counterpart, logits, mapped
 from layerscope.alignment.model_pairs import MOST_ROWS, Correspondence, States
@@ -30,20 +30,18 @@ from layerscope.evaluation.layer_heads import LayerHeads
 from layerscope.extraction.pooling import Reading
 from layerscope.models import Model, Replay
 from layerscope.models.architecture import accepted_inputs, evaluating
-from layerscope.models.lineage import known_rows
+from layerscope.models.lineage import known_rows, learned
 from layerscope.models.load import ModelSource, load_whole
 from layerscope.resampling import jackknifed
 from layerscope.results import Finding, NextStep, provenance_of
 from layerscope.results.finding import (
     ANSWER,
     SUPPORT,
-    better_end,
     extreme,
     interval,
     number,
     rows,
     widened,
-    worse,
 )
 from layerscope.store import digest
 
@@ -105,9 +103,8 @@ class InjectionStudy(Study):
             return None, False, ""
         up = metrics.higher_is_better(self._metric)
         best = extreme(at, "score", most=up)
-        ends = widened(best["score"], best["low"], best["high"], len(at))
-        loses = worse(better_end(*ends, up), float(best["target_score"]), up)
-        return best, bool(loses), f"the best of {len(at)} methods"
+        low, high = widened(best["lost"], best["lost_low"], best["lost_high"], len(at))  # text for text
+        return best, bool(low > 0 if up else high < 0), f"the best of {len(at)} methods"
 
     def next_step(self) -> NextStep:
         """The comparison of the two models."""
@@ -245,8 +242,11 @@ def injection_study(
     check_count(limit, "limit")
     check_count(train, "train")
     # Where one split serves for both, at least half of it is left to be scored.
-    held = max(0.5, 1 - train / len(data.split(split)))
-    learned_before = None if all_rows else partial(known_rows, [giving, taking], in_other_data=len(data.splits) == 1)
+    both = data.resolve(None, learning=True) == data.resolve(split)
+    held = max(0.5, 1 - train / len(data.split(split))) if both else 0.5
+    learned_before = None
+    if not all_rows and (learned(giving.network) or learned(taking.network)):
+        learned_before = partial(known_rows, [giving, taking], in_other_data=len(data.splits) == 1)
     learned_from, examples = data.parted(held, split, (train, limit), learned_before)
     _same_inputs(giving, taking, examples)
     evaluator = ClassificationEvaluator(taking, data, examples, _shorter(giving, taking, max_length))
@@ -254,7 +254,7 @@ def injection_study(
     asked = [(place, method) for place in places for method in chosen]
     fitted = fit_all(
         [
-            Fitting(*sides[place], [place], method, seed, (options or {}).get(method, {}), taking.device)
+            Fitting(*sides[place], [place], method, seed, options_for(method, options), taking.device)
             for place, method in asked
         ],
         "injection",

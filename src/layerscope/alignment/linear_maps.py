@@ -2,7 +2,8 @@
 
 The canonical map (Ren et al. 2023, section 3.3) is W_X W_Y^-1: rows of X in canonical coordinates are taken for rows of
 Y in theirs, so on exactly linear data it is that map. (Least squares would shrink each coordinate by its correlation.)
-PWCCA weights the correlations of CCA and has no map of its own; `ls.measure("pwcca")` gives its similarity.
+PWCCA weights the correlations of CCA and has no map of its own; `ls.measure("pwcca")` gives its similarity, and
+`held_out_pwcca` that on rows which its directions and weights were not found on.
 """
 
 from __future__ import annotations
@@ -108,3 +109,21 @@ def canonical_map(source: Factors, target: Factors, ridge: float = 0.0) -> tuple
     there = source.vt.T @ (whitening[0][:, None] * turn * scales[1]) @ target.vt
     back = target.vt.T @ (whitening[1][:, None] * turn.T * scales[0]) @ source.vt
     return there, back, correlations.clamp(0.0, 1.0)
+
+
+def held_out_pwcca(learned: tuple[Tensor, Tensor], scored: tuple[Tensor, Tensor], keep: float = 0.99) -> float:
+    """PWCCA on other rows: along the canonical directions of `learned`, with its weights, the correlations of `scored`.
+
+    On the rows that were learned from it is `ls.measure("pwcca")`.
+    """
+    sides = [Factors(rows.double(), keep) for rows in learned]
+    p, _, qt = torch.linalg.svd(sides[0].u.T @ sides[1].u, full_matrices=False)
+    # Weights: how much of the centred columns of X lies along each direction, h = U p.
+    weights = (p.T @ (sides[0].s[:, None] * sides[0].vt)).abs().sum(dim=1)
+    along = [
+        (rows.double() - rows.double().mean(dim=0)) @ (side.vt.T / side.s) @ turn
+        for rows, side, turn in zip(scored, sides, (p, qt.T), strict=True)
+    ]
+    norms = along[0].norm(dim=0) * along[1].norm(dim=0)
+    correlations = (along[0] * along[1]).sum(dim=0) / norms.clamp_min(1e-300)
+    return float((weights * correlations).sum() / weights.sum())

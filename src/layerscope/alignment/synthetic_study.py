@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerscope.alignment.align import Fitting, fit_all
-from layerscope.alignment.aligner import Options, by_place, check_methods
+from layerscope.alignment.aligner import Options, by_place, check_methods, options_for
 from layerscope.alignment.alignment_study import RELATIVE, Study
 from layerscope.alignment.neural_maps import random_couplings
 from layerscope.data import TaskSource
@@ -149,6 +150,8 @@ def synthetic_study(
     check_engine(engine)
     for truth in true_maps:
         choose("truth", truth, TRUTHS)
+    if wrong := [share for share in noise if not 0 <= share < math.inf]:
+        raise InputError(f"noise is {wrong[0]}; it must be a number from 0.")
     check_methods(methods, options)
     chosen = by_place() if methods is None else list(methods)
     if isinstance(source, Representations):
@@ -169,7 +172,7 @@ def synthetic_study(
     ]
     asked = [(case, method) for case in cases for method in chosen]
     fitted = fit_all(
-        [Fitting(base, case, [(0, 0)], method, seed, (options or {}).get(method, {})) for case, method in asked],
+        [Fitting(base, case, [(0, 0)], method, seed, options_for(method, options)) for case, method in asked],
         "synthetic study",
         engine,
         [f"{method} to {case.truth}, noise {case.noise:g}, repeat {case.seed - seed}" for case, method in asked],

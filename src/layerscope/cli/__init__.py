@@ -15,6 +15,7 @@ from layerscope.errors import LayerscopeError
 
 # Every command in the order of the help text, with the file that holds it.
 COMMANDS = {
+    "study": "study",
     "extract": "extract",
     "compare": "compare",
     "localization": "localization",
@@ -25,6 +26,7 @@ COMMANDS = {
     "advise": "advise",
     "heal": "heal",
     "specialty": "specialty",
+    "rank": "rank",
     "tune": "tune",
     "strategies": "tune",
     "align": "align",
@@ -81,16 +83,20 @@ def _options(
         False, "--version", help="Print the version and stop.", is_eager=True, callback=_print_version
     ),
     verbose: bool = typer.Option(False, "--verbose", help="Say how the work is done (may stand anywhere)."),
+    quiet: bool = typer.Option(False, "--quiet", help="Show warnings alone, no progress (may stand anywhere)."),
     debug: bool = typer.Option(False, "--debug", help="Show where an error came from (may stand anywhere)."),
 ) -> None:
     record.begin()
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
+    """Run the command line. Exit codes: 0 done and met, 3 done and not met, 2 a mistake in the input, 1 anything else.
+
+    A mistake is one sentence and never a traceback.
+    """
     debug = "--debug" in sys.argv[1:]
-    console.prepare(verbose=debug or "--verbose" in sys.argv[1:])
-    arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose")]
+    console.prepare(verbose=debug or "--verbose" in sys.argv[1:], quiet="--quiet" in sys.argv[1:])
+    arguments = [a for a in sys.argv[1:] if a not in ("--debug", "--verbose", "--quiet")]
     try:
         if not {"-h", "--help", "--version"} & set(arguments):
             from layerscope.store import clear_everywhere
@@ -107,7 +113,13 @@ def main() -> None:
         if debug or fault is None:
             raise
         print(f"error: {fault}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(1 if fault == _FULL else 2)
+
+
+_FULL = (
+    "The disk is full, or a file would be larger than it allows (ulimit -f): what was being written is not there. Free "
+    "some space, or write elsewhere (-o)."
+)
 
 
 def _disk_fault(error: Exception) -> str | None:
@@ -115,10 +127,7 @@ def _disk_fault(error: Exception) -> str | None:
     from layerscope.store import full_disk
 
     if full_disk(error) is not None:
-        return (
-            "The disk is full, or a file would be larger than it allows (ulimit -f): what was being written is not "
-            "there. Free some space, or write elsewhere (-o)."
-        )
+        return _FULL
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return f"{str(error.filename)[:100]} .. cannot be read or written: {error.strerror}; give a shorter path."
     if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

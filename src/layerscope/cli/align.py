@@ -46,6 +46,8 @@ def align(
     format: Format = FORMAT,
 ) -> None:
     """Test whether two models are the same up to a map, which is fitted on some texts and scored on others."""
+    from layerscope.models.load import labels_of
+
     methods = None if given["methods"] is None else names(given["methods"], "method")
     if synthetic:
         _synthetic(given, models, study, methods, (start, pad), out, format)
@@ -60,11 +62,11 @@ def align(
     options = aligner_options(chosen, start, pad)
     given.require_task()
     given.check("alignment_study")
-    data, opened = given.task, [given.open_model(name) for name in models]
+    data, opened = given.task, given.open_models(models)
     pairs = None if study else 1
     result = given.call("alignment_study", models=opened, task=data, methods=chosen, pairs=pairs, options=options)
     of = given["representation"] or "states"
-    title = f"{listed([m.name for m in opened])} on {given['task']}: errors of maps between {of}"
+    title = f"{listed(labels_of(opened))} on {given['task']}: errors of maps between {of}"
     if format is Format.json:
         show(result.frame.to_dict("records"), format)
     else:
@@ -97,9 +99,9 @@ def _synthetic(
     given.require_task()
     options = aligner_options(methods, *fits)
     layer = None if layers is None else layers[0]
-    model = given.open_model(models[0])
+    model = given.open_models(models)[0]
     result = given.call("synthetic_study", source=model, methods=methods, layer=layer, layers=None, options=options)
-    title = f"Known maps of {models[0]} on {given['task']}: errors of what is found"
+    title = f"Known maps of {model.label} on {given['task']}: errors of what is found"
     shown = result.frame if format is Format.json else result.summary
     show(shown.to_dict("records"), format, title)
     keep(out, "align", title, {"synthetic": result}, start=fits[0])

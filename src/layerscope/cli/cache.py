@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from layerscope.cli import console
-from layerscope.cli.console import FORMAT, Command, Format, Group, show
+from layerscope.cli.console import FORMAT, Command, Format, Group, answered, show
 
 app = typer.Typer(
     name="cache",
@@ -23,6 +23,7 @@ app = typer.Typer(
 
 
 @app.command("ls", cls=Command, epilog="Example:  `layerscope cache ls --format json`")
+@answered("cache ls")
 def ls_(format: Format = FORMAT) -> None:
     """List every stored result with its size and age."""
     from layerscope.store import Store
@@ -45,6 +46,7 @@ def ls_(format: Format = FORMAT) -> None:
 
 
 @app.command(cls=Command, epilog="Example:  `layerscope cache verify`")
+@answered("cache verify")
 def verify(format: Format = FORMAT) -> None:
     """Read every stored result back and compare it with its checksums; exit code 1 if one is damaged."""
     from layerscope.store import Store

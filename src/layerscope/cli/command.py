@@ -10,15 +10,17 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
-from layerscope.cli.console import ASKED, DATA, Command
+from layerscope.cli.console import ASKED, DATA, Command, answered, answering
 from layerscope.cli.record import OVERWRITE, claim
 from layerscope.cli.signature import Parameter, function
 from layerscope.cutting.plan import integers
+from layerscope.drawing.captions import listed
 from layerscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,8 +37,13 @@ NOT_OF_TASK = {
 NOT_OF_LOAD = {
     "source": "it is the argument",
     "tokenizer": "a checkpoint brings its own",
+    "name": "it is --names",
     "stateful": "it makes states depend on what ran before",
 }
+NAMES = (
+    "What the models are called in tables and figures, in their order, with commas; if not given, the shortest names "
+    "that tell them apart."
+)
 _ASKED = ("bos", "stride", "by_text", "mask_seed", "embedding")  # how a network is asked, not what the data holds
 
 
@@ -73,8 +80,10 @@ def read(parameter: Parameter, text: Any) -> Any:
 class Given:
     """What was given on the command line: values by the names of the functions' parameters, None where nothing was."""
 
-    def __init__(self, modes: Mapping[str, str], values: Mapping[str, Any]) -> None:
-        self._modes = modes
+    def __init__(
+        self, modes: Mapping[str, str], values: Mapping[str, Any], float32: Callable[[Given], bool] | None = None
+    ) -> None:
+        self._modes, self._float32 = modes, float32
         # A seed is that of random weights only where no function has one of its own.
         taken = {name for called in modes.values() for name in function(called).parameters}
         self._of_load = [name for name in function("load").parameters if name not in {*NOT_OF_LOAD, *taken}]
@@ -109,7 +118,9 @@ class Given:
         options = {p.name: read(p, self[p.name]) for p in columns().values() if p.name in self}
         if isinstance(options.get("choices"), list) and len(options["choices"]) == 1:
             options["choices"] = options["choices"][0]  # one column holds lists
-        return ls.task(source, **options)
+        opened = ls.task(source, **options)
+        opened.words = ("--task", source, *self.columns)  # so that what is found can be gone on with
+        return opened
 
     @property
     def columns(self) -> list[str]:
@@ -129,8 +140,46 @@ class Given:
 
         if source not in self._opened:
             options = {name: self[name] for name in self._of_load if name in self}
-            self._opened[source] = ls.load(source, **options)
+            if self._float32 is not None and self._float32(self):
+                options.setdefault("dtype", "float32")
+            self._opened[source] = ls.load(source, name=self._called.get(source), **options)
         return self._opened[source]
+
+    def open_models(self, sources: Sequence[str]) -> list[Model]:
+        """The models that a command names as a list of its own, with the names that were given for them."""
+        called = self._names(sources) if "names" in self else [""] * len(sources)
+        opened = [self.open_model(source) for source in sources]
+        # One model can be given twice, under two names.
+        return [replace(model, shown_as=name) for model, name in zip(opened, called, strict=True)]
+
+    @cached_property
+    def _called(self) -> dict[str, str]:
+        """The names that were given for the models among the functions' parameters."""
+        parameters = {p.name: p for called in self._modes.values() for p in function(called).parameters.values()}
+        named = [self[name] for name, p in parameters.items() if name in self and MODEL in p.types]
+        many = [self[name] for name, p in parameters.items() if name in self and f"Sequence[{MODEL}]" in p.types]
+        sources = [*named, *(source for each in many for source in each)]
+        return dict(zip(sources, self._names(sources), strict=True)) if "names" in self and sources else {}
+
+    def _names(self, sources: Sequence[str]) -> list[str]:
+        """What `--names` says, which must be as many as there are models."""
+        called = names(self["names"], "model")
+        if len(called) != len(sources):
+            raise InputError(
+                f"--names gives {listed(called)}, and the command has {len(sources)} models ({listed(sources)}); give "
+                "one name for each, in their order."
+            )
+        return called
+
+    def label(self, name: str) -> str:
+        """What the model that was given for a parameter is called in titles, without opening it."""
+        from layerscope.models.sources import short_names
+
+        source = self[name]
+        if source is None:
+            return ""
+        models = [self[each] for each in ("source", "target") if each in self] or [source]
+        return self._called.get(source) or dict(zip(models, short_names(models), strict=True))[source]
 
     @property
     def model(self) -> Model:
@@ -199,6 +248,8 @@ def options_of(modes: Mapping[str, str], left_out: Mapping[str, str], own: Seque
         for name, parameter in function("load").parameters.items():
             if name not in {**NOT_OF_LOAD, **found} and name not in own:
                 found[name] = _typed(parameter)
+        if "names" not in found:
+            found["names"] = (str | None, typer.Option(None, "--names", help=NAMES))
     if TASK in types:
         for name, parameter in columns().items():
             if name not in found and name not in own:
@@ -270,12 +321,14 @@ def command(
     examples: Sequence[str],
     left_out: Mapping[str, str] | None = None,
     notes: str = "",
+    float32: Callable[[Given], bool] | None = None,
 ) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function `run(given, ...)`, whose other parameters belong to the terminal.
 
     `modes` is the public function that it calls, or one function per mode: `{"--curve": "truncation_curve"}`.
-    `left_out` says which parameters of those functions are no options, and why. The command has the name of `run`, and
-    is described by its docstring.
+    `left_out` says which parameters of those functions are no options, and why. `float32` says of what was given
+    whether models open in float32 where no type is asked for, since their weights themselves are trained. The command
+    has the name of `run`, and is described by its docstring.
     """
     table = {"": modes} if isinstance(modes, str) else dict(modes)
 
@@ -299,8 +352,9 @@ def command(
         def entry(**values: Any) -> None:
             if "overwrite" in values:
                 claim(name, values, values.pop("overwrite"))
-            given = Given(table, {each: values.pop(each) for each in derived})
-            run(given, **values)
+            with answering(name, values):
+                given = Given(table, {each: values.pop(each) for each in derived}, float32)
+                run(given, **values)
 
         entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         entry.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -334,7 +388,8 @@ def plain_command(panel: str, *examples: str) -> Callable[[Callable[..., None]],
 
     def make(run: Callable[..., None]) -> Command:
         epilog = "Example:  " + "  \n".join(f"`{example}`" for example in examples)
-        return _built(run, run.__name__.rstrip("_"), panel, epilog, ({}, {}, set()))
+        name = run.__name__.rstrip("_")
+        return _built(answered(name)(run), name, panel, epilog, ({}, {}, set()))
 
     return make
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from layerscope.cli import console
 from layerscope.cli.command import Given, command, names
-from layerscope.cli.console import FORMAT, Column, Format, fits, show, show_parts
+from layerscope.cli.console import FORMAT, Column, Format, fits, show
 from layerscope.cli.record import OUT, keep
 from layerscope.cli.signature import function
 from layerscope.drawing.captions import listed
@@ -21,6 +22,7 @@ from layerscope.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from layerscope.drawing.figures.heatmap import HeatmapFigure
     from layerscope.similarity.result import Similarity
 
 MOST_COLUMNS = 12  # layers across; of more a line cannot be read
@@ -101,7 +103,6 @@ _WORDS = ("true", "false", "none")
     left_out={
         "a": "the models are the arguments",
         "b": "the models are the arguments",
-        "names": "the models are called as they are given",
     },
 )
 def compare(
@@ -119,7 +120,10 @@ def compare(
         "(`ls.layer_blocks`). With --ci its strength has an interval.",
     ),
     heads: str | None = typer.Option(
-        None, "--heads", help="With --out, measures by attention head: draw those of two layers as well, such as 3,5."
+        None,
+        "--heads",
+        help="With --out, measures by attention head: draw those of two layers as well, such as 3,5; the figure is "
+        "part of the record, the report and `figures`.",
     ),
     out: Path | None = OUT,
     format: Format = FORMAT,
@@ -127,13 +131,15 @@ def compare(
     """Measure how similar the layers of one or several models are, by one or several measures in one pass."""
     import layerscope as ls
     from layerscope.distributed import Team
+    from layerscope.drawing.render import draw
+    from layerscope.models.load import labels_of
 
     named = names(given["measure"] or "cka", "measure")
     _check(models, named, blocks, heads, out)
     given.require_task()
     options = measure_options(option, set(function("compare").parameters))
     data = given.task
-    opened = [given.open_model(model) for model in models]
+    opened = given.open_models(models)
     first, second = (opened[0], opened[1]) if len(opened) == 2 else (opened, None)
     matrices = ls.compare(**given.arguments("compare", a=first, b=second, measure=named, task=data), **options)
     if not Team.current().is_main:
@@ -144,26 +150,23 @@ def compare(
     if format is Format.json:
         cells = [row for similarity in matrices.values() for row in similarity.frame.to_dict("records")]
         split_up = [{"measure": name, **row} for name, cut in cuts.items() for row in cut.frame.to_dict("records")]
+        show(cells, format)
         if blocks:
-            show_parts({"values": cells, "blocks": split_up})
-        else:
-            show(cells, format)
+            show(split_up, format, name="blocks")
     else:
         for name, similarity in matrices.items():
             _show_tables(similarity, ci, out)
             _show_reasons(similarity, pool)
             for finding in (*similarity.findings(), *(cuts[name].findings() if blocks else ())):
                 print(finding)
-    title = f"Similarity of the layers of {listed(models)} on {given['task']}"
+    title = f"Similarity of the layers of {listed(labels_of(opened))} on {given['task']}"
     figures = [figure for name, each in matrices.items() for figure in cuts.get(name, each).figures()]
-    more = [f"{name}-heads.png" for name, each in matrices.items() if heads is not None and each.heads is not None]
+    by_head = {} if heads is None else _heads_of(matrices, heads)
+    pictures = {f"{name}-heads.png": partial(draw, figure) for name, figure in by_head.items()}
     results = matrices | {f"{name}-blocks": cut for name, cut in cuts.items()}
-    keep(out, "compare", title, results, figures=figures, ci=ci, more=more)
-    if out is not None:
-        for similarity in matrices.values():
-            _draw_heads(similarity, heads, out)
-        if format is Format.table:
-            print(f"Tables and figures are in {out}.")
+    keep(out, "compare", title, results, figures=[*figures, *by_head.values()], ci=ci, pictures=pictures)
+    if out is not None and format is Format.table:
+        print(f"Tables and figures are in {out}.")
 
 
 def measure_options(given: Sequence[str], taken: set[str]) -> dict[str, Any]:
@@ -242,9 +245,7 @@ def _show_tables(similarity: Similarity, ci: float | None, out: Path | None) -> 
             show(rows_of(similarity, values), Format.table, heading)
 
 
-def _draw_heads(similarity: Similarity, layers: str | None, folder: Path) -> None:
-    """The figure of `--heads`, for measures that have one."""
-    if layers is None or similarity.heads is None:
-        return
+def _heads_of(matrices: Mapping[str, Similarity], layers: str) -> dict[str, HeatmapFigure]:
+    """The figures of `--heads`, of measures that have one, by the names of the measures."""
     row, column = (part.strip() for part in layers.split(","))
-    similarity.plot_heads(row, column, folder / f"{similarity.measure}-heads.png")
+    return {name: each.head_heatmap(row, column) for name, each in matrices.items() if each.heads is not None}

@@ -12,10 +12,14 @@ import json
 import logging
 import math
 import os
+import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,7 +27,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from layerscope.distributed import Team
 from layerscope.drawing.captions import heading
-from layerscope.errors import NOTICE, LayerscopeWarning, log
+from layerscope.errors import NOTICE, LayerscopeWarning, TargetError, log
+from layerscope.progress import hush
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,8 +37,11 @@ if TYPE_CHECKING:
 _python_shows = warnings.showwarning
 
 
-def prepare(verbose: bool) -> None:
-    """Send notes to stderr, each once. Closed streams go nowhere; what one cannot spell is written as an escape."""
+def prepare(verbose: bool, quiet: bool = False) -> None:
+    """Send notes to stderr, each once; where it is `quiet`, only warnings.
+
+    Closed streams go nowhere; what one cannot spell is written as an escape.
+    """
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  (open as long as the program runs)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -42,7 +50,8 @@ def prepare(verbose: bool) -> None:
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     handler.addFilter(_Once())
     log.addHandler(handler)
-    log.setLevel(logging.INFO if verbose else NOTICE)
+    log.setLevel(logging.INFO if verbose else logging.WARNING if quiet else NOTICE)
+    hush(quiet)
     if Team.is_helper():  # the main process speaks for all
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         log.setLevel(logging.ERROR)
@@ -71,7 +80,8 @@ def _as_note(message: Warning | str, category: type[Warning], *place: Any) -> No
         _python_shows(message, category, *place)
 
 
-ALIKE = "Which layers represent the same thing?"  # panels of `layerscope --help`
+ALL = "All of it, for a model of your own"  # panels of `layerscope --help`
+ALIKE = "Which layers represent the same thing?"
 LOSE = "Which blocks can a model lose, and what does each cost?"
 TUNE = "Which layers are worth tuning for a task?"
 STAND = "Can one model stand in for another?"
@@ -117,13 +127,115 @@ class Format(StrEnum):
     json = "json"
 
 
-FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or JSON for programs.")
+FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or one JSON object for programs.")
 
 
-def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> None:
-    """Print records as a table, or as a JSON list."""
+NOT_MET = 3  # exit code: done, and what was asked for is not met
+
+
+@dataclass
+class Answer:
+    """What a command answers: with `--format json` one object, which is printed when the command is done.
+
+    Attributes:
+        asked: The command, its line and the options that were given.
+        verdict: Whether a target or a tolerance is met, with the bound; None where none was asked for.
+        choice: What the command chose: a plan, a layer, a strategy.
+        saved: Where a checkpoint or states were saved, and how.
+        tables: The tables by name; `table` is the command's own.
+        findings: What came out, in sentences.
+        record: The folder of the record.
+        warnings: What was warned about.
+    """
+
+    asked: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] | None = None
+    choice: dict[str, Any] | None = None
+    saved: dict[str, Any] | None = None
+    tables: dict[str, list[dict[Any, Any]]] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    record: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, rows: Sequence[Mapping[Any, Any]], name: str = "table") -> None:
+        """Add rows to a table."""
+        self.tables.setdefault(name, []).extend(_plain_rows(rows))
+
+    def print(self) -> None:
+        """Print the object."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        tables = parts.pop("tables")
+        more = {name: rows for name, rows in tables.items() if name != "table"}
+        _print_json(_plain_parts({**parts, "table": tables.get("table", []), "more": more}))
+
+
+_answer = Answer()
+
+
+def answer() -> Answer:
+    """The answer of the command that runs."""
+    return _answer
+
+
+class _Warned(logging.Handler):
+    """Keeps warnings for the answer."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING and (message := record.getMessage()) not in _answer.warnings:
+            _answer.warnings.append(message)
+
+
+@contextmanager
+def answering(command: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Begin an answer; print it as JSON where that was asked for, and end with exit code 3 where it is not met."""
+    global _answer  # noqa: PLW0603  (one command runs at a time)
+    given = {name: value for name, value in options.items() if value not in (None, False, [], ())}
+    line = shlex.join(["layerscope", *sys.argv[1:]])
+    _answer = Answer({"command": command, "line": line, "options": {k: _plain_option(v) for k, v in given.items()}})
+    handler, ended = _Warned(), None
+    log.addHandler(handler)
+    try:
+        yield
+    except TargetError as error:
+        _answer.verdict = {"met": False, "says": str(error)}
+        print(f"not met: {error}", file=sys.stderr)
+    except typer.Exit as stop:
+        ended = stop
+    finally:
+        log.removeHandler(handler)
+    if options.get("format") is Format.json:
+        _answer.print()
+    if ended is not None:
+        raise ended
+    if _answer.verdict is not None and _answer.verdict["met"] is False:
+        raise typer.Exit(NOT_MET)
+
+
+def answered(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make the function of a command that declares its options itself one that gives an answer."""
+
+    def make(run: Callable[..., None]) -> Callable[..., None]:
+        @wraps(run)
+        def entry(**values: Any) -> None:
+            with answering(name, values):
+                run(**values)
+
+        return entry
+
+    return make
+
+
+def _plain_option(value: Any) -> Any:
+    """An option's value as JSON has it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain_option(each) for each in value]
+    return value if isinstance(value, (bool, int, float)) else str(value)
+
+
+def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "", name: str = "table") -> None:
+    """Print records as a table, or add them to what is printed as JSON, under a name."""
     if format is Format.json:
-        _print_json(_plain_rows(rows))
+        _answer.add(rows, name)
         return
 
     from rich import box
@@ -143,11 +255,6 @@ def show(rows: Sequence[Mapping[Any, Any]], format: Format, title: str = "") -> 
         for cells in zip(*(column.cells for column in part), strict=True):
             table.add_row(*map(Text, cells))
         console.print(table)
-
-
-def show_parts(parts: Mapping[str, Sequence[Mapping[Any, Any]]]) -> None:
-    """Print several tables as one JSON object."""
-    _print_json({name: _plain_rows(rows) for name, rows in parts.items()})
 
 
 _GAP = 3  # characters between two columns
@@ -217,6 +324,15 @@ def _print_json(value: Any) -> None:
 
 def _plain_rows(rows: Sequence[Mapping[Any, Any]]) -> list[dict[Any, Any]]:
     return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _plain_parts(value: Any) -> Any:
+    """Nested lists and mappings with plain values."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain_parts(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_parts(part) for part in value]
+    return _plain(value)
 
 
 def _plain(value: Any) -> Any:

@@ -44,10 +44,11 @@ def evaluate(given: Given, out: Path | None = OUT, format: Format = FORMAT) -> N
         if rows:  # where there are no classes there is no most frequent one
             show([{k: v for k, v in row.items() if k != "majority" or not math.isnan(v)} for row in rows], format)
         if harness is not None:
-            show(harness.frame.to_dict("records"), format, f"{given['model']} by lm-evaluation-harness")
+            show(harness.frame.to_dict("records"), format, f"{given.label('model')} by lm-evaluation-harness")
         for result in (score, *([harness] if harness is not None and harness is not score else ())):
             for finding in result.findings():
                 print(finding)
     parts = {} if alone else {"score": score}
     parts |= {} if harness is None else {"harness": harness}
-    keep(out, "evaluate", f"{given['model']} on {', '.join(filter(None, (given['task'], given['lm_eval'])))}", parts)
+    title = f"{given.label('model')} on {', '.join(filter(None, (given['task'], given['lm_eval'])))}"
+    keep(out, "evaluate", title, parts)

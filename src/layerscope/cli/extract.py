@@ -9,7 +9,7 @@ import typer
 
 from layerscope.cli import console
 from layerscope.cli.command import Given, command
-from layerscope.cli.console import FORMAT, Format, show
+from layerscope.cli.console import FORMAT, Format, answer, show
 from layerscope.cli.record import keep
 
 _COLUMNS = "spread: mean standard deviation of a feature; top direction: share of the variance along the largest one"
@@ -36,12 +36,14 @@ def extract(given: Given, out: Path | None = _OUT, format: Format = FORMAT) -> N
     if not Team.current().is_main:
         return
     summary = reps.summary()
-    title = f"{given['model']} over {reps.rows.task} ({reps.rows.split}), pool {given['pool'] or 'cls'}"
+    title = f"{given.label('model')} over {reps.rows.task} ({reps.rows.split}), pool {given['pool'] or 'cls'}"
     show(summary.frame.to_dict("records"), format, f"{title}. {_COLUMNS}")
     if out is not None:
         with atomic_folder(out, CARD) as folder:  # both or neither, whoever else writes there
             reps.write(folder)
-            opened: dict[str, Any] = {"dtype": given["dtype"] or "float32", "seed": given["seed"] or 0}
+            dtype = str(given.model.network.dtype).removeprefix("torch.")
+            opened: dict[str, Any] = {"dtype": dtype, "seed": given["seed"] or 0}
             keep(folder, "extract", title, {"layers": summary}, tables=False, final=out, **opened)
+        answer().saved = {"folder": str(out), "how": "states of every layer"}
         if format is Format.table:
             print(f"Saved in {out}.")

@@ -9,7 +9,7 @@ import typer
 
 from layerscope.cli import console
 from layerscope.cli.command import Given, command
-from layerscope.cli.console import FORMAT, Format, show
+from layerscope.cli.console import FORMAT, Format, answer, show
 from layerscope.cli.record import keep, writable
 
 _OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the healed checkpoint and a record here.")
@@ -23,6 +23,7 @@ _OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the healed
         "layerscope heal path/to/classifier --without 4-6 --task sst2 --distill -o healed",
     ],
     left_out={"plan": "it is --without"},
+    float32=lambda given: given["method"] == "finetune",
 )
 def heal(
     given: Given,
@@ -39,14 +40,16 @@ def heal(
     """
     from layerscope.distributed import Team
     from layerscope.models.lineage import RECORD
+    from layerscope.models.sources import folder_of
     from layerscope.store import atomic_folder, check_free
 
     if out is not None:
-        check_free(out, RECORD)
+        check_free(out, RECORD, folder_of(given["model"]))
     healing = given.call("heal", plan=None if without is None else f"without {without}")
     if not Team.current().is_main:
         return
-    title = f"{healing.outcome['model']} healed on {given['task']}"
+    cut = "" if without is None else f" without blocks {without}"
+    title = f"{given.label('model')}{cut} healed on {given['task']}"
     show(healing.frame.to_dict("records"), format, f"{title}, {healing.metric} on held-out texts")
     if format is Format.table:
         print("\n".join(map(str, healing.findings())))
@@ -56,6 +59,9 @@ def heal(
             settings: dict[str, Any] = {"without": without, "method": given["method"] or "lora"}
             settings |= {"strategy": given["strategy"], "distill": given["distill"]}
             keep(staging, "heal", title, {"healing": healing}, tables=False, final=out, **settings)
+    if healing.plan is not None:
+        answer().choice = {"plan": str(healing.plan), "keep": list(healing.plan.keep)}
+    answer().saved = None if out is None else {"folder": str(out), "how": "reopened and compared"}
     if format is Format.table:
         kept = (
             "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."

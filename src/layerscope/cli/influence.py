@@ -23,7 +23,7 @@ def influence(given: Given, out: Path | None = OUT, format: Format = FORMAT) -> 
     curve = given.call("block_influence")
     if not Team.current().is_main:
         return
-    title = f"Influence of the blocks of {given['model']} on {given['task']}"
+    title = f"Influence of the blocks of {given.label('model')} on {given['task']}"
     rows = curve.frame.rename(columns={"layer": "block"}).to_dict("records")
     show(rows, format, f"{title}, over {curve.provenance['data']['n']:,} tokens")
     if format is Format.table:

@@ -25,7 +25,7 @@ def inject(given: Given, start: str = START, out: Path | None = OUT, format: For
     """Test whether one model works on another's states: replace a layer of TARGET by SOURCE's, mapped, and score it."""
     methods = None if given["methods"] is None else names(given["methods"], "method")
     study = given.call("injection_study", methods=methods, options=aligner_options(methods, start))
-    source, target = given["source"], given["target"]
+    source, target = given.label("source"), given.label("target")
     title = f"{source} in the place of {target} on {given['task']}"
     kept = ["layer", "method", "score", "low", "high"] if format is Format.table else list(study.frame)
     show(study.frame[kept].to_dict("records"), format, title)

@@ -17,7 +17,7 @@ from layerscope.drawing.captions import listed
     "localization",
     panel=console.ALIKE,
     examples=["layerscope localization demo:minilm --task pydocs --pool mean -o out"],
-    left_out={"names": "the models are called as they are given", "baseline": "the table has no column for it"},
+    left_out={"baseline": "the table has no column for it"},
 )
 def localization(
     given: Given,
@@ -27,12 +27,14 @@ def localization(
 ) -> None:
     """Measure how much of each layer sits in single neurons: mean neuron minus mean SVCCA similarity to the others."""
     from layerscope.distributed import Team
+    from layerscope.models.load import labels_of
 
     given.require_task()
     data = given.task
-    curve = given.call("localization", models=[given.open_model(each) for each in models], task=data, names=models)
+    opened = given.open_models(models)
+    curve = given.call("localization", models=opened, task=data)
     if not Team.current().is_main:
         return
-    title = f"Localization of the layers of {listed(models)} on {given['task']}"
+    title = f"Localization of the layers of {listed(labels_of(opened))} on {given['task']}"
     show(curve.frame.to_dict("records"), format, title)
     keep(out, "localization", title, {"localization": curve})

@@ -7,15 +7,16 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from layerscope.cli.console import answer
 from layerscope.distributed import Team
-from layerscope.errors import InputError
+from layerscope.errors import InputError, log
 
 if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
@@ -26,6 +27,10 @@ def writable(out: Path | None) -> Path | None:
     """The folder, if it can be written: checked before the work, not after it."""
     if out is None:
         return None
+
+    from layerscope.store import check_name
+
+    check_name(out)
     if out.suffix.lower() in _FILES and not out.is_dir():
         raise InputError(
             f"{out} is called like a file, and --out is a folder, which gets tables (CSV and Parquet) and figures; "
@@ -68,29 +73,47 @@ def keep(
     *,
     findings: Sequence[Finding] = (),
     tables: bool = True,
+    pictures: Mapping[str, Callable[[Path], object]] | None = None,
     more: Sequence[str] = (),
     final: Path | None = None,
     **settings: Any,
 ) -> None:
-    """Write every result's table and picture into OUT, and the record `OUT/KIND-record`; nothing without `-o`.
+    """Write the record `OUT/KIND-record`, and beside it links to its tables and pictures; nothing without `-o`.
 
-    What the same command left there before goes (`claim` has asked). `more` names what the command itself writes, and
-    `final` the name that OUT will have. Without `tables` the record alone holds them: OUT is a checkpoint, or states.
+    What the same command left there before goes (`claim` has asked). `pictures` are drawn beside those of the results,
+    by the names of their files; `more` names what the command itself has written, and `final` the name that OUT will
+    have. Without `tables` nothing stands beside the record: OUT is a checkpoint, or states.
     """
+    said = [*findings, *(finding for result in results.values() for finding in result.findings())]
+    answer().findings += [{"text": each.text, "evidence": each.evidence, "sure": each.sure} for each in said]
     if out is None or Team.is_helper():
         return
+    answer().record = str((final or out) / f"{kind}-record")
 
-    from layerscope.results import write_record
-    from layerscope.store import clear
+    from layerscope.results import record_folder
+    from layerscope.store import taken
 
-    out.mkdir(parents=True, exist_ok=True)
-    clear(out)
-    folder = out / f"{kind}-record"
-    written = [file for name, result in results.items() if tables for file in write_result(out, name, result)]
-    files = list(dict.fromkeys([*written, *more]))
+    folder, drawn = out / f"{kind}-record", dict(pictures or {})
+    if tables:
+        drawn |= {f"{name}.png": each.plot for name, each in results.items() if each.figures()[0].kind != "table"}
+    shown = [*(f"{name}.{ending}" for name in results if tables for ending in ("parquet", "csv")), *drawn]
+    before = _files_before(folder)
+    foreign = taken(folder, shown, before)
+    files = [*(name for name in shown if name not in foreign), *more]
     replaced = ", in place of the one before" if folder.exists() else ""
-    _remove(out, [name for name in _files_before(folder) if name not in files])
-    write_record(folder, recorded(kind, title, results, findings=findings, files=files, **settings))
+    record = recorded(kind, title, results, findings=findings, files=files, **settings)
+    plain = [name for name in before if (out / name).is_file()]  # no folder that a damaged record names
+    with record_folder(folder, record, shown, plain) as staging:
+        for name, draw in drawn.items():
+            draw(staging / name)
+    for name in before:
+        if name not in more and _is_training(out / name):
+            shutil.rmtree(out / name)
+    if foreign:
+        log.warning(
+            "%s of %s: this command did not leave that there, so it stays as it is; what was written now is in %s.",
+            *(", ".join(foreign), final or out, folder),
+        )
     look = shlex.join(["layerscope", "report", str(final or out)])
     print(f"The record is {(final or out) / folder.name}{replaced}; to look at it: {look}", file=sys.stderr)
 
@@ -127,7 +150,7 @@ def _kind(command: str, given: Mapping[str, Any]) -> str:
 
 
 def _files_before(folder: Path) -> list[str]:
-    """What a record says that its command wrote beside it: plain names only."""
+    """What a record says that its command left beside it: plain names only."""
     from layerscope.results import read_record
 
     try:
@@ -137,29 +160,11 @@ def _files_before(folder: Path) -> list[str]:
     return [name for name in files if name == Path(name).name and name not in ("", ".", "..")]
 
 
-def _remove(out: Path, names: Sequence[str]) -> None:
-    """Remove files, and folders of trainings, that an earlier command wrote."""
+def _is_training(folder: Path) -> bool:
+    """Whether a path is the folder of a training, and no link to one."""
     from layerscope.models.sources import TRAINING
 
-    for name in names:
-        if (out / name / TRAINING).is_file() and not (out / name).is_symlink():
-            shutil.rmtree(out / name)
-        elif (out / name).is_file():
-            (out / name).unlink()
-
-
-def write_result(out: Path, name: str, result: Result) -> list[str]:
-    """A result's table as CSV and as Parquet, and its picture, if its first figure is one; gives the files' names."""
-    from layerscope.results import csv_text
-    from layerscope.store import write_text
-
-    result.save(out / f"{name}.parquet")
-    write_text(out / f"{name}.csv", csv_text(result.frame))
-    files = [f"{name}.parquet", f"{name}.csv"]
-    if result.figures()[0].kind != "table":
-        result.plot(out / f"{name}.png")
-        files.append(f"{name}.png")
-    return files
+    return (folder / TRAINING).is_file() and not folder.is_symlink()
 
 
 def recorded(

@@ -51,6 +51,7 @@ def reproduce(
     show(rows.to_dict("records"), format, f"Claims of {paper}")
     if format is Format.table:
         print("\n".join(map(str, result.findings())))
+    print(f"The paper's figures and tables: {result.folder / 'index.html'}", file=sys.stderr)
     print(f"Records and report: {result.folder / 'report.html'}", file=sys.stderr)
     if result.missing:
         for name, reason in result.missing.items():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerscope.cli.command import Given
-from layerscope.cli.console import Format, show
+from layerscope.cli.console import Format, answer, show
 from layerscope.cli.record import keep
 from layerscope.distributed import Team
 from layerscope.errors import InputError
@@ -38,6 +38,7 @@ def publish(folder: Path, repo: str | None, public: bool, format: Format) -> Non
     import layerscope as ls
 
     address = ls.push(folder, repo, private=not public)
+    answer().saved = {**(answer().saved or {}), "hub": address, "public": public}
     if format is Format.table:
         print(f"Put on the hub as {address}, {'for everyone' if public else 'private'}.")
 
@@ -46,17 +47,24 @@ def check_save(folder: Path | None, model: Model) -> None:
     """Raise an error if no checkpoint can be saved there, or none of this model: before the work, not after it."""
     from layerscope.cutting.cut import refuse_adapters
     from layerscope.models.lineage import RECORD
+    from layerscope.models.sources import folder_of
     from layerscope.store import check_free
 
     if folder is not None:
-        check_free(folder, RECORD)
+        check_free(folder, RECORD, folder_of(model))
         refuse_adapters(model)
 
 
 def saved(folder: Path, format: Format, how: str = "reopened and compared") -> None:
     """Say that a checkpoint is there."""
+    answer().saved = {"folder": str(folder), "how": how}
     if format is Format.table:
         print(f"Saved in {folder}, {how}.")
+
+
+def chosen(plan: LayerPlan, depth: int) -> None:
+    """Put a plan into the answer."""
+    answer().choice = {"plan": str(plan), "keep": list(plan.keep), "removed": list(plan.removed(depth))}
 
 
 def print_plan(tool: str, plan: LayerPlan, name: str, depth: int, format: Format) -> None:
@@ -95,8 +103,9 @@ def cut_and_save(
     # A folder that is not scored is cut on disk; the float type of weights can only be changed in memory.
     by_name = "task" not in given and "dtype" not in given
     study = given.call("cut_study", plan=plan, save=folder, model=name if by_name else given.model)
+    chosen(study.plan, study.depth)
     if "task" in given:
-        title = f"{given.model.name} on {given.task.name}"
+        title = f"{given.label('model')} on {given.task.name}"
         show(study.frame.to_dict("records"), format, f"{title}, nothing trained")
         keep(out, "cut", f"{title}: {study.plan}", {"cut": study})
     if print_as is not None:

@@ -22,6 +22,7 @@ from layerscope.errors import InputError
         "layerscope skip path/to/classifier --task sst2 --map -o out",
         "layerscope skip path/to/classifier --task sst2 --blocks 3-5 --save smaller",
         "layerscope skip path/to/language-model --blocks 20-24 --save smaller --print-as mergekit",
+        "layerscope skip path/to/language-model --blocks 20-24 --patch corpus.txt --save smaller",
     ],
     left_out={"plan": "it is --blocks"},
 )
@@ -54,5 +55,5 @@ def skip(
         return
     given.require_task()
     skips = given.call("skip_map")
-    show_scores(skips.frame, format, f"{given['model']} without blocks first..last, nothing trained")
-    keep(out, "skip", f"{given['model']} on {given['task']}: without every span of blocks", {"skip-map": skips})
+    show_scores(skips.frame, format, f"{given.label('model')} without blocks first..last, nothing trained")
+    keep(out, "skip", f"{given.label('model')} on {given['task']}: without every span of blocks", {"skip-map": skips})

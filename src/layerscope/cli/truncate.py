@@ -16,6 +16,7 @@ from layerscope.errors import InputError, choose
 
 _TITLES = {
     "untuned": "The head of {model} on every layer, nothing trained",
+    "patched": "The head of {model} on every layer, nothing trained, what each cut takes away solved for",
     "tuned": "The head of {model}, trained further on every layer",
     "tunedorig": "A new head, trained on every layer of {base}",
 }
@@ -28,6 +29,8 @@ _TITLES = {
         "layerscope truncate path/to/classifier --task sst2 --curve -o out",
         "layerscope truncate path/to/classifier --task sst2 --curve --mode tunedorig --base path/to/untuned",
         "layerscope truncate path/to/classifier --task sst2 --keep 8 --save smaller",
+        "layerscope truncate path/to/classifier --task sst2 --keep 8 --patch texts.txt --save smaller",
+        "layerscope truncate path/to/classifier --task sst2 --curve --mode untuned,patched,tuned -o out",
         "layerscope truncate path/to/language-model --task wikitext --curve",
     ],
     left_out={"plan": "it is --keep"},
@@ -56,22 +59,27 @@ def truncate(
     if print_as is not None and curve:
         raise InputError("--print-as needs --keep K: which of the curve's plans is to be printed?")
     mode, base = given["mode"] or "untuned", given["base"]
-    choose("mode", mode, _TITLES)
+    modes = [name.strip() for name in mode.split(",")]
+    for name in modes:
+        choose("mode", name, _TITLES)
+    if mode == "patched" and not curve:
+        raise InputError("--mode patched is a curve; give --curve, or, to patch this one cut, --patch TEXTS.")
     if mode != "untuned" and not curve:
         raise InputError(f"--mode {mode} trains a head on every layer, which is a curve; give --curve, not --keep.")
-    if (base is not None) != (mode == "tunedorig"):
+    if (base is not None) != ("tunedorig" in modes):
         raise InputError("--base, the untuned model, belongs to --mode tunedorig, which needs it.")
     if keep_ is not None:
         cut_and_save(given, f"first {keep_}", save, (push_to_hub, public), print_as, out, format)
         return
-    for name in ("learning_rate", "epochs", "batch", "seed", "train_limit"):
-        if name in given and mode == "untuned":
+    for name in ("learning_rate", "epochs", "max_steps", "batch", "warmup", "seed", "train_limit"):
+        if name in given and not {"tuned", "tunedorig"} & set(modes):
             option = f"--{name.replace('_', '-')}"
             raise InputError(
-                f"{option} is for heads that are trained (--mode tuned or tunedorig); untuned trains nothing."
+                f"{option} is for heads that are trained (--mode tuned or tunedorig); {mode} trains nothing."
             )
     given.require_task()
     truncation = given.call("truncation_curve")
-    show_scores(truncation.frame, format, _TITLES[mode].format(model=given["model"], base=base))
-    title = f"{given['model']} on {given['task']}: the head on every layer ({mode})"
+    shown = _TITLES[mode] if len(modes) == 1 else "The head of {model} on every layer, in several ways"
+    show_scores(truncation.frame, format, shown.format(model=given.label("model"), base=given.label("base")))
+    title = f"{given.label('model')} on {given['task']}: the head on every layer ({mode})"
     keep(out, "truncate", title, {"truncation": truncation})

@@ -8,7 +8,7 @@ import typer
 
 from layerscope.cli import console
 from layerscope.cli.command import Given, command
-from layerscope.cli.console import FORMAT, Format, show
+from layerscope.cli.console import FORMAT, Format, answer, show
 from layerscope.cli.options import PUBLIC, PUSH_TO_HUB
 from layerscope.cli.record import OUT, keep, writable
 from layerscope.cli.saving import check_publishing, publish
@@ -23,6 +23,7 @@ _OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the checkp
     panel=console.TUNE,
     examples=['layerscope tune demo:minilm --task pydocs --strategy "(4, 6, L)" --epochs 2 -o tuned'],
     left_out={"out": "it is -o"},
+    float32=lambda given: True,
 )
 def tune(
     given: Given,
@@ -53,7 +54,7 @@ def tune(
         result = given.call("strategy_study", seeds=None if "seeds" in given else [0])
         if not Team.current().is_main:
             return
-        title = f"Strategies for {given.model.name} on {given.task.name}"
+        title = f"Strategies for {given.label('model')} on {given.task.name}"
         show(result.frame.to_dict("records"), format, title)
         if format is Format.table:
             print("\n".join(map(str, result.findings())))
@@ -73,7 +74,7 @@ def _train(given: Given, out: Path | None, format: Format) -> None:
     from layerscope.tuning.tune import folders_for
 
     if out is not None and "seeds" not in given:
-        folders_for(out)  # whether it can be written is checked before the work
+        folders_for(given["model"], out)  # whether it can be written is checked before the work
     done = given.call("tune")
     if not Team.current().is_main:
         return
@@ -81,14 +82,16 @@ def _train(given: Given, out: Path | None, format: Format) -> None:
     if format is Format.table:
         show(trainings.cost.frame.to_dict("records"), format, _COSTS)
     table = trainings.frame.drop(columns="metric")
-    show(table.to_dict("records"), format, f"{given['model']} on {given['task']}, {trainings.metric} on validation")
+    show(
+        table.to_dict("records"), format, f"{given.label('model')} on {given['task']}, {trainings.metric} on validation"
+    )
     if format is Format.table and len(trainings.trainings) > 1:
         print("\n".join(map(str, trainings.findings())))
     first = trainings.trainings[0].job
     settings = {"strategy": given["strategy"] or "full", "method": first.method.name, "preset": given["preset"]}
-    title = f"{given['model']} tuned on {given['task']}, {first.strategy}"
+    title = f"{given.label('model')} tuned on {given['task']}, {first.strategy}"
     seeds = [training.job.seed for training in trainings.trainings]
-    folders = [] if out is None else folders_for(out, seeds if len(seeds) > 1 else None)
+    folders = [] if out is None else folders_for(given["model"], out, seeds if len(seeds) > 1 else None)
     if folders == [out]:
         with atomic_folder(folders[0], RESULT) as staging:  # both or neither
             trainings.trainings[0].write(staging)
@@ -98,6 +101,8 @@ def _train(given: Given, out: Path | None, format: Format) -> None:
             training.copy_to(folder)
         more = [folder.name for folder in folders]
         keep(out, "tune", title, {"trainings": trainings}, more=more, **settings)
+    answer().choice = {"strategy": str(first.strategy), "method": first.method.name, "seeds": seeds}
+    answer().saved = {"folder": str(out), "checkpoints": [str(folder) for folder in folders]} if folders else None
     if format is Format.table:
         kept = (
             "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
@@ -113,5 +118,5 @@ def _train(given: Given, out: Path | None, format: Format) -> None:
 def strategies(given: Given, out: Path | None = OUT, format: Format = FORMAT) -> None:
     """List the papers' strategies for a model, with what each would train and cost; nothing is trained."""
     table = given.call("strategies")
-    show(table.frame.to_dict("records"), format, f"Strategies for {given['model']}; multiply-adds are per token")
-    keep(out, "strategies", f"Strategies for {given['model']} on {given['task']}", {"costs": table})
+    show(table.frame.to_dict("records"), format, f"Strategies for {given.label('model')}; multiply-adds are per token")
+    keep(out, "strategies", f"Strategies for {given.label('model')} on {given['task']}", {"costs": table})

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,16 @@ from layerscope import metrics
 from layerscope.cutting.candidates import by_rule, front, in_short
 from layerscope.cutting.curves import count_blocks, healing_step
 from layerscope.cutting.cut import cut
+from layerscope.cutting.cut_on_disk import FolderCut
+from layerscope.cutting.patch import Patch, PatchTexts, apply
 from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.save import save
 from layerscope.cutting.selection_test import Decision, Parts
 from layerscope.cutting.targets import Target, Tolerance
 from layerscope.drawing.captions import caveat, listed, numbers, spread
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
+from layerscope.errors import LayerscopeError, first_line
 from layerscope.evaluation.evaluator import Evaluator
 from layerscope.evaluation.score import Score
 from layerscope.models import load
@@ -40,6 +45,23 @@ if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figure import Figure
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether what was asked of an advice is met.
+
+    Attributes:
+        met: Whether it is. With a tolerance alone it is not where no block can go.
+        says: The same as a sentence, with the reason.
+        loses: How much of the metric the choice loses at most, with the confidence asked for; NaN without a bound.
+        misses: By how much that is more than the tolerance; 0 where it is met, NaN where nothing bounds it.
+    """
+
+    met: bool
+    says: str
+    loses: float = math.nan
+    misses: float = 0.0
 
 
 _SPELLED = 6  # plans whose scores a sentence names; the table has all of them
@@ -65,7 +87,11 @@ class Advice(Result):
         parts: Which rows picked, confirmed and scored.
         decision: The tests of the picks, in their order; None without a confidence, and with a target.
         rule_names: The rules that proposed plans.
-        target: What was asked for in place of a tolerance: blocks, parameters, latency.
+        target: The limits that were asked for: blocks, parameters, latency.
+        within: With a target and a tolerance: whether what the choice loses is within it, at the confidence asked for.
+            None where only one of them was asked for.
+        patch: What was solved for the chosen plan, where plans were judged with their patches.
+        texts: The texts of patches.
 
     Example:
         >>> import layerscope as ls
@@ -88,6 +114,9 @@ class Advice(Result):
     decision: Decision | None
     rule_names: tuple[str, ...] = ()
     target: Target = field(default_factory=Target)
+    within: bool | None = None  # with a target and a tolerance: whether the choice is shown to be within the tolerance
+    patch: Patch | None = None
+    texts: PatchTexts | None = None
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -97,8 +126,35 @@ class Advice(Result):
 
     @cached_property
     def model(self) -> Any:
-        """The whole model with the chosen blocks only, as a transformers model."""
-        return cut(self.evaluator.model, self.choice)
+        """The whole model with the chosen blocks only, as a transformers model; it is cut when it is asked for."""
+        smaller = cut(self.evaluator.model, self.choice)
+        if self.patch is not None and self.texts is not None:
+            apply(self.patch, smaller, self.texts)
+        return smaller
+
+    def save_model(self, path: str | Path, source: str | Path | None = None) -> str:
+        """Save the chosen model with its score on its card, and return how that was done, in a few words.
+
+        Args:
+            path: The folder. An existing one is replaced only if layerscope saved it.
+            source: The checkpoint that the model was opened from, if its weights are still those. Then it is cut on
+                disk where that is possible, which takes no memory: an offloaded model can be cut only so.
+        """
+        reason = "the model was given as it is open"
+        if self.patch is not None and self.patch.applied:
+            source, reason = None, "it is patched"
+        if source is not None:
+            try:
+                on_disk = FolderCut(source)
+                on_disk.select(self.choice)  # raises where the plan cannot be cut on disk; then it is cut in memory
+            except LayerscopeError as error:
+                reason = first_line(error).rstrip(".")
+            else:
+                score = self.evaluator.score(self.answers, self.parts.scoring, HELD_OUT)
+                compared = on_disk.write(self.choice, Path(path), scores=[score])
+                return f"cut on disk, every tensor compared by its hash{', reopened and compared' * compared}"
+        save(self.model, path, scores=self.score)
+        return f"cut in memory ({reason}), reopened and compared"
 
     @cached_property
     def score(self) -> Score:
@@ -149,13 +205,59 @@ class Advice(Result):
             return "the chosen one is the cheapest within the tolerance on the rows that choose"
         return f"the chosen one is the smallest that other rows confirmed, with {self.confidence:.0%} confidence"
 
+    @property
+    def verdict(self) -> Verdict:
+        """Whether what was asked for is met: a tolerance, a target, or both."""
+        row, whole, metric = self.row, self.frame.iloc[0], str(self.row["metric"])
+        loses = max(-float(row["change_low"]), 0.0) if self.confidence else math.nan
+        if not self.target:
+            met = bool(self._gone)
+            says = f"Blocks {row['blocks']} are enough, within {self._tolerated} {metric}." if met else self._nothing
+            return Verdict(met, says, loses if met else math.nan, 0.0 if met else math.nan)
+        patched = " once it is patched" * (self.patch is not None)
+        best = f"The best plan that would {self.target} keeps blocks {row['blocks']}{patched}"
+        if self.within is None:
+            return Verdict(True, f"{best}.", loses)
+        allowed = self._tolerated.allowed(float(whole["score"]))
+        tolerance = f"the tolerance of {self._tolerated}"
+        change = metrics.upward(metric, row["score"]) - metrics.upward(metric, whole["score"])
+        seen = f"{best}, and changes {metric} by {change:+.4f} on {HELD_OUT}"
+        if math.isfinite(loses):
+            misses = 0.0 if self.within else max(loses - allowed, 0.0)
+            found = f"within {tolerance}" if self.within else f"{misses:.4f} more than {tolerance}"
+            says = f"{seen}: with {self.confidence:.0%} confidence it loses at most {loses:.4f}, which is {found}."
+        elif self.confidence:
+            misses, says = (
+                math.nan,
+                f"{seen}: too few rows to bound what it loses, so {tolerance} is not shown to hold.",
+            )
+        else:
+            misses = max(-change - allowed, 0.0)
+            says = f"{seen}, which is {'within' if self.within else 'outside'} {tolerance}; no bound was asked for."
+        return Verdict(self.within, says, loses, misses)
+
     def findings(self) -> list[Finding]:
-        """What may go, which rules lost to random blocks, and which rule does best."""
+        """Whether the target is tolerable, what may go, which rules lost to random blocks, and which rule is best."""
         bounded = self.confidence > 0 and math.isfinite(self.row["change_low"])  # a bound was asked for and found
         findings = [Finding(str(self), "", bounded and bool(self._gone), ANSWER)]
+        if self.within is not None:
+            findings.insert(0, Finding(self.verdict.says, "", bounded, ANSWER))
+        if self._found_by:
+            findings.append(Finding(self._found_by, "", None, DETAIL))
+        if self.patch is not None:
+            findings += [Finding(text, "", None, SUPPORT) for text in self.patch.sentences()]
         if self.against_random:
             findings.append(Finding(self.against_random, "", None, DETAIL))
-        return [*findings, *self._best_rule()]
+        return [*findings, *self._over, *self._best_rule()]
+
+    @property
+    def _over(self) -> list[Finding]:
+        """A finding on what intervals and bounds are over, where that is not texts."""
+        for rows in (self.parts.scoring, self.parts.confirming):
+            if len(rows) and (over := self.evaluator.resampled(rows)):
+                text = f"Intervals and bounds are {over}; the more texts there are, the more they can be trusted."
+                return [Finding(text, "", None, SUPPORT)]
+        return []
 
     def next_step(self) -> NextStep:
         """The healing of what was chosen; where nothing may go, what healing would allow."""
@@ -182,12 +284,18 @@ class Advice(Result):
         low, high = widened(row["score"], row["low"], row["high"], len(beside))
         verb = "does worse than" if worse(best["score"], best["random"], up) else "does better than"
         text = (
-            f"With {count_blocks(size)} left out, the rule {best['rule']} does best: {metric} {number(best['score'])}. "
-            f"It {verb} the middle one of random plans ({number(best['random'])})."
+            f"With {count_blocks(size)} left out, the plan of the rule {best['rule']} ({metric} "
+            f"{number(best['score'])}) {verb} the middle one of random plans ({number(best['random'])})."
         )
-        ahead = worse(best["random"], worse_end(low, high, up), up)
-        behind = worse(better_end(low, high, up), best["random"], up)
+        middle = self.rules[(self.rules["rule"] == "random") & (self.rules["removed"] == size)].iloc[0]
+        drawn = self.frame[(self.frame["blocks"] == middle["blocks"]) & (self.frame["removed"] == size)].iloc[0]
+        ends = best["random"] + drawn["low"] - drawn["score"], best["random"] + drawn["high"] - drawn["score"]
+        # Intervals that do not meet show a difference, however the two scores go together.
+        ahead = worse(better_end(*ends, up), worse_end(low, high, up), up)
+        behind = worse(better_end(low, high, up), worse_end(*ends, up), up)
         evidence = f"{interval(row['low'], row['high'])} on the {len(self.parts.scoring):,} rows that did not choose"
+        evidence += f", and {number(ends[0])} to {number(ends[1])} of the random one"
+        evidence += f"; the best of {len(beside)} rules" if len(beside) > 1 else ""
         return [Finding(text, evidence, bool(ahead or behind), SUPPORT)]
 
     def __str__(self) -> str:
@@ -195,6 +303,19 @@ class Advice(Result):
             return " ".join(part for part in (self._kept_blocks, self._best, self._warning) if part)
         answer = self._kept_blocks if self.choice.removed(self.evaluator.model.depth) else self._nothing
         return " ".join(part for part in (answer, self._outside, self._further, self._warning) if part)
+
+    @property
+    def _found_by(self) -> str:
+        """A sentence for a choice whose rule does not look the best among the rules, which are compared elsewhere."""
+        found, short = str(self.row["rule"]).split(", "), self.rules_in_short
+        if not self._gone or short[short["rule"].isin(found)]["best_at"].astype(bool).any():
+            return ""
+        middle = ", and random stands for the middle one of its plans" if "random" in found else ""
+        return (
+            f"The chosen plan was found by {listed(found)} and picked on the rows that choose. Rules are compared on "
+            f"the {len(self.parts.scoring):,} other rows{middle}, so a rule can have found the choice and be the best "
+            "at no size."
+        )
 
     @property
     def against_random(self) -> str:
@@ -353,7 +474,7 @@ def candidates(advice: Advice) -> ScatterFigure:
         shows=f"{metric} against multiply-adds for every candidate{by}.",
         reading=f"Left is cheaper, {better} is better. Scores are on the rows that did not choose, and the line joins "
         f"the candidates that no other beats there; {advice.how}.",
-        caveat=caveat("The interval of a score is a bootstrap over the texts that did not choose.", scored),
+        caveat=caveat("The interval of a score is a bootstrap on the rows that did not choose.", scored),
         points=tuple(sorted(points, key=lambda p: p.series == "chosen")),
         x_name="multiply-adds, share of the whole model",
         y_name=f"{metric} on rows that did not choose",

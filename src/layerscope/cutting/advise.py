@@ -10,16 +10,17 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layerscope import metrics
 from layerscope.cutting.advice import Advice, all_rows_for
 from layerscope.cutting.candidates import proposed, table_of
-from layerscope.cutting.costs import Costs
+from layerscope.cutting.costs import BatchTimes, Costs
 from layerscope.cutting.curves import contiguous
-from layerscope.cutting.cut import cut
+from layerscope.cutting.cut import check_in_place
+from layerscope.cutting.patch import Patch, Patches, PatchTexts, Variant, answers, deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.search import EVALUATIONS, Rule, Search, checked_sizes, chosen_rules, usual_sizes
 from layerscope.cutting.selection_test import (
@@ -35,17 +36,15 @@ from layerscope.cutting.selection_test import (
 from layerscope.cutting.sweep import Trial, sweep
 from layerscope.cutting.targets import Target, Tolerance
 from layerscope.data import TaskSource
-from layerscope.errors import NOTICE, InputError, ModelError, check_seed, log
+from layerscope.data import task as open_task
+from layerscope.distributed import Team
+from layerscope.errors import NOTICE, InputError, PlanError, TargetError, check_seed, log
 from layerscope.evaluation.evaluate import make_evaluator
 from layerscope.evaluation.evaluator import Evaluator
-from layerscope.models.load import ModelSource
+from layerscope.models.load import ModelSource, load_whole
 
 if TYPE_CHECKING:
     import pandas
-
-
-_READ = 64  # texts that are tokenised to judge the length of all
-_LEAST = 1.0  # seconds that the latency of a size takes, at least
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,20 @@ def effort(search: Search, rules: Sequence[Rule], costs: Costs, *, timed: bool) 
     evaluator, share = search.evaluator, len(search.rows) / len(search.evaluator.examples)
     whole = LayerPlan(range(1, search.depth + 1))
     plans = list(dict.fromkeys([whole, *(plan for rule in rules for plan in rule.stand_ins(search))]))
-    runs = Trial(evaluator.subject, plans).block_runs + share * sum(rule.block_runs(search) for rule in rules)
-    searched = sum(rule.evaluations(search) for rule in rules)
-    around, blocks = costs.around, costs.macs(whole) - costs.around
-    batch = 1 if evaluator.model.device.type == "cpu" else 32
-    macs = runs * blocks / search.depth + (len(plans) + share * searched) * around
-    latency = costs.latency(whole, batch)
-    seconds = macs * latency / (batch * costs.timed_macs(whole)) * evaluator.tokens(_READ) / costs.tokens
+    # A rule goes on from what another one has evaluated, whether that was named or not: it is done once.
+    searching = {rule.name: rule for rule in rules}
+    searching |= {base.name: base() for rule in rules if (base := rule.begins_with) is not None}
+    searches = share * sum(rule.block_runs(search) for rule in searching.values())
+    runs = Trial(evaluator.subject, plans).block_runs + searches
+    searched = sum(rule.evaluations(search) for rule in searching.values())
+    # By a batch of the texts themselves: short texts and a formula for the rest were off by two thirds.
+    times, tokens = BatchTimes.measured(evaluator), evaluator.tokens(len(evaluator.examples))
+    forwards = 1 + share * sum(rule.looks for rule in rules)
+    answers = len(plans) + share * searched
+    seconds = times.forward * forwards + times.block * max(0, runs - forwards * search.depth) + times.answer * answers
+    seconds *= tokens / Team.current().size
     if timed:
-        seconds += len(search.sizes) * (_LEAST + latency * 32 / batch)
+        seconds += costs.measuring(plans, times)
     names = tuple(rule.name for rule in rules)
     rows = f"{len(evaluator.examples):,} {evaluator.rows_are}"
     return Effort(names, len(plans), searched, runs, search.depth, rows, seconds)
@@ -113,7 +117,7 @@ def within_tolerance(
         decision = decide(scores, sizes, comparison.changes, tolerance=comparison.limit, confidence=confidence)
         return decision.choice
 
-    chosen = _first_that_is_cut(comparison.evaluator, plans, table, worth, choose)
+    chosen = _first_that_can_be_cut(comparison.evaluator, plans, table, worth, choose)
     for check in decision.checks if decision is not None else ():
         table.loc[check.candidate, ["change", "change_low"]] = (
             comparison.in_metric(check.change),
@@ -124,9 +128,10 @@ def within_tolerance(
 
 def best_for_target(
     comparison: Comparison, plans: Sequence[LayerPlan], table: pandas.DataFrame, confidence: float, target: Target
-) -> int:
-    """Return the place of the plan with the best score among those that meet the target.
+) -> tuple[int, bool]:
+    """Return the place of the plan with the best score among those that meet the target, and whether it is tolerated.
 
+    With a confidence it is tolerated where the bound of what it loses is within the tolerance.
     The comparison is on the rows that did not choose: they bound what the chosen plan, and no other, changes.
     """
     evaluator = comparison.evaluator
@@ -139,14 +144,16 @@ def best_for_target(
         able = [place for place, score in enumerate(scores) if not math.isnan(score)]
         return max(able, key=lambda place: (scores[place], -table["macs"].iloc[place]), default=None)
 
-    chosen = _first_that_is_cut(evaluator, plans, table, worth, choose)
+    chosen = _first_that_can_be_cut(evaluator, plans, table, worth, choose)
     if chosen is None:
-        raise InputError(_impossible(target, table, meets))
-    if confidence:
-        change = comparison.changes(chosen)
-        bounds = change.mean, lower_bound(change, confidence)
-        table.loc[chosen, ["change", "change_low"]] = [comparison.in_metric(value) for value in bounds]
-    return chosen
+        raise TargetError(_impossible(target, table, meets))
+    if not confidence:
+        whole, score = (float(table["score"].iloc[place]) for place in (0, chosen))
+        return chosen, comparison.tolerance.holds(evaluator.metric, whole, score)
+    change = comparison.changes(chosen)
+    bounds = change.mean, lower_bound(change, confidence)
+    table.loc[chosen, ["change", "change_low"]] = [comparison.in_metric(value) for value in bounds]
+    return chosen, bool(bounds[1] >= -comparison.limit)
 
 
 def _worths(evaluator: Evaluator, table: pandas.DataFrame) -> pandas.Series:
@@ -154,7 +161,7 @@ def _worths(evaluator: Evaluator, table: pandas.DataFrame) -> pandas.Series:
     return table["chosen_on"].map(lambda score: metrics.upward(evaluator.metric, score))
 
 
-def _first_that_is_cut(
+def _first_that_can_be_cut(
     evaluator: Evaluator,
     plans: Sequence[LayerPlan],
     table: pandas.DataFrame,
@@ -164,21 +171,19 @@ def _first_that_is_cut(
     """Return the place of the plan that is chosen and can be cut, or None.
 
     Some plans turn out only here to be impossible; such a one is no longer a candidate, and the choice is made again.
+    Nothing is cut for that: the blocks are taken out of the network itself, which may wait on a disk.
     """
     while True:
         chosen = choose(worth.where(table["savable"] & (table["removed"] > 0) & (worth > -math.inf)).tolist())
-        if chosen is None or _is_cut(evaluator, plans[chosen]):
+        if chosen is None:
+            return None
+        try:
+            check_in_place(evaluator.model, plans[chosen])
+        except PlanError as error:
+            log.info("%s", error)
+            table.loc[chosen, "savable"] = False
+        else:
             return chosen
-        table.loc[chosen, "savable"] = False
-
-
-def _is_cut(evaluator: Evaluator, plan: LayerPlan) -> bool:
-    """Return whether the plan really becomes a model that computes what it should."""
-    try:
-        cut(evaluator.model, plan)
-    except ModelError:
-        return False
-    return True
 
 
 def _impossible(target: Target, table: pandas.DataFrame, meets: Sequence[bool]) -> str:
@@ -199,6 +204,7 @@ def _impossible(target: Target, table: pandas.DataFrame, meets: Sequence[bool]) 
 
 
 _LEAST_ROWS = 20
+_TOLERANCE = 0.01
 _LONG = 300  # seconds; what takes longer is said without being asked
 
 
@@ -206,7 +212,7 @@ def advise(
     model: ModelSource,
     task: TaskSource,
     *,
-    tolerance: float | str = 0.01,
+    tolerance: float | str | None = None,
     confidence: float = 0.9,
     rules: str | Sequence[str] | None = None,
     blocks: int | None = None,
@@ -221,6 +227,7 @@ def advise(
     max_length: int | None = None,
     seed: int = 0,
     all_rows: bool = False,
+    patch: TaskSource | None = None,
 ) -> Advice:
     """Find the smallest model within a tolerance, or the best one of a size, among the plans of several rules.
 
@@ -229,7 +236,9 @@ def advise(
     Within a tolerance: one half of the rows chooses. A quarter of it picks the best candidate of each size; the rest
     tests the picks, from the largest to the smallest, and stops at the first that cannot be shown, with the confidence
     asked for, to score at most `tolerance` below the whole model. So the bound holds after the choice among many. The
-    other half scores what was chosen, so that the reported score is not the maximum of many.
+    other half scores what was chosen, so that the reported score is not the maximum of many. Running text is dealt out
+    by texts and joined within each part; where it is one text, or texts are too few, windows are, and the advice says
+    so.
 
     With a target (`blocks`, `parameters`, `latency`): the half that chooses picks the plan with the best score among
     those that meet all that is asked, whatever it loses; the other half scores it and bounds what it loses.
@@ -238,12 +247,14 @@ def advise(
         model: A checkpoint whose head can answer the task: a folder, a hub id, `id@revision`, a GGUF file or a `Model`.
         task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`.
         tolerance: How much of the metric may be lost: an amount, such as 0.01, or a share of the whole model's score,
-            such as "5%". Of a perplexity, and of other losses, a number is a share too. A target takes its place.
+            such as "5%". Of a perplexity, and of other losses, a number is a share too. 0.01 if neither a tolerance nor
+            a target is given. Beside a target it judges the best plan that meets the target (`verdict`).
         confidence: How sure it must be that no more than that is lost: at least 0.5 and below 1. Where the rows are too
             few for it, no block goes, and the advice says how many it would take. 0 takes the smallest candidate whose
             score on the half that chooses is within the tolerance, without any bound, and warns.
-        rules: Where plans come from, by name: `angular`, `deepest`, `greedy`, `influence`, `last`, `random`, `spans`.
-            All of them if not given, but `spans` in models of more than 12 blocks only where `max_span` is given.
+        rules: Where plans come from, by name: `angular`, `beam`, `deepest`, `greedy`, `influence`, `last`, `random`,
+            `spans`, `swap`. If not given, all but `beam` and `swap`, which search longer; `spans` in models of more
+            than 12 blocks only where `max_span` is given.
         blocks: A target: how many blocks stay.
         parameters: A target: at most this many parameters: 100_000_000, "100M", or "80%" of the whole model's.
         latency: A target: at most so much time for one text of 128 tokens on this device, as it is measured: "40ms", or
@@ -251,13 +262,16 @@ def advise(
         remove: How many blocks the plans leave out: a number or several. If not given: as a target needs; else any
             number in models of up to 12 blocks, and eight numbers up to half of the blocks in deeper ones.
         max_span: How many blocks are skipped in a row, at most, by the rules `spans`, `angular` and `deepest`.
-        evaluations: How many plans the greedy search may evaluate on the rows that choose; 0 for no such search.
+        evaluations: How many plans each rule that searches (`greedy`, `beam`, and `swap` after `greedy`) may evaluate
+            on the rows that choose; 0 for no such search.
         timed: Measure how long every candidate takes. Without it latencies are NaN.
         split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
         max_length: The longest text in tokens: what the model allows, at most 512 (running text: 2,048).
         seed: Decides which rows pick, confirm and score, and the random plans.
         all_rows: Use also the rows that the model learned from.
+        patch: Texts, whose labels are not used: every plan is judged with what it takes away solved for on them, and
+            folded into weights that stay, where that helps. None of these texts chooses or scores plans.
 
     Returns:
         An `Advice`: `frame` has rule, score, cost and latency of every candidate, `choice` is the plan, `model` the
@@ -270,12 +284,14 @@ def advise(
         >>> advice.choice.head <= 12
         True
     """
-    Tolerance.parse(tolerance, "accuracy")
     target = Target.parse(blocks, parameters, latency)
+    judged = tolerance is not None
+    tolerance = _TOLERANCE if tolerance is None else tolerance
+    Tolerance.parse(tolerance, "accuracy")
     if confidence != 0:
         check_confidence(confidence)
     if evaluations < 0:
-        raise InputError(f"evaluations is {evaluations}; it must be 0 (no greedy search) or more.")
+        raise InputError(f"evaluations is {evaluations}; it must be 0 (no search) or more.")
     if target.latency is not None and not timed:
         raise InputError(
             "A latency was asked for, and without timing (timed=False, --no-timed) none is measured; leave one out."
@@ -284,13 +300,11 @@ def advise(
         raise InputError("blocks says how many stay and remove how many go; give one of them.")
     check_seed(seed)
     chosen_rules(rules, 0)
-    evaluator = make_evaluator(model, task, split=split, limit=limit, max_length=max_length, all_rows=all_rows)
-    if len(evaluator.examples) < _LEAST_ROWS:
-        shorter = " (running text: more text, or shorter windows by max_length)" * (evaluator.rows_are == "windows")
-        raise InputError(
-            f"{evaluator.examples.task} ({evaluator.examples.split}) has {len(evaluator.examples)} rows; advice needs "
-            f"at least {_LEAST_ROWS}, half to choose on and half to score on{shorter}."
-        )
+    data = open_task(task)
+    texts = None if patch is None else deal(load_whole(model, "patching"), open_task(patch), like=data)
+    rows: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length, "all_rows": all_rows}
+    evaluator = make_evaluator(model, data, **rows, used=None if texts is None else texts.learned)
+    _check_rows(evaluator)
     costs, depth = Costs(evaluator.model), evaluator.model.depth
     contiguous(depth, max_span)
     sizes = target.sizes(costs) if target else usual_sizes(depth)
@@ -298,10 +312,10 @@ def advise(
         sizes = checked_sizes(remove, depth)
     # With a target the whole half picks, since the size is given and nothing is to be confirmed.
     bounded = 0 if target else confidence
-    parts = Parts.dealt(evaluator.texts, bounded, seed=seed, labels=evaluator.classes)
+    evaluator, parts = Parts.of(evaluator, bounded, seed=seed)
     search = Search(evaluator, parts.picking, sizes, max_span, evaluations, seed)
     settings = {
-        "tolerance": None if target else tolerance,
+        "tolerance": tolerance if judged or not target else None,
         "target": str(target) or None,
         "confidence": confidence,
         "remove": list(sizes),
@@ -317,16 +331,18 @@ def advise(
         _warn(evaluator, parts, tolerated, confidence)
     rules_of_plans = proposed(search, wanted)
     plans = list(rules_of_plans)
-    logits = sweep(evaluator, plans, f"cuts of {evaluator.model.name}")
+    logits, patches = _answers(evaluator, plans, texts)
     table = table_of(evaluator, rules_of_plans, logits, parts, costs, timed)
-    decision: Decision | None = None
+    within: bool | None = None
     if target:
         comparison = Comparison(evaluator, logits, parts.scoring, tolerated)
-        chosen = best_for_target(comparison, plans, table, confidence, target)
+        decision, (chosen, within) = None, best_for_target(comparison, plans, table, confidence, target)
     else:
         comparison = Comparison(evaluator, logits, parts.confirming, tolerated)
         decision, chosen = within_tolerance(comparison, plans, table, confidence)
     table["chosen"] = table.index == chosen
+    if texts is not None:
+        table["patched"] = [plan in patches and patches[plan].applied for plan in plans]
     names = tuple(rule.name for rule in wanted)
     return Advice(
         table,
@@ -340,7 +356,32 @@ def advise(
         decision,
         names,
         target,
+        within if judged else None,
+        patches.get(plans[chosen]),
+        texts,
     )
+
+
+def _answers(
+    evaluator: Evaluator, plans: Sequence[LayerPlan], texts: PatchTexts | None
+) -> tuple[np.ndarray, dict[LayerPlan, Patch]]:
+    """Return the answers of every plan, and the patch of each where there are texts to patch on."""
+    if texts is None:
+        return sweep(evaluator, plans, f"cuts of {evaluator.model.name}"), {}
+    smaller = [plan for plan in plans if plan.removed(evaluator.model.depth)]
+    patches = dict(zip(smaller, Patches(evaluator.model, smaller, texts).solved(), strict=True))
+    variants = [Variant(plan, patches[plan].folds if plan in patches else ()) for plan in plans]
+    return answers(evaluator, evaluator.model, variants)[1:], patches
+
+
+def _check_rows(evaluator: Evaluator) -> None:
+    """Raise InputError where there are too few rows to choose on some and to score on others."""
+    if len(evaluator.examples) < _LEAST_ROWS:
+        shorter = " (running text: more text, or shorter windows by max_length)" * (evaluator.rows_are == "windows")
+        raise InputError(
+            f"{evaluator.examples.task} ({evaluator.examples.split}) has {len(evaluator.examples)} rows; advice needs "
+            f"at least {_LEAST_ROWS}, half to choose on and half to score on{shorter}."
+        )
 
 
 def _warn(evaluator: Evaluator, parts: Parts, tolerance: Tolerance, confidence: float) -> None:

@@ -10,11 +10,12 @@ import numpy as np
 
 from layerscope import metrics
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.cut import can_be_built
+from layerscope.cutting.cut import Built, can_be_built
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.search import Rule, Search
 from layerscope.cutting.selection_test import Parts
 from layerscope.evaluation.evaluator import Evaluator
+from layerscope.models.fingerprint import hashed_once
 from layerscope.progress import progress
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ _FLOOR = "random"
 def proposed(search: Search, rules: Iterable[Rule]) -> dict[LayerPlan, tuple[str, ...]]:
     """Return every plan with the rules that found it; the whole model, which no rule proposes, is the first."""
     found: dict[LayerPlan, tuple[str, ...]] = {LayerPlan(range(1, search.depth + 1)): ()}
-    for rule in rules:
-        for plan in rule.plans(search):
-            found[plan] = (*found.get(plan, ()), rule.name)
+    with hashed_once():  # every step of a search has a key
+        for rule in rules:
+            for plan in rule.plans(search):
+                found[plan] = (*found.get(plan, ()), rule.name)
     return found
 
 
@@ -44,6 +46,7 @@ def table_of(
     import pandas
 
     model, scoring, rows = evaluator.model, parts.scoring, []
+    built: Built = {}
     with progress("latency" if timed else "scores", len(plans), "candidates") as advance:
         for (plan, rules), part in zip(plans.items(), logits, strict=True):
             low, high = evaluator.interval(part, scoring)
@@ -63,7 +66,7 @@ def table_of(
                     "macs": costs.macs(plan),
                     "latency_1_ms": 1000 * costs.latency(plan, 1) if timed else math.nan,
                     "latency_32_ms": 1000 * costs.latency(plan, 32) if timed else math.nan,
-                    "savable": bool(plan.keep) and can_be_built(model, plan),
+                    "savable": bool(plan.keep) and can_be_built(model, plan, built),
                 }
             )
             advance(1)

@@ -13,29 +13,34 @@ import numpy as np
 
 from layerscope import metrics
 from layerscope.cutting.costs import Costs
+from layerscope.cutting.patch import Patches, PatchTexts, Variant, answers, deal
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.sweep import sweep
 from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
 from layerscope.data import TaskSource
+from layerscope.data import task as open_task
 from layerscope.drawing.captions import MAJORITY, UNDEFINED, caveat, numbers
 from layerscope.drawing.figure import HeatmapAxis
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.heatmap import HeatmapFigure
-from layerscope.errors import InputError, choose, whole
+from layerscope.errors import InputError, choose, log, whole
 from layerscope.evaluation.classification import ClassificationEvaluator
 from layerscope.evaluation.evaluate import make_evaluator
 from layerscope.evaluation.evaluator import Evaluator, without_groups
-from layerscope.models import load
-from layerscope.models.load import ModelSource
+from layerscope.models import Model, load
+from layerscope.models.load import ModelSource, load_whole
+from layerscope.resampling import told_apart
 from layerscope.results import Finding, NextStep, Tabled
 from layerscope.results.finding import (
     ADVISE,
     ANSWER,
     DETAIL,
     SUPPORT,
+    apart,
     better_end,
     interval,
     number,
+    over_windows,
     rows,
     widened,
     worse,
@@ -74,7 +79,10 @@ class Truncation(Tabled):
             frame = truncation.frame.copy()
             frame.insert(0, "curve", name)
             frames.append(frame)
-        return Truncation(pandas.concat(frames, ignore_index=True), next(iter(curves.values())).provenance)
+        parts = [curve.left_out for curve in curves.values() if curve.left_out is not None]
+        same = len(parts) == len(curves) and len({len(part) for part in parts}) == 1
+        left_out = np.hstack(parts) if same else None  # of the same groups of texts
+        return Truncation(pandas.concat(frames, ignore_index=True), next(iter(curves.values())).provenance, left_out)
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -95,7 +103,7 @@ class Truncation(Tabled):
             shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
             reading=f"{flat}, the blocks to its right can go at no cost.{dashed}",
             caveat=caveat(
-                "Bands are 95% intervals over texts; layerscope advise scores its choice on other rows.",
+                "Bands are 95% intervals; layerscope advise scores its choice on other rows.",
                 n,
             ),
             series=tuple(
@@ -112,7 +120,8 @@ class Truncation(Tabled):
     def findings(self) -> list[Finding]:
         """How many of the top blocks may be dispensable, and from which layer on the head reads anything."""
         curves = self._frame.groupby("curve", sort=False) if "curve" in self._frame else [("", self._frame)]
-        return [finding for name, part in curves for finding in _dispensable_top(str(name), part)]
+        found = [finding for name, part in curves for finding in _dispensable_top(str(name), part, self.left_out)]
+        return [*over_windows(self.provenance), *found]
 
     def next_step(self) -> NextStep:
         """The advice, which tests what may go."""
@@ -128,6 +137,7 @@ class SkipMap(Tabled):
 
     Attributes:
         left_out: (groups, spans) the scores without each of some groups of texts, for intervals of differences.
+        whole_left_out: (groups,) those of the whole model.
 
     Example:
         >>> import layerscope as ls
@@ -138,6 +148,7 @@ class SkipMap(Tabled):
     """
 
     name = "skip-map"
+    whole_left_out: np.ndarray | None = None
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -184,13 +195,15 @@ class SkipMap(Tabled):
         if len(single) < 2 or not math.isfinite(whole):
             return []
         least, most = single.iloc[0], single.iloc[-1]
-        ends = widened(most["score"], most["low"], most["high"], len(single))
+        worst: Any = most.name
+        lost, others = self._lost(single), apart(single, "score", worst, self.left_out)
+        sure = None if lost is None or others is None else bool(lost[worst] and others.drop(worst).all())
         missed = [
             Finding(
                 f"The model misses block {int(most['first'])} most: {metric} is {number(most['score'])} without it and "
                 f"{number(whole)} with it.",
                 interval(most["low"], most["high"]) + rows(n),
-                bool(worse(better_end(*ends, up), whole, up)),
+                sure,
                 SUPPORT,
             ),
             Finding(
@@ -208,7 +221,9 @@ class SkipMap(Tabled):
             text = (
                 f"No span of blocks can go without a loss of {metric}: every one lies clearly {side} the whole model."
             )
-            return [Finding(text, f"95% intervals of {len(defined)} spans{rows(n)}", True, ANSWER), *missed]
+            lost = self._lost(defined)
+            sure = None if lost is None else bool(lost.all())
+            return [Finding(text, f"95% intervals of {len(defined)} spans{rows(n)}", sure, ANSWER), *missed]
         best = dispensable.sort_values(["length", "score"], ascending=[False, not up]).iloc[0]
         start, end = int(best["first"]), int(best["last"])
         which = f"block {start}" if start == end else f"blocks {start} to {end}"
@@ -218,6 +233,16 @@ class SkipMap(Tabled):
         )
         evidence = f"{interval(best['low'], best['high'])}; picked among {len(defined)} spans on the same rows{rows(n)}"
         return [Finding(text, evidence, False, ANSWER), *missed]
+
+    def _lost(self, spans: pandas.DataFrame) -> pandas.Series | None:
+        """Return which spans are shown to be missed: on the same texts the whole model scores better."""
+        if self.left_out is None or self.whole_left_out is None:
+            return None
+        whole, up = spans["whole"].iloc[0], metrics.higher_is_better(str(spans["metric"].iloc[0]))
+        values = np.append(spans["score"].to_numpy(dtype=float), whole)
+        left_out = np.column_stack([self.left_out[:, spans.index], self.whole_left_out])
+        differ = told_apart(values, len(spans), left_out=left_out)[:-1]
+        return (spans["score"] < whole if up else spans["score"] > whole) & differ
 
     def next_step(self) -> NextStep:
         """The advice, which tests what may go."""
@@ -236,8 +261,11 @@ def healing_step(
     return NextStep("heal", ("--without", gone, "-o", "healed"), why) if plan.removed(depth) else None
 
 
-def _dispensable_top(name: str, part: pandas.DataFrame) -> list[Finding]:
-    """Return what one curve says of the top blocks; `name` tells it from others where there are several."""
+def _dispensable_top(name: str, part: pandas.DataFrame, left_out: np.ndarray | None) -> list[Finding]:
+    """Return what one curve says of the top blocks; `name` tells it from others where there are several.
+
+    `left_out` has the scores of the whole table without each group of texts.
+    """
     part = part.sort_values("layer")
     whole, below = part.iloc[-1], part.iloc[:-1]
     metric, depth, n = str(whole["metric"]), int(whole["layer"]), whole["n"]
@@ -263,13 +291,13 @@ def _dispensable_top(name: str, part: pandas.DataFrame) -> list[Finding]:
         finding = Finding(text, evidence, False, ANSWER)
     else:
         row = below.iloc[-1]
-        ends = widened(row["score"], row["low"], row["high"], len(below))
         text = (
             f"{whose}No block at the top is dispensable as it is: with the head on layer {depth - 1}, {metric} is "
             f"{number(row['score'])}, where the whole model has {number(whole['score'])}."
         )
-        sure = worse(better_end(*ends, up), whole["score"], up)
-        finding = Finding(text, interval(row["low"], row["high"]) + rows(n), bool(sure), ANSWER)
+        differ, highest = apart(part, "score", whole.name, left_out), below.index[-1]
+        sure = None if differ is None else bool(differ[highest] and worse(row["score"], whole["score"], up))
+        finding = Finding(text, interval(row["low"], row["high"]) + rows(n), sure, ANSWER)
     return [finding, *_above_guessing(part, whose, metric, n)]
 
 
@@ -299,15 +327,17 @@ def count_blocks(count: int) -> str:
     return "one block" if count == 1 else f"{count} blocks"
 
 
-MODES = ("untuned", "tuned", "tunedorig")
+MODES = ("untuned", "patched", "tuned", "tunedorig")
+_TRAINED = ("tuned", "tunedorig")
 
 
 def truncation_curve(
     model: ModelSource,
     task: TaskSource,
     *,
-    mode: str = "untuned",
+    mode: str | Sequence[str] = "untuned",
     base: ModelSource | None = None,
+    texts: TaskSource | None = None,
     split: str | None = None,
     limit: int | None = None,
     max_length: int | None = None,
@@ -316,7 +346,9 @@ def truncation_curve(
     train_limit: int | None = None,
     learning_rate: float | None = None,
     epochs: int | None = None,
+    max_steps: int | None = None,
     batch: int | None = None,
+    warmup: int | None = None,
     seed: int | None = None,
 ) -> Truncation:
     """Put the head on every layer 0..L in turn, by one forward over the data and not L + 1.
@@ -326,9 +358,13 @@ def truncation_curve(
     Args:
         model: A checkpoint whose head can answer the task: a folder, a hub id, `id@revision`, a GGUF file or a `Model`.
         task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`.
-        mode: `untuned` trains nothing: the tuned head reads every layer. `tuned` trains the tuned head further on each
-            frozen layer, `tunedorig` a new head on each layer of the untuned model `base`.
+        mode: `untuned` trains nothing: the tuned head reads every layer. `patched` trains nothing either: what each cut
+            takes away is solved for, on `texts`. `tuned` trains the tuned head further on each frozen layer,
+            `tunedorig` a new head on each layer of the untuned model `base`. Several, separated by commas, become
+            curves of one figure: `untuned,patched,tuned`.
         base: The untuned model, for `tunedorig`.
+        texts: Unlabelled texts, for `patched`: a task, a file, ..; the task's own training texts if not given. None of
+            them is scored.
         split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
         max_length: The longest text in tokens: what the model allows, at most 512 (running text: 2,048); where
@@ -338,7 +374,9 @@ def truncation_curve(
         train_limit: Where heads are trained: use only the first N training examples.
         learning_rate: Where heads are trained: 1e-3 if not given.
         epochs: Where heads are trained: 10 if not given.
+        max_steps: Where heads are trained: how many steps, instead of epochs.
         batch: Where heads are trained: texts per step; 32 if not given.
+        warmup: Where heads are trained: over how many steps the learning rate rises first; none if not given.
         seed: Where heads are trained: decides new heads and the order of rows; 0 if not given.
 
     Returns:
@@ -353,43 +391,91 @@ def truncation_curve(
         >>> list(curve.frame["layer"])[:3]
         [0, 1, 2]
     """
-    choose("mode", mode, MODES)
-    if (base is not None) != (mode == "tunedorig"):
+    modes = [name.strip() for name in mode.split(",")] if isinstance(mode, str) else list(mode)
+    for name in modes:
+        choose("mode", name, MODES)
+    if not modes or len(set(modes)) < len(modes):
+        raise InputError(f"mode is {mode!r}; name one of {', '.join(MODES)}, or several, each once.")
+    if (base is not None) != ("tunedorig" in modes):
         raise InputError("base=, the untuned model, belongs to mode='tunedorig', which needs it.")
+    if texts is not None and "patched" not in modes:
+        raise InputError("texts= (--texts) are for mode='patched'; give that mode, or leave them out.")
     training: dict[str, Any] = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed}
+    training |= {"max_steps": max_steps, "warmup": warmup}
     training = {name: value for name, value in training.items() if value is not None}
     given = training if train_limit is None else {**training, "train_limit": train_limit}
-    if given and mode == "untuned":
-        raise InputError(f"mode='untuned' trains nothing, so it has no option {next(iter(given))!r}.")
+    if given and not set(modes) & set(_TRAINED):
+        raise InputError(f"mode={mode!r} trains nothing, so it has no option {next(iter(given))!r}.")
     given_rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
-    evaluator = make_evaluator(model, task, **given_rows, max_length=max_length, batch_tokens=batch_tokens)
+    given_rows |= {"max_length": max_length, "batch_tokens": batch_tokens}
+    used: PatchTexts | None = None
+    if "patched" in modes:
+        data = open_task(task)
+        used = deal(load_whole(model, "patching"), data if texts is None else open_task(texts), like=data)
+    evaluator = make_evaluator(model, task, **given_rows, used=None if used is None else used.learned)
+    curves = {}
+    for name in modes:
+        if name == "untuned":
+            logits = sweep(evaluator, truncations(evaluator.model.depth), f"truncation of {evaluator.model.name}")
+            made = _scored(evaluator, logits)
+        elif used is not None and name == "patched":
+            made = _scored(evaluator, _patched_logits(evaluator, used))
+        else:
+            untuned = load(base) if base is not None and name == "tunedorig" else None
+            made = _tuned(evaluator, name, untuned, max_length or 128, train_limit, HeadTraining.read(training))
+        scores, bounds, left_out = made
+        frame = _frame(evaluator, truncations(evaluator.model.depth), scores, bounds)
+        frame.insert(0, "layer", range(evaluator.model.depth + 1))
+        frame.insert(2, "majority", evaluator.majority)
+        curves[name] = Truncation(frame, evaluator.provenance(mode=name, **given), left_out)
+    return curves[modes[0]] if len(modes) == 1 else Truncation.together(curves)
+
+
+_Scored = tuple[list[float], np.ndarray, np.ndarray]  # a score for each layer, its interval, scores without groups
+
+
+def _scored(evaluator: Evaluator, logits: np.ndarray) -> _Scored:
+    scores = [evaluator.value(part) for part in logits]
+    return scores, _bounds(evaluator, logits), without_groups(evaluator, logits)
+
+
+def _patched_logits(evaluator: Evaluator, texts: PatchTexts) -> np.ndarray:
+    """Return what the head on every layer answers where each cut has its patch."""
     plans = truncations(evaluator.model.depth)
-    if mode == "untuned":
-        logits = sweep(evaluator, plans, f"truncation of {evaluator.model.name}")
-        scores, bounds = [evaluator.value(part) for part in logits], _bounds(evaluator, logits)
-        left_out = without_groups(evaluator, logits)
-    else:
-        if not isinstance(evaluator, ClassificationEvaluator):
-            raise InputError(
-                f"mode={mode!r} trains heads for classes, numbers and choices, and {evaluator.model.name} is asked for "
-                f"{evaluator.metric}; leave mode out: its own head reads every layer."
-            )
-        source = evaluator.model if base is None else load(base)
-        check_same(evaluator.model, source)
-        heads = TrainedHeads(
-            source,
-            evaluator.task,
-            evaluator.examples,
-            new_head=base is not None,
-            max_length=max_length or 128,
-            train_limit=train_limit,
-            training=HeadTraining.read(training),
+    patches = Patches(evaluator.model, plans[:-1], texts).solved()
+    if dropped := [patch for patch in patches if not patch.applied]:
+        layers = ", ".join(str(len(patch.plan.keep)) for patch in dropped)
+        log.info("No patch is applied with the head on layers %s: %s.", layers, dropped[-1].notes[-1])
+    variants = [Variant(patch.plan, patch.folds) for patch in patches]
+    return answers(evaluator, evaluator.model, [*variants, Variant(plans[-1])])[1:]
+
+
+def _tuned(
+    evaluator: Evaluator,
+    mode: str,
+    base: Model | None,
+    max_length: int,
+    train_limit: int | None,
+    training: HeadTraining,
+) -> _Scored:
+    """Return what heads score that are trained on every layer."""
+    if not isinstance(evaluator, ClassificationEvaluator):
+        raise InputError(
+            f"mode={mode!r} trains heads for classes, numbers and choices, and {evaluator.model.name} is asked for "
+            f"{evaluator.metric}; leave mode out: its own head reads every layer."
         )
-        scores, bounds, left_out = heads.scores().tolist(), heads.bounds(), heads.left_out()
-    frame = _frame(evaluator, plans, scores, bounds)
-    frame.insert(0, "layer", range(evaluator.model.depth + 1))
-    frame.insert(2, "majority", evaluator.majority)
-    return Truncation(frame, evaluator.provenance(mode=mode, **given), left_out)
+    source = evaluator.model if base is None else base
+    check_same(evaluator.model, source)
+    heads = TrainedHeads(
+        source,
+        evaluator.task,
+        evaluator.examples,
+        new_head=base is not None,
+        max_length=max_length,
+        train_limit=train_limit,
+        training=training,
+    )
+    return heads.scores().tolist(), heads.bounds(), heads.left_out()
 
 
 def skip_map(
@@ -436,7 +522,10 @@ def skip_map(
     frame.insert(0, "first", [first for first, _ in ranges])
     frame.insert(1, "last", [last for _, last in ranges])
     frame.insert(3, "whole", whole)
-    return SkipMap(frame, evaluator.provenance(max_span=max_span), without_groups(evaluator, logits[:-1]))
+    left_out = without_groups(evaluator, logits)
+    skips = SkipMap(frame, evaluator.provenance(max_span=max_span), left_out[:, :-1])
+    skips.whole_left_out = left_out[:, -1]
+    return skips
 
 
 def truncations(depth: int) -> list[LayerPlan]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,17 +13,18 @@ import torch
 from torch import nn
 
 from layerscope.cutting.plan import LayerPlan, spans
-from layerscope.errors import InputError, ModelError
+from layerscope.errors import InputError, ModelError, PlanError, device_fault
 from layerscope.models import Model, Replay
-from layerscope.models.architecture import block_modules, evaluating
-from layerscope.models.devices import is_offloaded
+from layerscope.models.architecture import block_modules, evaluating, kept_fields, only_blocks
+from layerscope.models.devices import device_faults_told, is_offloaded
 from layerscope.models.extras import copy_extras
-from layerscope.models.families import Architecture
+from layerscope.models.families import ONLY_FOR_TENSORS, Architecture
 from layerscope.models.fingerprint import fingerprint
 from layerscope.models.lineage import ORIGIN, inherit
 from layerscope.models.load import carry, load_whole
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary, probe_inputs, without_head
+from layerscope.models.weights import give_tensors, other_tensors, without_weights
 
 _LONGEST_REASON = 300
 
@@ -82,9 +85,21 @@ def cut(model: Any, plan: LayerPlan) -> Any:
         >>> smaller.config.num_hidden_layers
         2
     """
-    opened = load_whole(model, "cutting")
-    if not isinstance(plan, LayerPlan):
-        raise InputError(f"A LayerPlan was asked for and {plan!r} was given; write ls.LayerPlan([1, 2, 5]), say.")
+    return cut_network(load_whole(model, "cutting"), plan)
+
+
+def cut_network(opened: Model, plan: LayerPlan, *, share: bool = False) -> Any:
+    """Return the cut network, compared with a replay; no weight is drawn at random.
+
+    Args:
+        opened: The whole model, which is left as it is.
+        plan: Which blocks stay and which layer the head reads.
+        share: Use the whole model's own tensors, which takes no memory. It is for what reads the cut network beside the
+            whole one, or adds weights of its own to it: what is written into a shared weight in place, as an optimizer
+            or a merge does, is written into the whole model too, so whoever does that replaces the tensor first. The
+            parameters themselves, with their gradients and whether they are trained, are the cut network's own. A model
+            that is spread over several devices shares only what lies on the same device in both.
+    """
     plan.check(opened.depth)
     refuse_adapters(opened)
     refuse(opened, plan)
@@ -93,18 +108,26 @@ def cut(model: Any, plan: LayerPlan) -> Any:
             f"Some weights of {opened.name} stay on the host or the disk until they are needed, so it is not cut in "
             "memory; cut its folder: ls.cut_folder(folder, plan, path)."
         )
+    way_out = (
+        "what is cut in memory stands beside the whole model; cut its folder on disk, which takes no memory "
+        "(ls.cut_folder(folder, plan, path)), or free memory first"
+    )
+    with device_faults_told(f"Cutting {opened.name} in memory", way_out):
+        return _cut(opened, plan, share)
+
+
+def _cut(opened: Model, plan: LayerPlan, share: bool) -> Any:
+    """Return the cut network, compared with a replay."""
     network = opened.network
     config = _smaller_config(network.config, opened.architecture, plan)
-    with torch.random.fork_rng(devices=[]):
-        try:
-            smaller = type(network)._from_config(config, dtype=network.dtype)
-            smaller.load_state_dict(_kept_weights(network, opened.architecture, plan))
-        except Exception as error:  # an architecture may object to few blocks in many ways
-            raise ModelError(
-                f"{opened.name} ({opened.architecture.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
-                f"{_reason(error)}."
-            ) from error
-    _place(smaller.eval(), network)
+    try:
+        smaller = without_weights(type(network), config, network.dtype)
+    except Exception as error:  # an architecture may object to few blocks in many ways
+        raise _unbuildable(opened, plan, error) from error
+    kept = _kept_weights(network, opened.architecture, plan)
+    _check_tensors(opened, plan, smaller, kept)
+    give_tensors(smaller, kept, share=share)
+    _place(smaller, network)
     smaller.name_or_path = network.name_or_path
     carry(smaller, opened.tokenizer)
     copy_extras(network, smaller)
@@ -132,14 +155,14 @@ def refuse(model: Model, plan: LayerPlan) -> None:
     if getattr(network, "hf_quantizer", None) is not None:
         raise ModelError(f"{model.name} is quantised; cut the model that it was made from, then quantise that.")
     if architecture.keeps_first and plan.keep and plan.keep[0] != 1:
-        raise ModelError(f"{model.name} cannot lose block 1: {architecture.keeps_first}.")
+        raise PlanError(f"{model.name} cannot lose block 1: {architecture.keeps_first}.")
     if architecture.shared:
         modules = block_modules(network.base_model, architecture)
         distinct = list(dict.fromkeys(modules))
         count = len(plan.keep)
         wanted = [modules[b - 1] for b in plan.keep]
         if wanted != [distinct[int(i * len(distinct) / count)] for i in range(count)]:
-            raise ModelError(
+            raise PlanError(
                 f"{model.name} shares {len(distinct)} groups of weights among its blocks, and {_blocks(plan)} would "
                 "use them in another order; keep the same number of blocks of every group."
             )
@@ -152,41 +175,83 @@ def _reason(error: Exception) -> str:
     return (text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..").rstrip(".")
 
 
-def can_be_built(model: Model, plan: LayerPlan) -> bool:
-    """Return whether the plan can become a checkpoint.
-
-    It is built on the meta device, without memory: every tensor must have a place, and every block must have the
-    settings that it has in the whole model.
-    """
-    network, architecture = model.network, model.architecture
-    try:
-        refuse(model, plan)
-        with torch.device("meta"):
-            smaller = type(network)._from_config(
-                _smaller_config(network.config, architecture, plan), dtype=network.dtype
-            )
-        places = {name: tensor.shape for name, tensor in smaller.state_dict().items()}
-        kept = {name: tensor.shape for name, tensor in _kept_weights(network, architecture, plan).items()}
-        before, after = (block_modules(n.base_model, architecture) for n in (network, smaller))
-    except Exception:  # an architecture may object to few blocks in many ways
-        return False
-    pairs = enumerate(zip([before[block - 1] for block in plan.keep], after, strict=True))
-    return places == kept and (
-        architecture.shared or all(_same_settings(*pair, plan.keep[k] - 1 - k) for k, pair in pairs)
+def _unbuildable(model: Model, plan: LayerPlan, error: Exception) -> Exception:
+    """Return the error to raise for one that building a cut network ended in."""
+    if isinstance(error, ModelError) or device_fault(error) is not None:
+        return error
+    return PlanError(
+        f"{model.name} ({model.architecture.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
+        f"{_reason(error)}."
     )
 
 
-def _same_settings(before: nn.Module, after: nn.Module, moved: int) -> bool:
-    """Return whether two blocks have the same settings; a block's number differs by how far it has moved."""
+Built = dict[str, Any]  # networks on the meta device, by what their configs say in place of the whole model's
+
+
+def check_buildable(model: Model, plan: LayerPlan, built: Built | None = None) -> None:
+    """Raise PlanError where the plan cannot become a checkpoint, as far as config and names tell.
+
+    It is built on the meta device, which takes no memory, from the config as that is written and read again: every
+    tensor must have a place, and every block the settings that it has in the whole model. Plans of one model whose
+    configs are the same are built once where they are given the same `built`.
+    """
+    network, architecture = model.network, model.architecture
+    refuse(model, plan)
+    built = {} if built is None else built
+    said = repr(sorted(kept_fields(network.config, architecture, plan.keep).items()))
+    if said not in built:
+        config = _smaller_config(network.config, architecture, plan)
+        try:
+            with torch.device("meta"):
+                built[said] = type(network)._from_config(type(config).from_dict(config.to_dict()), dtype=network.dtype)
+        except Exception as error:  # an architecture may object to few blocks in many ways
+            raise _unbuildable(model, plan, error) from error
+    smaller = built[said]
+    _check_tensors(model, plan, smaller, _kept_weights(network, architecture, plan))
+    if architecture.shared:
+        return
+    before, after = (block_modules(n.base_model, architecture) for n in (network, smaller))
+    for place, (block, new) in enumerate(zip(plan.keep, after, strict=True)):
+        if name := _other_setting(before[block - 1], new, block - 1 - place, architecture.family):
+            raise PlanError(
+                f"{model.name} ({architecture.family}) cannot be built with {_blocks(plan)} as a checkpoint: block "
+                f"{block} would have another {name} than it has; keep other blocks."
+            )
+
+
+def _check_tensors(model: Model, plan: LayerPlan, smaller: nn.Module, kept: Mapping[str, torch.Tensor]) -> None:
+    """Raise PlanError unless the tensors that are kept are those that the smaller network has."""
+    if other := other_tensors(smaller, kept):
+        raise PlanError(
+            f"{model.name} ({model.architecture.family}) cannot be built with {_blocks(plan)} as a checkpoint: "
+            f"{len(other)} of its tensors would be missing, left over or of another shape, such as {other[0]}; keep "
+            "other blocks."
+        )
+
+
+def can_be_built(model: Model, plan: LayerPlan, built: Built | None = None) -> bool:
+    """Return whether the plan can become a checkpoint, as far as config and names tell; `built` as above."""
+    try:
+        check_buildable(model, plan, built)
+    except ModelError:
+        return False
+    return True
+
+
+def _other_setting(before: nn.Module, after: nn.Module, moved: int, family: str) -> str | None:
+    """Return the name of a setting that two blocks do not share; a block's number differs by how far it has moved."""
+    plain = (bool, int, float, str)
     for one, other in zip(before.modules(), after.modules(), strict=True):
         for name, value in vars(one).items():
             new = vars(other).get(name)
-            if name == "training" or name.startswith("_") or not isinstance(value, (bool, int, float, str)):
+            if name == "training" or name.startswith("_") or name in ONLY_FOR_TENSORS.get(family, ()):
                 continue
             is_number = type(value) is int and type(new) is int and value - new == moved
-            if value != new and not is_number:
-                return False
-    return True
+            if isinstance(value, plain) != isinstance(new, plain) or (
+                isinstance(value, plain) and value != new and not is_number
+            ):
+                return name
+    return None
 
 
 def refuse_adapters(model: Model) -> None:
@@ -203,19 +268,16 @@ def refuse_adapters(model: Model) -> None:
 
 
 def _smaller_config(config: Any, architecture: Architecture, plan: LayerPlan) -> Any:
-    """Return the config of the cut model: fewer blocks, and lists with an entry per block cut alike."""
+    """Return the config of the cut model: fewer blocks, and what it says of single ones said of those that stay."""
     smaller = copy.deepcopy(config)
-    for field in architecture.layer_lists:
-        values = getattr(config, field, None)
-        if values is not None:
-            setattr(smaller, field, [values[b - 1] for b in plan.keep])
-    setattr(smaller, architecture.depth_field, len(plan.keep))
+    for field, value in kept_fields(config, architecture, plan.keep).items():
+        setattr(smaller, field, value)
     return smaller
 
 
 def _kept_weights(network: Any, architecture: Architecture, plan: LayerPlan) -> dict[str, torch.Tensor]:
-    """Return the state dict with the kept blocks under their new numbers."""
-    weights = network.state_dict()
+    """Return the tensors of the state dict themselves, with the kept blocks under their new numbers."""
+    weights = network.state_dict(keep_vars=True)
     if architecture.shared:
         return weights
     prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
@@ -232,8 +294,24 @@ def _kept_weights(network: Any, architecture: Architecture, plan: LayerPlan) -> 
     return kept
 
 
-def check_against_replay(model: Model, smaller: Any, plan: LayerPlan) -> None:
-    """Raise ModelError unless the new model computes what a replay of the kept blocks does, with its cache on, too."""
+def check_in_place(model: Model, plan: LayerPlan) -> None:
+    """Raise PlanError unless the network, with the other blocks taken out of it, computes what a replay of them does.
+
+    No weight is copied, so that it takes no memory; with `check_buildable` it finds what cutting finds.
+    """
+    network = model.network
+    taken_out = only_blocks(network, model.architecture, plan.keep, numbered=True)
+    with device_faults_told(f"Running {model.name} with {_blocks(plan)}", "free memory, or open it on another device"):
+        check_against_replay(model, network, plan, taken_out)
+
+
+def check_against_replay(
+    model: Model, smaller: Any, plan: LayerPlan, taken_out: AbstractContextManager[None] | None = None
+) -> None:
+    """Raise PlanError unless the new model computes what a replay of the kept blocks does, with its cache on, too.
+
+    `taken_out` is entered before the new model runs.
+    """
     inputs = probe_inputs(model)
     with torch.inference_mode(), evaluating(model.network):
         replay = Replay(model, inputs)
@@ -241,21 +319,26 @@ def check_against_replay(model: Model, smaller: Any, plan: LayerPlan) -> None:
         for block in plan.keep:
             state = replay.run(state, block)
         expected = primary(replay.finish(state))
+    has_cache = cache_fault(model) is None
+    with taken_out or nullcontext():
         try:
-            with caches_off(smaller):
+            with torch.inference_mode(), evaluating(smaller), caches_off(smaller):
                 got = primary(smaller(**inputs))
         except Exception as error:  # an architecture may fail without blocks in many ways
-            raise ModelError(
+            if device_fault(error) is not None:
+                raise
+            raise PlanError(
                 f"{model.name} ({model.architecture.family}) does not run with {_blocks(plan)}, so there is no such "
                 "checkpoint; the truncation curve and the skip map evaluate it anyway."
             ) from error
+        fault = cache_fault(replace(model, network=smaller)) if has_cache and close(got, expected) else None
     if not close(got, expected):
-        raise ModelError(
+        raise PlanError(
             f"{model.name} ({model.architecture.family}) with {_blocks(plan)} does not compute what its blocks "
             "compute in place, so it cannot be expressed as a checkpoint; evaluate it without cutting instead."
         )
-    if cache_fault(model) is None and (fault := cache_fault(replace(model, network=smaller))):
-        raise ModelError(
+    if fault is not None:
+        raise PlanError(
             f"{model.name} ({model.architecture.family}) with {_blocks(plan)} cannot run with its cache on, which "
             f"generating needs: {fault}. Keep other blocks, or evaluate it without cutting instead."
         )
@@ -277,6 +360,8 @@ def cache_fault(model: Model) -> str | None:
                 return None
             got = primary(base.network(input_ids=ids[:, -1:], past_key_values=past, use_cache=True))[:, -1]
         except Exception as error:  # an architecture may fail without some blocks in many ways
+            if device_fault(error) is not None:
+                raise
             return f"it fails ({_reason(error)})"
     return None if close(got, expected) else "it gives other states than without"
 

@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.cutting.plan import LayerPlan
 from layerscope.drawing.captions import numbers
+from layerscope.errors import ModelError
+from layerscope.extraction.loop import gpu_tokens
+from layerscope.models.extras import parameter_count
+from layerscope.models.fingerprint import hashed_once
 from layerscope.models.heads import HEADS
 from layerscope.models.lineage import recorded
-from layerscope.models.load import ModelSource, load
+from layerscope.models.load import Model, ModelSource, load
+from layerscope.models.memory import CARDS, fitting, takes
 from layerscope.models.selfcheck import faults
 from layerscope.models.wrap import WrappedModel
 from layerscope.results import Tabled, provenance_of
@@ -54,6 +59,9 @@ class Description(Tabled):
 def describe(model: ModelSource) -> Description:
     """Describe a model: its class, head, family and size, whether its blocks can be run one by one, and its origin.
 
+    It also says about how much memory a GPU needs to evaluate it, to advise on it, to heal what is cut from it and to
+    tune it, and which of that cards of 24, 48 and 80 GB have room for.
+
     For a model that layerscope saved it also says what it was made from: base, licence, plan, trainings and scores.
 
     Args:
@@ -69,14 +77,23 @@ def describe(model: ModelSource) -> Description:
         >>> facts["self_check"]
         'passed: its blocks can be run one by one'
     """
+    opened = load(model)
+    with hashed_once():
+        return _described(opened)
+
+
+def _described(opened: Model) -> Description:
+    """Return the description of a model that is open."""
     import pandas
 
-    opened = load(model)
     found = opened.architecture.family + (" (found by the generic finder)" if opened.architecture.generic else "")
     if isinstance(opened, WrappedModel):
         checked = "only states can be read: no cutting, no injection, no tuning"
     else:
-        checked = next(faults(opened), None) or "passed: its blocks can be run one by one"
+        try:
+            checked = next(faults(opened), None) or "passed: its blocks can be run one by one"
+        except ModelError as error:  # a model tuned with prefixes, whose blocks cannot be run again at all
+            checked = str(error)
     facts = {
         "model": opened.name,
         "class": opened.described()["class"],
@@ -84,9 +101,11 @@ def describe(model: ModelSource) -> Description:
         "family": found,
         "blocks": f"1..{opened.depth} at {opened.architecture.blocks}",
         "width": opened.width,
-        "parameters": sum(p.numel() for p in opened.network.parameters()),
+        "parameters": parameter_count(opened.network),
+        "float_type": str(opened.network.dtype).removeprefix("torch."),
         "tokenizer": type(opened.tokenizer).__name__ if opened.tokenizer else "none",
         "self_check": checked,
+        **({} if isinstance(opened, WrappedModel) else _memory(opened)),
     }
     lineage = recorded(opened.network)
     described = {**facts, **({} if lineage is None else _made_from(lineage))}
@@ -95,6 +114,15 @@ def describe(model: ModelSource) -> Description:
     )
     made = None if lineage is None else lineage.model_dump(mode="json", by_alias=True, exclude=_MARKS)
     return Description(frame, provenance_of([opened]), facts, made)
+
+
+def _memory(model: Model) -> dict[str, str]:
+    """Return what a model takes on a GPU, and what cards of usual sizes have room for; an estimate."""
+    taken = takes(model, gpu_tokens(model))
+    rows = {"memory": "; ".join(f"{what} {size / 1e9:.1f} GB" for what, size in taken.items())}
+    for card in CARDS:
+        rows[f"on_{card}_GB"] = ", ".join(fitting(taken, card)) or "nothing, unless a part of it waits on the host"
+    return rows
 
 
 def _made_from(lineage: Lineage) -> dict[str, str]:

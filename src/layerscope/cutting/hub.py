@@ -10,6 +10,7 @@ from layerscope.errors import InputError, LayerscopeError, ModelError, first_lin
 from layerscope.models.lineage import RECORD, Lineage
 from layerscope.models.load import CARD
 from layerscope.models.sources import ADAPTER, TUNED
+from layerscope.models.weight_files import folder_files
 from layerscope.store import read_json
 
 # Weights of an earlier model would be opened in place of these, or beside them.
@@ -53,7 +54,7 @@ def push(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi(token=token)
-    files = {path.relative_to(place).as_posix(): path for path in sorted(place.rglob("*")) if path.is_file()}
+    files = {path.relative_to(place).as_posix(): path for path in folder_files(place, place, deep=True)}
     try:
         made = api.create_repo(repo, private=private, exist_ok=True)
         stale = [name for name in api.list_repo_files(made.repo_id) if name.endswith(_WEIGHTS) and name not in files]

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from layerscope.cutting.plan import LayerPlan, spans
-from layerscope.evaluation.score import Score
+from layerscope.evaluation.score import Number, Score
 from layerscope.models import Model
 from layerscope.models.heads import HEADS
 from layerscope.models.sources import TUNED
 
+PATCH = "patch"  # what a record says in place of a method of training where the model was patched
 PLACE = "path/to/this/folder"  # in the card's code, until it is on the hub
 _EMBEDS = "sentence-similarity"
 
@@ -38,11 +39,17 @@ def score_entries(score: Score) -> list[dict[str, Any]]:
                 "n": number.n,
                 "rows_are": number.rows_are,
                 "interval": [number.low, number.high] if sure else None,
+                "interval_note": number.interval_note or ("" if sure else _no_interval(number)),
                 "kind": number.kind,
                 **common,
             }
         )
     return entries
+
+
+def _no_interval(number: Number) -> str:
+    """Return why a number has no interval, where what measured it does not say."""
+    return "none was measured" if math.isnan(number.low) else "it has no finite end"
 
 
 def card(model: Model, record: Mapping[str, Any], reads_texts: bool = True) -> str:
@@ -118,6 +125,7 @@ def _head(model: Model, record: Mapping[str, Any], title: str) -> str:
 def _arguments(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a score rests on, beside its data and split."""
     arguments = {"n": entry["n"], "kind": entry["kind"] or None, "interval_95": entry["interval"]}
+    arguments["interval_note"] = entry["interval_note"] or None
     arguments["rows"] = entry["note"] or None
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -150,7 +158,7 @@ def _origin(model: Model, record: Mapping[str, Any]) -> list[str]:
     for step in record["steps"]:
         plan = LayerPlan.from_spec(step)
         gone = spans(plan.removed(step["depth"]))
-        untrained = "" if record["training"] else " and nothing was trained"
+        untrained = "" if any(entry["method"] != PATCH for entry in record["training"]) else " and nothing was trained"
         lines.append(
             f"- From `{step['from']}` ({step['depth']} blocks) blocks {gone} were removed{untrained}; the head reads "
             f"what was layer {plan.head}."
@@ -165,12 +173,25 @@ def _origin(model: Model, record: Mapping[str, Any]) -> list[str]:
 
 def _trained(entry: Mapping[str, Any]) -> str:
     """Return one training in a sentence: how, on what, and with which settings."""
+    if entry["method"] == PATCH:
+        return _patched(entry)
     skipped = ("method", "strategy", "task", "split", "n")
     settings = [f"{name.replace('_', ' ')} {value}" for name, value in entry.items() if name not in skipped]
     strategy = f", strategy {entry['strategy']}" if entry.get("strategy") else ""
     details = f": {', '.join(settings)}" if settings else ""
     rows = f"{entry['n']} rows of `{entry['task']}` ({entry['split']})"
     return f"- Trained by `{entry['method']}`{strategy}, on {rows}{details}."
+
+
+def _patched(entry: Mapping[str, Any]) -> str:
+    """Return what a patch solved in a sentence: where, on what, and with what gain."""
+    solved, tokens = "; ".join(entry["solved"]), f"{entry['tokens']:,} tokens of `{entry['task']}` ({entry['split']})"
+    whole, cut, patched = (f"{entry[f'loss_{name}']:.4f}" for name in ("whole", "cut", "patched"))
+    return (
+        f"- Patched, which trains nothing: {solved} solved anew by least squares, for what the whole model gives, on "
+        f"{tokens}, labels unused. On {entry['held_out']} held-out rows the loss is {patched}, where it was {cut} with "
+        f"the plain cut and {whole} whole; on texts unlike these the gain may be another."
+    )
 
 
 def _scores(record: Mapping[str, Any]) -> list[str]:
@@ -180,7 +201,8 @@ def _scores(record: Mapping[str, Any]) -> list[str]:
     names = ("task", "split", "metric", "score", "n", "rows", "95% interval", "kind")
     lines = ["", f"| {' | '.join(names)} |", "|" + " --- |" * len(names)]
     for entry in record["scores"]:
-        interval = "" if entry["interval"] is None else "{:.4f} to {:.4f}".format(*entry["interval"])
+        ends, why = entry["interval"], entry["interval_note"]
+        interval = f"none: {why}" if ends is None else f"{ends[0]:.4f} to {ends[1]:.4f} {why}".rstrip()
         score = "undefined" if entry["score"] is None else f"{entry['score']:.4f}"
         note = entry["note"] or "all that were asked for"
         cells = (entry["task"], entry["split"], entry["metric"], score, entry["n"], note, interval, entry["kind"])

@@ -13,16 +13,19 @@ from layerscope.cutting.cut import cache_fault, refuse_adapters
 from layerscope.cutting.model_card import card, score_entries
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.score import Score
-from layerscope.models import Model, load
+from layerscope.models import Model
 from layerscope.models.architecture import accepted_inputs, evaluating
 from layerscope.models.checkpoints import quiet
-from layerscope.models.extras import extras, made_up, saved_weights
+from layerscope.models.extras import extras, made_up, parameter_count, saved_weights
 from layerscope.models.fingerprint import fingerprint
 from layerscope.models.lineage import BASE, ORIGIN, RECORD, TRAINED, converted_from, learned, trained
-from layerscope.models.load import load_whole, short
+from layerscope.models.load import load_whole, reopen, short
 from layerscope.models.replay import caches_off
 from layerscope.models.selfcheck import close, primary
-from layerscope.store import atomic_folder, check_free, write_json, write_text
+from layerscope.models.shards import narrow, tensor_places
+from layerscope.models.sources import folder_of
+from layerscope.models.weight_files import INDEX, weight_files
+from layerscope.store import atomic_folder, check_free, read_object, write_json, write_text
 from layerscope.version import __version__
 
 _TEXTS = (
@@ -40,7 +43,7 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
 
     Args:
         model: A model, or what `ls.load` takes.
-        path: The folder. An existing one is replaced only if layerscope saved it.
+        path: The folder. An existing one is replaced only if layerscope saved it, and never that of the model.
         scores: Scores for the card, of `ls.evaluate` or `advice.score`; a score of other weights is refused.
 
     Returns:
@@ -56,7 +59,7 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
     measured = [scores] if isinstance(scores, Score) else list(scores)
     refuse_adapters(opened)
     _refuse_lost_heads(opened)
-    check_free(target, RECORD)
+    check_free(target, RECORD, folder_of(opened))
     with atomic_folder(target, RECORD) as folder:
         with quiet():
             write_network(opened, folder)
@@ -73,8 +76,17 @@ def save(model: Any, path: str | Path, *, scores: Score | Sequence[Score] = ()) 
 
 def write_network(model: Model, folder: Path) -> None:
     """Write the weights in the float type that they had on disk, the config, and the files of its embedding."""
-    weights, dtype = saved_weights(model.network)
-    model.network.save_pretrained(folder, state_dict=weights)
+    network = model.network
+    weights, dtype = saved_weights(network)
+    network.save_pretrained(folder, state_dict=weights)
+    if dtype != network.dtype:
+        files = weight_files(folder, model.name)
+        for file in files:
+            narrow(file, dtype, but=extras(network).tensors)
+        if len(files) > 1:
+            index = read_object(folder / INDEX, error=ModelError)
+            index["metadata"]["total_size"] = sum(place.size for f in files for place in tensor_places(f).values())
+            write_json(folder / INDEX, index)
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
@@ -106,7 +118,9 @@ def describe(
     write_text(folder / "README.md", card(model, record, model.tokenizer is not None))
 
 
-def describe_folder(model: Model, folder: Path, *, depth: int, parameters: int, files: str) -> None:
+def describe_folder(
+    model: Model, folder: Path, *, depth: int, parameters: int, files: str, scores: Sequence[Score] = ()
+) -> None:
     """Write the same for a checkpoint whose weights are not in memory: `files` is the hash of what was written."""
     record = {
         "layerscope": __version__,
@@ -116,7 +130,7 @@ def describe_folder(model: Model, folder: Path, *, depth: int, parameters: int, 
         "depth": depth,
         "parameters": parameters,
         **_lineage(model.network),
-        "scores": [],
+        "scores": [{**entry, "weights": ""} for score in scores for entry in score_entries(score)],
     }
     write_json(folder / RECORD, record)
     write_text(folder / "README.md", card(model, record, any(folder.glob("tokenizer*"))))
@@ -136,7 +150,7 @@ def _record(model: Model, scores: Sequence[Score]) -> dict[str, Any]:
         "weights": weights,
         "family": model.architecture.family,
         "depth": model.depth,
-        "parameters": sum(p.numel() for p in model.network.parameters()),
+        "parameters": parameter_count(model.network),
         **_lineage(model.network),
         "scores": [entry for score in scores for entry in score_entries(score)],
     }
@@ -157,8 +171,7 @@ def _lineage(network: Any) -> dict[str, Any]:
 
 def _compare(model: Model, folder: Path) -> None:
     """Reopen the folder and compare; raise ModelError if anything is not as it was."""
-    spread = len(set((getattr(model.network, "hf_device_map", None) or {}).values())) > 1
-    again = load(str(folder), dtype=model.network.dtype, device="auto" if spread else str(model.device))
+    again = reopen(model, folder)
     if type(again.network) is not type(model.network):
         raise ModelError(
             f"The checkpoint of {model.name} reopens as {type(again.network).__name__} where it was a "
@@ -166,9 +179,11 @@ def _compare(model: Model, folder: Path) -> None:
         )
     before, after = model.network.state_dict(), again.network.state_dict()
     drawn = made_up(model.network) & made_up(again.network)  # in no file, and used by nothing
-    wrong = sorted(before.keys() ^ after.keys()) or [
-        k for k in before if k not in drawn and not torch.equal(before[k], after[k].to(before[k].device))
-    ]
+    # What was equal to its file is shared.
+    read = [k for k in before.keys() & after.keys() - drawn if before[k].data_ptr() != after[k].data_ptr()]
+    wrong = sorted(before.keys() ^ after.keys()) or sorted(
+        k for k in read if not torch.equal(before[k], after[k].to(before[k].device))
+    )
     if wrong:
         raise ModelError(
             f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "
@@ -181,6 +196,9 @@ def _compare(model: Model, folder: Path) -> None:
             f"The checkpoint of {model.name} reopens without all tensors of its other heads ({len(lost)}, such as "
             f"{lost[0]}); it was not saved."
         )
+    made, found_again = model.embedding, again.embedding
+    if made is not None and made.files and (found_again is None or found_again.spec() != made.spec()):
+        raise ModelError(f"The checkpoint of {model.name} makes other embeddings when reopened; it was not saved.")
     if cache_fault(model) is None and (fault := cache_fault(again)):
         raise ModelError(
             f"The checkpoint of {model.name} cannot run with its cache on when reopened: {fault}; it was not saved."

@@ -112,7 +112,7 @@ def _table(sums: RowSums, name: str) -> np.ndarray:
 
 SHALLOW = 12  # blocks; up to here every size is tried
 _SIZES = 8  # of deeper models, from one block to half of them
-EVALUATIONS = 256  # of the greedy search, at most
+EVALUATIONS = 256  # of each rule that searches, at most
 
 
 @dataclass(frozen=True)
@@ -147,15 +147,24 @@ class Search:
         return Distances(self._part).measured()
 
     def worths(self, plans: Sequence[LayerPlan], title: str) -> list[float]:
-        """Return the score of each plan on the rows that choose, with its sign turned so that more is better."""
+        """Return the score of each plan on the rows that choose, with its sign turned so that more is better.
+
+        A plan is evaluated once, however many rules and steps of a search ask for it.
+        """
         evaluator = self.evaluator
-        part = sweep(self._part, plans, title, note=False)
-        answers = np.zeros((len(evaluator.examples), part.shape[-1]), part.dtype)
-        worths = []
-        for logits in part:
-            answers[self.rows] = logits
-            worths.append(metrics.upward(evaluator.metric, evaluator.value(answers, self.rows)))
-        return worths
+        new = [plan for plan in dict.fromkeys(plans) if plan not in self._worths]
+        if new:
+            part = sweep(self._part, new, title, note=False)
+            answers = np.zeros((len(evaluator.examples), part.shape[-1]), part.dtype)
+            for plan, logits in zip(new, part, strict=True):
+                answers[self.rows] = logits
+                self._worths[plan] = metrics.upward(evaluator.metric, evaluator.value(answers, self.rows))
+        return [self._worths[plan] for plan in plans]
+
+    @cached_property
+    def _worths(self) -> dict[LayerPlan, float]:
+        """The scores so far."""
+        return {}
 
     @cached_property
     def _part(self) -> Evaluator:
@@ -189,7 +198,12 @@ class Rule(ABC):
     name: ClassVar[str]
     source: ClassVar[str] = ""
     looks: ClassVar[bool] = False  # whether the plans depend on texts
-    deepest: ClassVar[int | None] = None  # blocks of the deepest model that it is tried on without being asked for
+    begins_with: ClassVar[type[Rule] | None] = None  # the rule whose search it goes on from, which is done once
+
+    @classmethod
+    def usual(cls, depth: int, max_span: int | None) -> bool:
+        """Return whether it is tried on a model of this depth without being named."""
+        return True
 
     @abstractmethod
     def plans(self, search: Search) -> list[LayerPlan]:
@@ -205,20 +219,18 @@ class Rule(ABC):
         return [LayerPlan.skipped(search.depth, first, first + size - 1) for first, size in firsts]
 
     def evaluations(self, search: Search) -> int:
-        """Return how many plans it evaluates on the texts that choose, at most."""
+        """Return how many plans it evaluates on the texts that choose, at most, without the rule it begins with."""
         return 0
 
     def block_runs(self, search: Search) -> int:
-        """Return how many blocks it runs for each text that chooses, at most."""
+        """Return how many blocks it runs for each text that chooses, at most, without the rule it begins with."""
         return search.depth if self.looks else 0
 
 
 def chosen_rules(asked: str | Sequence[str] | None, depth: int, max_span: int | None = None) -> list[Rule]:
     """Return the rules of some names, or those that fit a model of this depth."""
     if asked is None:
-        fits_any_depth = max_span is not None  # spans of limited length are few in deep models, too
-        rules = RULES.values()
-        return [rule() for rule in rules if rule.deepest is None or depth <= rule.deepest or fits_any_depth]
+        return [rule() for rule in RULES.values() if rule.usual(depth, max_span)]
     names = [name.strip() for name in asked.split(",")] if isinstance(asked, str) else list(asked)
     if not names:
         raise InputError(f"rules is empty; name some of {', '.join(RULES)}, or leave it out.")

@@ -24,9 +24,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from layerscope import metrics, resampling
 from layerscope.cutting.targets import Tolerance
@@ -34,6 +35,7 @@ from layerscope.errors import InputError
 from layerscope.evaluation.evaluator import Evaluator
 from layerscope.evaluation.token_evaluator import COUNT, RIGHT, TokenEvaluator
 
+E = TypeVar("E", bound=Evaluator)
 _GROUPS = 100  # rows are left out in so many groups where there are too many to leave out one by one
 _ALONE = 250  # kinds of rows that are left out one by one, at most
 
@@ -154,6 +156,24 @@ class Parts:
         picking = resampling.folds(np.asarray(texts)[choosing], _FOLDS, seed=seed, labels=chosen_labels) == 0
         return Parts(rows[choosing][picking], rows[choosing][~picking], rows[~choosing])
 
+    @staticmethod
+    def of(evaluator: E, confidence: float, *, seed: int) -> tuple[E, Parts]:
+        """Deal out the texts of an evaluator; return it with rows that are each of one part, and which are of which.
+
+        Raises InputError where the texts are so few, or so unequal, that a part has no row.
+        """
+        dealt = Parts.dealt(np.arange(evaluator.text_count), confidence, seed=seed, labels=evaluator.classes)
+        numbers = np.empty(evaluator.text_count, np.int64)
+        for number, texts in enumerate((dealt.picking, dealt.confirming, dealt.scoring)):
+            numbers[texts] = number
+        parted, of_rows = evaluator.dealt(numbers)
+        if set(numbers) - set(of_rows):
+            raise InputError(
+                f"The texts of {evaluator.examples.task} ({evaluator.examples.split}) cannot be dealt out so that some "
+                "choose and others score: most have too few tokens for a window; give more text."
+            )
+        return parted, Parts(*(np.flatnonzero(of_rows == number) for number in range(3)))
+
 
 @dataclass(frozen=True)
 class Check:
@@ -247,12 +267,12 @@ def _bound(changes: Changes, mean: float, n: float, count: float, confidence: fl
     """Return the bound of `lower_bound` for a mean over n rows, with the spread of these changes in `count` values."""
     added = added_rows(confidence) * changes.worst / n
     spread = float(np.var(changes.values, ddof=1)) / count + added * changes.worst / n
-    return mean + added - float(stats.t.ppf(confidence, count - 1)) * math.sqrt(spread)
+    return mean + added - float(stdtrit(count - 1, confidence)) * math.sqrt(spread)
 
 
 def added_rows(confidence: float) -> float:
     """Return k with k + z sqrt(k) = log(1 / (1 - confidence)): the Poisson bound for no event, as a normal one."""
-    z = float(stats.norm.ppf(confidence))
+    z = float(ndtri(confidence))
     return ((math.sqrt(z * z - 4 * math.log(1 - confidence)) - z) / 2) ** 2
 
 

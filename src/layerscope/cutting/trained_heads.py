@@ -23,12 +23,17 @@ from layerscope.store import Artifact, write_json
 
 @dataclass(frozen=True)
 class HeadTraining:
-    """Hyperparameters of the training of heads; Xie et al. (2022, table 3) train them at 1e-3."""
+    """Hyperparameters of the training of heads; Xie et al. (2022, table 3) train them at 1e-3.
+
+    `max_steps` takes the place of `epochs`; over the first `warmup` steps the learning rate rises.
+    """
 
     learning_rate: float = 1e-3
     epochs: int = 10
     batch: int = 32
     seed: int = 0
+    max_steps: int | None = None
+    warmup: int = 0
 
     @staticmethod
     def read(options: dict[str, Any]) -> HeadTraining:
@@ -38,7 +43,17 @@ class HeadTraining:
             if name not in allowed:
                 names = ", ".join([*allowed, "train_limit"])
                 raise InputError(f"There is no option {name!r} here; heads are trained with {names}.")
+        if "epochs" in options and "max_steps" in options:
+            raise InputError("Both epochs and max_steps were given, which say the same thing twice; give one of them.")
+        for name in ("max_steps", "warmup"):
+            if name in options and options[name] < (least := int(name == "max_steps")):
+                raise InputError(f"{name} is {options[name]}; it must be at least {least}.")
         return HeadTraining(**options)
+
+    def spec(self) -> dict[str, Any]:
+        """Return what decides the heads, for keys of the store; steps and warm-up only where they are used."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if name not in ("max_steps", "warmup") or value}
 
 
 class TrainedHeads(Artifact):
@@ -80,7 +95,7 @@ class TrainedHeads(Artifact):
             "validation": self.validation.spec(),
             "new_head": self.new_head,
             "max_length": self.max_length,
-            "training": asdict(self.training),
+            "training": self.training.spec(),
         }
 
     def build(self, folder: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,19 +88,75 @@ def label_name(value: Any) -> str:
     return str(int(number))
 
 
-def infer_labels(values: Iterable[Any], number: bool | None = None) -> Labels:
-    """Return what a label column means, judged by all of its values.
+class LabelColumn:
+    """What is known of all values of a label column, which are read in pieces.
+
+    Memory grows with the names of classes alone: numbers with a fraction are counted, and read again if they turn out
+    to be names.
+
+    Attributes:
+        rows: How many values there are.
+        present: How many are not missing and can be one label.
+        numbers: How many of those are numbers.
+        fractions: How many of those have a fraction.
+        booleans: Whether some are True or False.
+        hidden: Whether every value is -1 or absent, as where a test split of GLUE hides its labels.
+    """
+
+    def __init__(self, pieces: Callable[[], Iterable[Sequence[Any]]]) -> None:
+        self._pieces = pieces
+        self.rows = self.present = self.numbers = self.fractions = 0
+        self.booleans, shown, minus = False, False, False
+        self._names: set[str] = set()  # of values without a fraction
+        for value, times in (pair for piece in pieces() for pair in _counted(piece)):
+            number = as_number(value)
+            missing = is_missing(value)
+            self.rows += times
+            minus |= number == -1
+            shown |= not missing and number != -1
+            if missing or isinstance(value, _NOT_ONE):
+                continue
+            self.present += times
+            self.numbers += times * (number is not None)
+            self.booleans |= isinstance(value, bool)
+            if _has_fraction(number):
+                self.fractions += times
+            else:
+                self._names.add(label_name(value))
+        self.hidden = minus and not shown
+
+    def names(self) -> set[str]:
+        """Return the names of all values, as classes."""
+        if not self.fractions:
+            return self._names
+        values = (value for piece in self._pieces() for value in piece)
+        return self._names | {label_name(value) for value in values if _has_fraction(as_number(value))}
+
+
+def _counted(values: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+    """Yield values with their number, each text and whole number once."""
+    plain = [value for value in values if type(value) in (str, int)]  # no booleans: True equals 1
+    yield from Counter(plain).items()
+    if len(plain) < len(values):
+        yield from ((value, 1) for value in values if type(value) not in (str, int))
+
+
+def _has_fraction(number: float | None) -> bool:
+    return number is not None and not math.isnan(number) and not number.is_integer()
+
+
+def infer_labels(columns: Sequence[LabelColumn], number: bool | None = None) -> Labels:
+    """Return what the label columns of all splits mean, judged by all of their values.
 
     Values that are mostly numbers, some of them with a fraction, are a regression; others are classes. The names of
     classes are sorted (numerically if they are whole numbers), so that every split agrees.
     """
-    present = [v for v in values if not is_missing(v) and not isinstance(v, _NOT_ONE)]
-    numbers = [n for n in map(as_number, present) if n is not None]
-    whole = all(n.is_integer() for n in numbers)
-    if number or (number is None and not whole and 2 * len(numbers) > len(present)):
+    numbers, present = sum(column.numbers for column in columns), sum(column.present for column in columns)
+    whole = not any(column.fractions for column in columns)
+    if number or (number is None and not whole and 2 * numbers > present):
         return Labels(number=True)
-    names = {label_name(v) for v in present}
-    as_numbers = whole and len(numbers) == len(present) and not any(isinstance(v, bool) for v in present)
+    names = {name for column in columns for name in column.names()}
+    as_numbers = whole and numbers == present and not any(column.booleans for column in columns)
     order = tuple(sorted(names, key=float) if as_numbers else sorted(names))
     return Labels(order, ordered=order == tuple(map(str, range(len(order)))))
 
@@ -132,8 +189,18 @@ _HALF = "it holds half a character (a lone surrogate), which no model reads"
 
 def index_labels(tables: Iterable[Table], columns: Columns) -> Labels:
     """Return the labels of a multiple-choice task, whose classes are the numbers of the choices from 0."""
-    most = max(reader.most_choices() for reader in (_Reader(table, columns) for table in tables))
-    return Labels(tuple(map(str, range(most))))
+    rows = (choices for table in tables for choices in _choices(table, columns.choices)[0] or ())
+    return Labels(tuple(map(str, range(max((len(c) for c in rows if isinstance(c, list)), default=0)))))
+
+
+def _choices(table: Table, alternatives: Sequence[Sequence[str]]) -> tuple[list[Any] | None, str]:
+    """Return each row's list of choices and their columns' names, of the first alternative that the table has."""
+    for names in alternatives:
+        if all(name in table.columns for name in names):
+            columns = [table.columns[name] for name in names]
+            joined = columns[0] if len(columns) == 1 else [list(c) for c in zip(*columns, strict=True)]
+            return joined, ", ".join(names)
+    return None, ""
 
 
 def guess_columns(table: Table, given: Columns) -> Columns:
@@ -214,11 +281,14 @@ def build(
     skip_bad: bool,
     may_lack_labels: bool,
     may_be_empty: bool = False,
-) -> Examples:
+    unlabelled: bool | None = None,
+    least: int = 0,
+) -> Examples | int:
     """Return the examples of a table. Bad rows are skipped and counted, or raise a DataError that names them.
 
     With `may_be_empty` a row without text is left out and not called bad: running text has empty lines. With
-    `may_lack_labels` a split without the label column has no labels; else that is an error.
+    `may_lack_labels` a split without the label column has no labels; else that is an error. `unlabelled` says whether
+    the split hides its labels, where that is known. Where fewer than `least` rows can be used, returns their number.
     """
     reader = _Reader(table, columns)
     bad = list(table.broken)
@@ -226,7 +296,8 @@ def build(
     values: list[float | int] = []
     tags = _Tags(table, columns, labels) if columns.tags and labels is not None else None
     column = _label_column(table, columns.label, may_lack_labels) if labels and tags is None else None
-    unlabelled = column is not None and hidden(table.columns[column])
+    if unlabelled is None:
+        unlabelled = column is not None and hidden(table.columns[column])
     for row in range(len(table)):
         if may_be_empty and reader.empty(row):
             continue
@@ -244,6 +315,8 @@ def build(
         else:
             usable.append(row)
             values.append(value)  # type: ignore[arg-type]
+    if len(usable) < least:
+        return len(usable)
     _report(bad, table, skip_bad)
     if not usable:
         raise DataError(f"{table.name} has no usable row: {bad[0] if bad else 'every text is empty'}.")
@@ -253,6 +326,8 @@ def build(
         task=task,
         split=split,
         rows=np.asarray([table.numbers[row] for row in usable], dtype=np.int64),
+        lines=np.asarray([table.lines[row] for row in usable], dtype=np.int64),
+        counted=table.unit,
         labels=np.asarray(values, dtype=np.float64 if number else np.int64) if has_labels else None,
         label_names=labels.names if labels and not number else None,
         skipped=len(bad),
@@ -315,7 +390,9 @@ class _Reader:
         self.text = table.column(columns.text, "text") if columns.text else None
         self.pair = table.column(columns.text_pair, "second text") if columns.text_pair else None
         self.prompt = table.column(columns.prompt, "prompt") if columns.prompt else None
-        self.choices, self.choice_columns = self._choices(columns.choices)
+        self.choices, self.choice_columns = _choices(table, columns.choices)
+        if columns.choices and self.choices is None:
+            table.column(columns.choices[0][0], "choices")
         self.names = {"text": columns.text, "pair": columns.text_pair, "prompt": columns.prompt}
         self.words_name = next((n for n in columns.words if n in table.columns), "words")
         if self.text is None and self.words is None:
@@ -327,18 +404,6 @@ class _Reader:
         if names and column is None:
             self.table.column(names[0], "words")
         return self.table.columns[column] if column else None
-
-    def _choices(self, alternatives: Sequence[Sequence[str]]) -> tuple[list[Any] | None, str]:
-        """Return each row's list of choices and their columns' names, of the first alternative that the table has."""
-        if not alternatives:
-            return None, ""
-        for names in alternatives:
-            if all(name in self.table.columns for name in names):
-                columns = [self.table.columns[name] for name in names]
-                joined = columns[0] if len(columns) == 1 else [list(c) for c in zip(*columns, strict=True)]
-                return joined, ", ".join(names)
-        self.table.column(alternatives[0][0], "choices")
-        return None, ""
 
     def empty(self, row: int) -> bool:
         """Return whether the row has no text at all."""
@@ -363,9 +428,6 @@ class _Reader:
 
     def choice_count(self, row: int) -> int | None:
         return None if self.choices is None else len(self.choices[row])
-
-    def most_choices(self) -> int:
-        return max((len(c) for c in self.choices or () if isinstance(c, list)), default=0)
 
     def columns(self, rows: list[int]) -> dict[str, Any]:
         """Return the fields of `Examples` that hold texts, for these rows."""

@@ -32,10 +32,11 @@ class Examples:
     prompts: Sequence[str] | None = None  # what every choice of an example begins with, where it does
     labels: np.ndarray | None = None  # (n,) int64 classes or float64 numbers
     label_names: tuple[str, ...] | None = None
+    lines: np.ndarray | None = None  # (n,) where each stands in the file, as whoever opens it counts: see `place`
+    counted: str = "row"  # what is counted so: rows, or the lines of a text file
     skipped: int = 0  # bad rows that were left out
     words_by: str | None = None  # what splits texts into words, where they do not come as words: see `in_words`
-    # Where these were taken from other examples, the fingerprints of those: of everything, and of the texts alone.
-    _whole: tuple[str, str] | None = field(default=None, init=False, repr=False, compare=False)
+    _whole: tuple[str, str, int] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -48,9 +49,17 @@ class Examples:
             n: [getattr(self, n)[i] for i in positions] for n in names if getattr(self, n) is not None
         }
         labels = None if self.labels is None else self.labels[positions]
-        part = replace(self, **lists, rows=self.rows[positions], labels=labels)
-        object.__setattr__(part, "_whole", (self.fingerprint, self.texts_fingerprint))
-        return part
+        lines = None if self.lines is None else self.lines[positions]
+        part = replace(self, **lists, rows=self.rows[positions], labels=labels, lines=lines)
+        return part.known_as(self)
+
+    def place(self, index: int) -> str:
+        """Return where an example stands, as every message says it: `line 3 of reviews (all)`, `row 2 of table (all)`.
+
+        Lines of a text file are counted from 1 with the header; rows of other tables are counted from 1.
+        """
+        number = int(self.rows[index]) + 1 if self.lines is None else int(self.lines[index])
+        return f"{self.counted} {number} of {self.task} ({self.split})"
 
     def in_words(self) -> Examples:
         """Return the examples with words: those of the data, or the texts split by `words_by` (else by whitespace).
@@ -67,18 +76,37 @@ class Examples:
             return self
         by = self.words_by or WHITESPACE
         words = [split_words(text, by) for text in self.texts]
-        if empty := [int(row) for row, some in zip(self.rows, words, strict=True) if not some]:
+        if empty := [index for index, some in enumerate(words) if not some]:
             raise DataError(
-                f"{len(empty)} of {len(self)} texts of {self.task} ({self.split}) have no word by {by!r}, such as row "
-                f"{empty[0]}; leave them out, or split words in another way (words_by=, --words-by)."
+                f"{len(empty)} of {len(self)} texts have no word by {by!r}, such as {self.place(empty[0])}; leave them "
+                "out, or split words in another way (words_by=, --words-by)."
             )
         part = replace(self, words=words, words_by=by)
-        object.__setattr__(part, "_whole", (self.fingerprint, self.texts_fingerprint))
-        return part
+        return part.known_as(self)
+
+    def known_as(self, whole: Examples, data: str | None = None) -> Examples:
+        """Give these the identity of the examples that they were made from, and return them.
+
+        `data` is their fingerprint where that of `whole` does not tell which rows these are.
+        """
+        object.__setattr__(self, "_whole", (data or whole.fingerprint, whole.texts_fingerprint, whole.read))
+        return self
+
+    @property
+    def read(self) -> int:
+        """How many examples were read of the data, of which these may be a part."""
+        return len(self) if self._whole is None else self._whole[2]
+
+    def begin_with(self, texts: str, count: int) -> bool:
+        """Return whether the first `count` of all examples of the split have the texts of that fingerprint."""
+        if count == self.read or self._whole is not None:
+            return count == self.read and texts == self.texts_fingerprint
+        columns = (self.texts, self.pairs, self.choices)
+        return count < len(self) and texts == _hash([None if c is None else c[:count] for c in columns])
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the content of the split that these were taken from, or of these if they were not taken."""
+        """A hash of what was read of the split that these were taken from, or of these if they were not taken."""
         if self._whole is not None:
             return self._whole[0]
         parts = [repr(self.label_names).encode()]

@@ -1,7 +1,8 @@
 """Files and frames become tables: columns of values, and for each row the place that it came from.
 
-The ending of a file decides how it is read. Broken lines are set apart in the table, for the caller to count or refuse;
-a file that cannot be read at all raises DataError.
+Tables come in pieces of BLOCK rows, so that who needs few rows, or one column, takes the memory and time of those. The
+ending of a file decides how it is read. Broken lines are set apart in the table, for the caller to count or refuse; a
+file that cannot be read at all raises DataError.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from layerscope.errors import DataError, InputError, first_line, near, some, whole
 from layerscope.store import parse_json
-from layerscope.store.validated import read_parquet
+from layerscope.store.validated import parquet_batches
+
+BLOCK = 1000  # rows that are read together
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,13 @@ class BadRow:
 
 @dataclass
 class Table:
-    """Columns of equal length. `places[i]` says where row i stands, `numbers[i]` which row of the data it is."""
+    """Columns of equal length. `numbers[i]` says which row of the data row i is, from 0, `lines[i]` where it stands."""
 
     name: str
     columns: dict[str, list[Any]]
     numbers: list[int]
-    places: Callable[[int], str]
+    lines: list[int]  # as whoever opens the data counts them, from 1
+    unit: str = "row"  # what is counted so: rows, or the lines of a text file
     broken: list[BadRow] = field(default_factory=list)
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # class names in order, where the data says
 
@@ -60,24 +65,48 @@ class Table:
         return self.columns[name]
 
     def bad(self, row: int, column: str, reason: str) -> BadRow:
-        return BadRow(self.name, self.places(row), column, reason)
+        return BadRow(self.name, f"{self.unit} {self.lines[row]}", column, reason)
+
+    @staticmethod
+    def joined(pieces: Sequence[Table]) -> Table:
+        """Return one table of pieces that follow each other; a column is empty where a piece does not have it."""
+        first, names = pieces[0], dict.fromkeys(name for piece in pieces for name in piece.columns)
+        _check_width(first.name, names)
+        return Table(
+            first.name,
+            {name: [v for p in pieces for v in p.columns.get(name, [None] * len(p))] for name in names},
+            [number for piece in pieces for number in piece.numbers],
+            [line for piece in pieces for line in piece.lines],
+            first.unit,
+            [bad for piece in pieces for bad in piece.broken],
+            first.classes,
+        )
 
 
-def frame_table(frame: Any, name: str, place: str = "row") -> Table:
-    """Return a pandas or pyarrow table as a Table, whose messages count rows from 1."""
-    if hasattr(frame, "to_pydict"):
-        if len(set(frame.column_names)) != len(frame.column_names):
-            raise DataError(f"{name} names a column twice: {some(frame.column_names)}.")
-        columns = frame.to_pydict()
-    else:
-        names = [str(column) for column in frame.columns]
-        if len(set(names)) != len(names):
-            raise DataError(f"{name} names a column twice: {some(names)}.")
-        values = (frame.iloc[:, i] for i in range(len(names)))
-        gaps = ((column.tolist(), column.isna().tolist()) for column in values)
-        columns = {n: [_plain(v, m) for v, m in zip(*pair, strict=True)] for n, pair in zip(names, gaps, strict=True)}
-    length = len(next(iter(columns.values()), []))
-    return Table(name, columns, list(range(length)), lambda row: f"{place} {row + 1}")
+def frame_tables(frame: Any, name: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
+    """Yield a pandas or pyarrow table, or some of its columns, in pieces."""
+    arrow = hasattr(frame, "to_pydict")
+    names = [str(column) for column in (frame.column_names if arrow else frame.columns)]
+    if len(set(names)) != len(names):
+        raise DataError(f"{name} names a column twice: {some(names)}.")
+    places = [i for i, each in enumerate(names) if columns is None or each in columns]
+    for start in range(0, max(len(frame), 1), BLOCK):
+        part = frame.slice(start, BLOCK) if arrow else frame.iloc[start : start + BLOCK]
+        yield _frame_table(name, {names[i]: _values(part, i, arrow) for i in places}, start, len(part))
+
+
+def _frame_table(name: str, columns: dict[str, list[Any]], start: int, length: int) -> Table:
+    numbers = range(start, start + length)
+    return Table(name, columns, list(numbers), [number + 1 for number in numbers])
+
+
+def _values(frame: Any, place: int, arrow: bool) -> list[Any]:
+    """Return a column of a pandas or pyarrow table as plain values."""
+    if arrow:
+        values: list[Any] = frame.column(place).to_pylist()
+        return values
+    column = frame.iloc[:, place]
+    return [_plain(v, missing) for v, missing in zip(column.tolist(), column.isna().tolist(), strict=True)]
 
 
 def _plain(value: Any, missing: bool) -> Any:
@@ -91,8 +120,11 @@ _FIELDS = 4  # how many fields of the greatest length a line may hold
 _MOST_COLUMNS = 10_000
 
 
-def read(path: Path, max_field: int = MAX_FIELD) -> Table:
-    """Read a file by its ending, which `.gz` may follow; a field may have at most `max_field` characters."""
+def read(path: Path, max_field: int = MAX_FIELD, columns: Sequence[str] | None = None) -> Iterator[Table]:
+    """Yield a file, or some of its columns, in pieces. Its ending, which `.gz` may follow, says how it is read.
+
+    A field may have at most `max_field` characters.
+    """
     if not readable(path):
         raise DataError(f"{path} has an ending that cannot be read; allowed: {endings()}, each also with .gz.")
     if not os.path.exists(path):
@@ -101,8 +133,11 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
         raise DataError(f"{path} is not a file that can be read as data.")
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty.")
+    usable, broken = 0, None
     try:
-        table = _READERS[_ending(path)](path, check_max_field(max_field))
+        for table in _READERS[_ending(path)](path, check_max_field(max_field), columns):
+            usable, broken = usable + len(table), broken or next(iter(table.broken), None)
+            yield table
     except UnicodeDecodeError as error:
         encoding = "utf-16" if error.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "latin1"
         raise DataError(
@@ -111,9 +146,8 @@ def read(path: Path, max_field: int = MAX_FIELD) -> Table:
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {first_line(error)}.") from error
-    if not len(table):
-        raise DataError(f"{path} has no usable row: {table.broken[0]}." if table.broken else f"{path} holds no rows.")
-    return table
+    if not usable:
+        raise DataError(f"{path} has no usable row: {broken}." if broken else f"{path} holds no rows.")
 
 
 def check_max_field(max_field: int) -> int:
@@ -165,36 +199,47 @@ def _lines(path: Path, file: TextIO, most: int) -> Iterator[str]:
         number += 1
 
 
-def _lines_table(
-    path: Path, header: Sequence[str], rows: Sequence[tuple[int, Sequence[Any]]], broken: list[BadRow]
-) -> Table:
-    """Return the table of a text file from (line, values) pairs; broken lines keep their place in the numbering."""
-    if len(header) > _MOST_COLUMNS:
-        raise DataError(f"{path} has {len(header):,} columns; at most {_MOST_COLUMNS:,} are read.")
-    lines = [line for line, _ in rows]
-    columns = {name: [values[i] for _, values in rows] for i, name in enumerate(header)}
-    return Table(str(path), columns, _numbers(lines, broken), lambda row: f"line {lines[row]}", broken)
+Entry = tuple[int, Mapping[str, Any] | str]  # a row's line and its columns, or the reason why it cannot be read
+Reader = Callable[[Path, int, Sequence[str] | None], Iterator[Table]]  # of a file, the longest field and columns
 
 
-def _numbers(lines: list[int], broken: list[BadRow]) -> list[int]:
-    """Return row numbers from 0, counting broken lines too, so that a row keeps its number when they are fixed."""
-    if not broken:
-        return list(range(len(lines)))
-    gaps = sorted(int(bad.place.split()[1]) for bad in broken)
-    numbers, passed = [], 0
-    for i, line in enumerate(lines):
-        while passed < len(gaps) and gaps[passed] < line:
-            passed += 1
-        numbers.append(i + passed)
-    return numbers
+def _of_lines(entries: Callable[[Path, int, Sequence[str] | None], Iterator[Entry]]) -> Reader:
+    """Return the reader of a text format of which `entries` yields the rows."""
+
+    def read_file(path: Path, max_field: int, columns: Sequence[str] | None) -> Iterator[Table]:
+        rows, first = entries(path, max_field, columns), 0
+        while block := list(islice(rows, BLOCK)):
+            table = Table(str(path), {}, [], [], "line")
+            found: dict[str, Any] = {}  # only its names count, in the order in which they come
+            rows_read: list[Mapping[str, Any]] = []
+            # Broken lines are numbered too, so that a row keeps its number when they are fixed.
+            for number, (line, row) in enumerate(block, start=first):
+                if isinstance(row, str):
+                    table.broken.append(BadRow(str(path), f"line {line}", "", row))
+                else:
+                    found.update(row)
+                    rows_read.append(row)
+                    table.numbers.append(number)
+                    table.lines.append(line)
+            first += len(block)
+            _check_width(str(path), found)
+            wanted = [name for name in found if columns is None or name in columns]
+            table.columns.update({name: [row.get(name) for row in rows_read] for name in wanted})
+            yield table
+
+    return read_file
 
 
-def _read_delimited(delimiter: str) -> Callable[[Path, int], Table]:
+def _check_width(name: str, columns: Sized) -> None:
+    """Raise DataError where a table has more columns than are read."""
+    if len(columns) > _MOST_COLUMNS:
+        raise DataError(f"{name} has {len(columns):,} columns; at most {_MOST_COLUMNS:,} are read.")
+
+
+def _delimited(delimiter: str) -> Reader:
     """Return the reader of files whose fields are separated by commas (with quotes) or tabs (without)."""
 
-    def read_file(path: Path, max_field: int) -> Table:
-        rows: list[tuple[int, list[str | None]]] = []
-        broken: list[BadRow] = []
+    def entries(path: Path, max_field: int, columns: Sequence[str] | None) -> Iterator[Entry]:
         quoting = {"quoting": csv.QUOTE_MINIMAL} if delimiter == "," else {"quoting": csv.QUOTE_NONE}
         csv.field_size_limit(max_field)
         with _open(path) as file:
@@ -204,25 +249,25 @@ def _read_delimited(delimiter: str) -> Callable[[Path, int], Table]:
             _check_separator(path, header, delimiter)
             if len(set(header)) != len(header):
                 raise DataError(f"{path} names a column twice in its header: {some(header)}.")
+            _check_width(str(path), header)
+            wanted = [(i, name) for i, name in enumerate(header) if columns is None or name in columns]
             while True:
-                line, reason = reader.line_num + 1, ""
+                line = reader.line_num + 1
                 try:
                     values = next(reader)
-                    if values and len(values) != len(header):
-                        reason = f"{len(values)} fields where the header has {len(header)}"
                 except StopIteration:
                     break
                 except csv.Error as error:  # the next line is read on its own again
                     lost = reader.line_num - line
                     reason = _spelled(error, max_field)
-                    reason += f"; the {lost} lines after it are lost with it" if lost else ""
-                if reason:
-                    broken.append(BadRow(str(path), f"line {line}", "", reason))
+                    yield line, reason + (f"; the {lost} lines after it are lost with it" if lost else "")
+                    continue
+                if values and len(values) != len(header):
+                    yield line, f"{len(values)} fields where the header has {len(header)}"
                 elif values:
-                    rows.append((line, [value if value != "" else None for value in values]))
-        return _lines_table(path, header, rows, broken)
+                    yield line, {name: values[i] if values[i] != "" else None for i, name in wanted}
 
-    return read_file
+    return _of_lines(entries)
 
 
 def _header(path: Path, reader: Any, max_field: int) -> list[str]:
@@ -259,10 +304,8 @@ def _check_separator(path: Path, header: list[str], delimiter: str) -> None:
         )
 
 
-def _read_jsonl(path: Path, max_field: int) -> Table:
-    """Read a file with one JSON object per line."""
-    records: list[tuple[int, dict[str, Any]]] = []
-    broken: list[BadRow] = []
+def _json_lines(path: Path, max_field: int, _: Sequence[str] | None) -> Iterator[Entry]:
+    """Yield the rows of a file with one JSON object per line."""
     with _open(path) as file:
         for line, text in enumerate(_lines(path, file, _FIELDS * max_field), start=1):
             if not text.strip():
@@ -273,45 +316,42 @@ def _read_jsonl(path: Path, max_field: int) -> Table:
                     raise ValueError("not a JSON object; each line must be one")
                 if any(isinstance(field, str) and len(field) > max_field for field in value.values()):
                     raise ValueError(_too_long("a field", max_field))
-                records.append((line, value))
+                yield line, value
             except ValueError as error:
-                broken.append(BadRow(str(path), f"line {line}", "", f"broken JSON ({error})"))
-    header = list(dict.fromkeys(name for _, value in records for name in value))
-    if len(header) > _MOST_COLUMNS:
-        raise DataError(f"{path} has {len(header):,} columns; at most {_MOST_COLUMNS:,} are read.")
-    rows = [(line, [value.get(name) for name in header]) for line, value in records]
-    return _lines_table(path, header, rows, broken)
+                yield line, f"broken JSON ({error})"
 
 
-def _read_parquet(path: Path, max_field: int) -> Table:
-    """Read a Parquet file."""
+def _read_parquet(path: Path, max_field: int, columns: Sequence[str] | None) -> Iterator[Table]:
+    """Yield a Parquet file in pieces."""
     hint = ", 4 for each character of max_field= (--max-field)"
-    table = read_parquet(path, most_field=4 * max_field, option=hint)
+    batches = parquet_batches(path, BLOCK, columns=columns, most_field=4 * max_field, option=hint)
+    start = 0
     try:
-        return frame_table(table, str(path))
+        for batch in batches:
+            yield _frame_table(str(path), batch.to_pydict(), start, len(batch))
+            start += len(batch)
     except (ValueError, OverflowError) as error:  # dates and numbers that Python does not have
         if isinstance(error, (DataError, UnicodeDecodeError)):
             raise
         raise DataError(f"{path} holds values that cannot be read: {first_line(error)}.") from error
 
 
-def _read_lines(path: Path, max_field: int) -> Table:
-    """Read a text file with one sentence per line, its words separated by whitespace."""
+def _plain_lines(path: Path, max_field: int, _: Sequence[str] | None) -> Iterator[Entry]:
+    """Yield the rows of a text file with one sentence per line, its words separated by whitespace."""
     with _open(path) as file:
-        lines = enumerate(_lines(path, file, max_field), start=1)
-        rows = [(line, (text.strip(), text.split())) for line, text in lines if text.strip()]
-    return _lines_table(path, ("text", "words"), rows, [])
+        for line, text in enumerate(_lines(path, file, max_field), start=1):
+            if text.strip():
+                yield line, {"text": text.strip(), "words": text.split()}
 
 
-def _read_conllu(path: Path, max_field: int) -> Table:
-    """Read a treebank: one row per sentence with its text, words, parts of speech, `sent_id` and `newdoc id`."""
-    rows: list[tuple[int, list[Any]]] = []
-    broken: list[BadRow] = []
+def _treebank(path: Path, max_field: int, _: Sequence[str] | None) -> Iterator[Entry]:
+    """Yield the rows of a treebank, one per sentence: text, words, parts of speech, `sent_id` and `newdoc id`."""
     with _open(path) as file:
         document = None
         for start, lines in _sentences(_lines(path, file, max_field)):
             comments: dict[str, str] = {}
-            words, upos, xpos, text, fault = [], [], [], "", None
+            words, upos, xpos, text = [], [], [], ""
+            fault: tuple[int, str] | None = None
             for number, line in lines:
                 if line.startswith("#"):
                     key, _, value = line.lstrip("# ").partition("=")
@@ -319,20 +359,18 @@ def _read_conllu(path: Path, max_field: int) -> Table:
                     continue
                 fields = line.split("\t")
                 if len(fields) != 10:
-                    reason = f"{len(fields)} fields where CoNLL-U has 10"
-                    fault = fault or BadRow(str(path), f"line {number}", "", reason)
+                    fault = fault or (number, f"{len(fields)} fields where CoNLL-U has 10")
                 elif fields[0].isdigit():  # not 1-2 (a surface token of several words) nor 1.1 (an empty node)
                     words.append(fields[1])
                     upos.append(fields[3])
                     xpos.append(fields[4])
                     text += fields[1] + ("" if "SpaceAfter=No" in fields[9] else " ")
             document = comments.get("newdoc id", document)
+            named = {"sent_id": comments.get("sent_id"), "newdoc id": document, "upos": upos, "xpos": xpos}
             if fault:
-                broken.append(fault)
+                yield fault
             elif words:
-                sentence = comments.get("text", text.strip())
-                rows.append((start, [sentence, words, comments.get("sent_id"), document, upos, xpos]))
-    return _lines_table(path, ("text", "words", "sent_id", "newdoc id", "upos", "xpos"), rows, broken)
+                yield start, {"text": comments.get("text", text.strip()), "words": words, **named}
 
 
 def _sentences(file: Iterable[str]) -> Iterator[tuple[int, list[tuple[int, str]]]]:
@@ -349,11 +387,11 @@ def _sentences(file: Iterable[str]) -> Iterator[tuple[int, list[tuple[int, str]]
         yield block[0][0], block
 
 
-_READERS: dict[str, Callable[[Path, int], Table]] = {
-    ".csv": _read_delimited(","),
-    ".tsv": _read_delimited("\t"),
-    ".jsonl": _read_jsonl,
+_READERS: dict[str, Reader] = {
+    ".csv": _delimited(","),
+    ".tsv": _delimited("\t"),
+    ".jsonl": _of_lines(_json_lines),
     ".parquet": _read_parquet,
-    ".conllu": _read_conllu,
-    ".txt": _read_lines,
+    ".conllu": _of_lines(_treebank),
+    ".txt": _of_lines(_plain_lines),
 }

@@ -11,7 +11,7 @@ import random
 import re
 import sysconfig
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from layerscope.data.formats import Table, frame_table
+from layerscope.data.formats import Table, frame_tables
 from layerscope.errors import DataError
 from layerscope.store import Artifact
 
@@ -41,11 +41,11 @@ class PydocsSource:
     def is_here(self, split: str) -> bool:
         return True
 
-    def table(self, split: str) -> Table:
+    def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
         import pyarrow.parquet
 
-        folder = Pydocs().produce()
-        return frame_table(pyarrow.parquet.read_table(folder / f"{split}.parquet"), f"pydocs ({split})")
+        path = Pydocs().produce() / f"{split}.parquet"
+        return frame_tables(pyarrow.parquet.read_table(path), f"pydocs ({split})", columns)
 
 
 class Pydocs(Artifact):

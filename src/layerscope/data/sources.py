@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from layerscope.data.formats import MAX_FIELD, Table, endings, frame_table, read, readable
+from layerscope.data.formats import BLOCK, MAX_FIELD, Table, endings, frame_tables, read, readable
 from layerscope.data.registry import Hub, TaskSpec
 from layerscope.errors import DataError, InputError, log, some
 
@@ -18,14 +18,14 @@ _SPLIT_NAMES = {"dev": "validation", "val": "validation", "valid": "validation",
 
 
 class Source(Protocol):
-    """Anything that has splits by name and gives each as a table."""
+    """Anything that has splits by name and gives each as a table, or some of its columns, in pieces of BLOCK rows."""
 
     @property
     def splits(self) -> tuple[str, ...]: ...
 
     def is_here(self, split: str) -> bool: ...  # without asking the hub
 
-    def table(self, split: str) -> Table: ...
+    def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]: ...
 
 
 @dataclass(frozen=True)
@@ -42,25 +42,40 @@ class LocalSource:
     def is_here(self, split: str) -> bool:
         return True
 
-    def table(self, split: str) -> Table:
+    def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
         part = self.parts[split]
         if isinstance(part, (str, os.PathLike)):
-            return read(expanded(part), self.max_field)
-        return memory_table(part, f"the table of split {split!r}")
+            return read(expanded(part), self.max_field, columns)
+        return memory_tables(part, f"the table of split {split!r}", columns)
 
 
-def memory_table(data: Any, name: str) -> Table:
-    """Return a table of another library as a Table, or raise InputError with what is allowed."""
-    if hasattr(data, "with_format"):  # a data set of the `datasets` library
-        table = frame_table(data.with_format("arrow")[:], name)
-        _name_classes(table, data.features)
-        return table
+def memory_tables(data: Any, name: str, columns: Sequence[str] | None, named: bool = True) -> Iterator[Table]:
+    """Return a table of another library in pieces, or raise InputError with what is allowed.
+
+    A data set of the `datasets` library names its classes, unless they are `named` otherwise.
+    """
+    if hasattr(data, "with_format"):
+        return _set_tables(data, name, columns, named)
     if hasattr(data, "to_pydict") or (hasattr(data, "columns") and hasattr(data, "isna")):
-        return frame_table(data, name)
+        return frame_tables(data, name, columns)
     raise InputError(
         f"{name.capitalize()} is a {type(data).__name__}; allowed are a file's path, a pandas or pyarrow table, or a "
         "data set of the datasets library."
     )
+
+
+def _set_tables(data: Any, name: str, columns: Sequence[str] | None, named: bool) -> Iterator[Table]:
+    """Yield a data set of the `datasets` library in pieces: it lies on the disk, and only what is asked for is read."""
+    rows = data.with_format("arrow")
+    if columns is not None:
+        rows = rows.select_columns([column for column in data.column_names if column in columns])
+    for start in range(0, max(len(data), 1), BLOCK):
+        for table in frame_tables(rows[start : start + BLOCK], name):
+            table.numbers = [start + number for number in table.numbers]
+            table.lines = [start + line for line in table.lines]
+            if named:
+                _name_classes(table, data.features)
+            yield table
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ class HubSource:
     hub: Hub
     names: Mapping[str, str]
     hint: str = ""  # another way out; SPLIT stands for the split that was wanted
+    _opened: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def _arguments(self) -> dict[str, Any]:
@@ -95,15 +111,14 @@ class HubSource:
     def is_here(self, split: str) -> bool:
         return False
 
-    def table(self, split: str) -> Table:
+    def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
         import datasets
 
-        with _hub_errors(self, split):
-            data = datasets.load_dataset(**self._arguments, split=self.names.get(split, split))
-        name = f"{self.hub.id} ({split})"
-        if self.names:  # a registry task has its own label names, in the data's order
-            return frame_table(data.with_format("arrow")[:], name)
-        return memory_table(data, name)
+        if split not in self._opened:
+            with _hub_errors(self, split):
+                self._opened[split] = datasets.load_dataset(**self._arguments, split=self.names.get(split, split))
+        # A registry task has its own label names, in the data's order.
+        return memory_tables(self._opened[split], f"{self.hub.id} ({split})", columns, named=not self.names)
 
 
 @dataclass(frozen=True)
@@ -120,14 +135,14 @@ class MirroredSource:
     def is_here(self, split: str) -> bool:
         return split in self.local.splits
 
-    def table(self, split: str) -> Table:
-        return self.local.table(split) if self.is_here(split) else self.hub.table(split)
+    def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
+        return (self.local if self.is_here(split) else self.hub).tables(split, columns)
 
 
 def _name_classes(table: Table, features: Mapping[str, Any]) -> None:
     """Replace class numbers in a table by the names that the data set gives them, and note the names' order."""
     for column, feature in features.items():
-        if names := getattr(feature, "names", None):
+        if column in table.columns and (names := getattr(feature, "names", None)):
             table.classes[column] = tuple(names)
             values = table.columns[column]
             table.columns[column] = [names[int(v)] if v is not None and v >= 0 else v for v in values]

@@ -7,15 +7,17 @@ tables, and are then the same for every split.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from layerscope.data.columns import Labels, build, guess_columns, hidden, index_labels, infer_labels, pick
+from layerscope.data.columns import LabelColumn, Labels, build, guess_columns, index_labels, infer_labels, pick
 from layerscope.data.examples import Examples, check_words_by
-from layerscope.data.formats import Table
+from layerscope.data.formats import BLOCK, Table
 from layerscope.data.registry import Columns
 from layerscope.data.sources import Source
 from layerscope.errors import InputError, check_seed, choose, log, near, some
@@ -113,8 +115,9 @@ class Task:
         self._skip_bad = skip_bad
         self._words_by = check_words_by(words_by)
         self._head_order = None if head_order is None else tuple(str(name).strip() for name in head_order)
-        self._tables: dict[str, Table] = {}
-        self._examples: dict[str, Examples] = {}
+        self._unlabelled: dict[str, bool] = {}  # whether a split hides its labels, where all of them were read
+        self._examples: dict[tuple[str, int | None], Examples] = {}  # by split and limit
+        self.words: tuple[str, ...] = ("--task", name)  # what names it on a command line
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -212,14 +215,31 @@ class Task:
             return splits[0]
         raise InputError(f"The task {self.name} has no split {preferred!r}; choose one of {', '.join(splits)}.")
 
-    def split(self, name: str | None = None, *, learning: bool = False) -> Examples:
-        """Return the examples of a split, in the data's order."""
+    def split(self, name: str | None = None, *, learning: bool = False, limit: int | None = None) -> Examples:
+        """Return the examples of a split, in the data's order: all of them, or the first `limit`.
+
+        With a limit no more than the first rows are read, as many thousands as are needed, and what these examples are
+        known by is the content of those. Classes that the data does not declare are those of all rows nevertheless: the
+        columns with the labels are read to their end, with nothing kept but the names.
+        """
         name = self.resolve(name, learning)
-        if name not in self._examples:
-            columns, labels = self._read_columns(), self._label_meaning()
-            full = f"{self.name}@{self.edition}" if self.edition else self.name
+        if (name, limit) not in self._examples:
+            examples = self._read(name, limit)
+            self._examples[name, limit] = examples if limit is None else examples.take(slice(limit))
+        return self._examples[name, limit]
+
+    def _read(self, name: str, limit: int | None) -> Examples:
+        """Return the examples of a split, of its first thousands of rows alone if these hold `limit` examples."""
+        columns, labels = self._read_columns(), self._label_meaning()
+        full = f"{self.name}@{self.edition}" if self.edition else self.name
+        tables = self._source.tables(name)
+        read: list[Table] = []
+        missing, ended = limit, False
+        while True:
+            more = list(islice(tables, None if missing is None else -(-missing // BLOCK)))
+            read, ended = [*read, *more], missing is None or not more
             examples = build(
-                self._table(name),
+                Table.joined(read),
                 columns,
                 labels,
                 task=full,
@@ -227,12 +247,13 @@ class Task:
                 skip_bad=self._skip_bad,
                 may_lack_labels=not self._registered,
                 may_be_empty=self._kind == "text",
+                unlabelled=self._unlabelled.get(name),
+                least=0 if ended else limit or 0,
             )
-            if self._words_by is not None:
-                examples = replace(examples, words=None, words_by=self._words_by)
-            self._examples[name] = examples
-            self._tables.pop(name, None)
-        return self._examples[name]
+            if isinstance(examples, Examples):
+                break
+            missing = (limit or 0) - examples
+        return examples if self._words_by is None else replace(examples, words=None, words_by=self._words_by)
 
     def parted(
         self,
@@ -240,13 +261,17 @@ class Task:
         split: str | None = None,
         limits: tuple[int | None, int | None] = (None, None),
         known: Callable[[Examples], np.ndarray] | None = None,
+        whole: bool = False,
     ) -> tuple[Examples, Examples]:
         """Return the examples to learn from and those to score, at most as many of each as `limits` says.
 
         Where one split must serve for both, the share `held` of it is scored; both are drawn, the same for every seed,
         with every class in proportion. Else they are the first ones of their splits. `known` marks the examples that a
         model has learned from before: they are not scored, and one split that serves for both is divided by them.
+        With `whole` more is read than the limits ask for, so that the examples are known as those of the whole split.
         """
+        if not whole and known is None and self.resolve(None, learning=True) != self.resolve(split):
+            return self.split(learning=True, limit=limits[0]), self.split(split, limit=limits[1])
         train, scored = self.split(learning=True), self.split(split)
         before = np.zeros(len(scored), dtype=bool) if known is None else known(scored)
         if before.all():
@@ -315,17 +340,20 @@ class Task:
         """Return whether a split can be read without asking the hub."""
         return self._source.is_here(split)
 
-    def _table(self, split: str) -> Table:
-        if split not in self._tables:
-            self._tables[split] = self._source.table(split)
-        return self._tables[split]
+    def _head(self, split: str, columns: Sequence[str] | None = None) -> Table:
+        """Return the first rows of a split that can be read."""
+        for table in self._source.tables(split, columns):
+            if len(table):
+                break
+        return table
 
     def _read_columns(self) -> Columns:
         """Return the columns; those that were not given are guessed once."""
         if not self._guessed:
             # Guessed from train where there is one, since a test split may lack its labels.
             split = next((name for name in ("train", "validation") if name in self.splits), self.splits[0])
-            self._columns = guess_columns(self._table(split), self._columns)
+            # And from its first rows, so that the guess is the same however many are asked for.
+            self._columns = guess_columns(self._head(split), self._columns)
             self._guessed = True
         return self._columns
 
@@ -335,36 +363,48 @@ class Task:
         if self._kind == "text":
             return None
         if self._labels is None and columns.label and columns.choices:
-            self._labels = index_labels([self._table(split) for split in self.splits], columns)
+            listed = [name for group in columns.choices for name in group]
+            tables = (table for split in self.splits for table in self._source.tables(split, listed))
+            self._labels = index_labels(tables, columns)
         if self._labels is None and (columns.label or columns.tags):
             self._labels = self._infer(columns)
         return self._labels
 
     def _infer(self, columns: Columns) -> Labels:
         """Infer the labels from the values, or class names, in all splits, and warn of classes that train has not."""
-        values: dict[str, list[Any]] = {}
         names = columns.tags or columns.label
-        tables = {split: self._table(split) for split in self.splits}
-        for split, table in tables.items():
-            column = next((name for name in names if name in table.columns), None)
-            if column in table.classes:
-                return Labels(table.classes[column])
-            if column is not None and columns.tags:
-                values[split] = [tag for row in table.columns[column] if isinstance(row, list) for tag in row]
-            elif column is not None and not hidden(table.columns[column]):
-                values[split] = [pick(v, columns.label_pattern) for v in table.columns[column]]
-        if not any(name in table.columns for table in tables.values() for name in names):
-            next(iter(tables.values())).column(names[0], "tags" if columns.tags else "label")
-        labels = infer_labels([v for part in values.values() for v in part], self._number)
+        heads = {split: self._head(split, names) for split in self.splits}
+        for head in heads.values():
+            column = next((name for name in names if name in head.columns), None)
+            if column in head.classes:
+                return Labels(head.classes[column])
+        found = {split: LabelColumn(partial(self._labels_of, split, columns)) for split in self.splits}
+        if not any(column.rows for column in found.values()) and not any(head.columns for head in heads.values()):
+            self._head(self.splits[0]).column(names[0], "tags" if columns.tags else "label")
+        if not columns.tags:
+            self._unlabelled |= {split: column.hidden for split, column in found.items()}
+        shown = {split: column for split, column in found.items() if columns.tags or not column.hidden}
+        labels = infer_labels(list(shown.values()), self._number)
         # Classes that other splits have and train has not are mostly the same classes under other names.
-        if not labels.number and "train" in values:
-            learned = set(infer_labels(values["train"], number=False).names)
+        if not labels.number and "train" in shown:
+            learned = set(infer_labels([shown["train"]], number=False).names)
             if unseen := [name for name in labels.names if name not in learned]:
                 log.warning(
                     "%d of the %d classes of %s are not in its train split, so nothing can learn them: %s.",
                     *(len(unseen), len(labels.names), self.name, ", ".join(unseen[:5])),
                 )
         return labels
+
+    def _labels_of(self, split: str, columns: Columns) -> Iterator[list[Any]]:
+        """Yield the labels of a split, or the tags of its words, in pieces."""
+        names = columns.tags or columns.label
+        for table in self._source.tables(split, names):
+            column = next((name for name in names if name in table.columns), None)
+            values = [] if column is None else table.columns[column]
+            if columns.tags:
+                yield [tag for row in values if isinstance(row, list) for tag in row]
+            else:
+                yield [pick(value, columns.label_pattern) for value in values]
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, splits={', '.join(self.splits)})"
@@ -384,8 +424,8 @@ class _OneSplit:
     def is_here(self, split: str) -> bool:
         return self.source.is_here(split)
 
-    def table(self, split: str) -> Table:
-        return self.source.table(split)
+    def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
+        return self.source.tables(split, columns)
 
 
 def _stratified_order(n: int, classes: np.ndarray | None) -> np.ndarray:

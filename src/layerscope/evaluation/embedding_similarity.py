@@ -45,9 +45,7 @@ class EmbeddingSimilarityEvaluator(Evaluator):
         # pairs, so that answers in the store are found again.
         if self.examples.pairs is not None:
             pairs = list(zip(self.examples.texts, self.examples.pairs, strict=True))
-            joined = replace(self.examples, pairs=None, choices=pairs)
-            object.__setattr__(joined, "_whole", (self.examples.fingerprint, self.examples.texts_fingerprint))
-            self.examples = joined
+            self.examples = replace(self.examples, pairs=None, choices=pairs).known_as(self.examples)
         # The prompt is tokenized here because the tokenizer is used by another thread once the loop runs.
         self._prompt_length = prompt_length(self.model, self.embedding)
         super().__post_init__()
@@ -122,3 +120,17 @@ def embedding_of(model: Model, asked: str | None) -> Embedding:
         embedding = model.embedding or Embedding()
         return replace(embedding, modes=(_MODES[asked],), steps=(), files={}, unknown="")
     return model.embedding or Embedding()
+
+
+def single_texts(examples: Examples) -> Examples:
+    """Return every text of the examples as a row of its own: both of a pair, and all choices."""
+    texts, at = list(examples.texts), list(range(len(examples)))
+    if examples.pairs is not None:
+        texts, at = [*texts, *examples.pairs], [*at, *at]
+    if examples.choices is not None:
+        texts += [choice for choices in examples.choices for choice in choices]
+        at += [place for place, choices in enumerate(examples.choices) for _ in choices]
+    lines = None if examples.lines is None else examples.lines[at]
+    single = replace(examples, texts=texts, rows=examples.rows[at], lines=lines, labels=None, label_names=None)
+    single = replace(single, pairs=None, choices=None, prompts=None, tags=None, words=None, words_by=None)
+    return single.known_as(examples)

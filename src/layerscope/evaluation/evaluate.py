@@ -7,12 +7,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from layerscope import metrics
-from layerscope.data import Task, TaskSource, task
+from layerscope.data import Examples, Task, TaskSource, task
 from layerscope.errors import InputError, LayerscopeWarning, check_count, choose
 from layerscope.evaluation.classification import ClassificationEvaluator
 from layerscope.evaluation.evaluator import Evaluator, refuse
@@ -21,9 +22,10 @@ from layerscope.evaluation.label_order import note_order
 from layerscope.evaluation.lm_eval import Harness
 from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.evaluation.score import Score
+from layerscope.evaluation.synthetic_tasks import synthetic_tasks
 from layerscope.models import Model, ModelSource
 from layerscope.models.heads import HEADS
-from layerscope.models.lineage import held_out
+from layerscope.models.lineage import held_out, learn, learned
 from layerscope.models.load import load_whole
 
 
@@ -54,14 +56,24 @@ def make_evaluator(
     batch_tokens: int | None = None,
     metric: str | None = None,
     all_rows: bool = False,
+    used: Examples | None = None,
 ) -> Evaluator:
-    """Return the evaluator of a model on a split of a task, without the rows that the model learned from."""
+    """Return the evaluator of a model on a split of a task, without the rows that the model learned from.
+
+    `used` are texts that were used for something else, and are left out in the same way.
+    """
     loaded, opened = load_whole(model, "evaluation (truncation curves, skip maps and advice, too)"), task(data)
     check_count(limit, "limit")
     kind, opened = select_evaluator(loaded, opened)
     # Where a task has several splits, one that the model learned from as a whole was asked for by name: it is scored.
     several = len(opened.splits) > 1
-    examples, note = held_out([loaded], opened.split(split), limit, all_rows, or_all=several)
+    # Rows that it learned from are known by the identity of the whole split.
+    read = opened.split(split, limit=None if learned(loaded.network) or used is not None else limit)
+    models: list[Any] = [loaded]
+    if used is not None:
+        learn(marked := SimpleNamespace(), used)
+        models.append(SimpleNamespace(network=marked, name=loaded.name))
+    examples, note = held_out(models, read, limit, all_rows, or_all=several)
     if kind is ClassificationEvaluator:
         note_order(loaded, opened)
         return ClassificationEvaluator(loaded, opened.with_metric(metric), examples, max_length, batch_tokens, note)
@@ -107,8 +119,9 @@ def evaluate(
         all_rows: Score also the rows that the model learned from; otherwise they are left out, as far as
             `layerscope.json` beside its weights tells.
         generate: Language models on running text: continue N prompts that are cut out of it, greedily, and compare with
-            what follows there. In Python also True (64 prompts), or `prompts`, `prompt_tokens` (64), `new_tokens` (32)
-            and `seed` (0) by name.
+            what follows there; and answer N questions each of four kinds (additions, closing brackets, copying a list,
+            the last word of a repeated sentence). In Python also True (64), or `prompts`, `prompt_tokens` (64),
+            `new_tokens` (32) and `seed` (0) by name.
         new_tokens: With generated text: by how many tokens each prompt is continued; 32 if not given.
         lm_eval: Tasks of lm-evaluation-harness for a causal language model: names such as `hellaswag`, or files of your
             own (`my.yaml`); in Python also what would stand in one. Needs the extra `lm-eval`.
@@ -159,17 +172,10 @@ def evaluate(
     evaluator.note_cut(cut)
     score = evaluator.score(answers)
     if np.isnan(score):
-        warnings.warn(
-            f"{score.metric} is undefined: every prediction or every label is the same.",
-            LayerscopeWarning,
-            stacklevel=2,
-        )
-    elif len(np.unique(evaluator.texts)) > 1:
-        score.interval = evaluator.interval(answers)
-    score.kind = evaluator.score_kind
+        warnings.warn(f"{score.metric} is undefined: {evaluator.undefined}.", LayerscopeWarning, stacklevel=3)
     if asked is not None:
         source, prompt_options, bos = evaluator.source  # type: ignore[attr-defined]
-        score.more = continuation(opened, source, prompt_options, bos, asked)
+        score.more = continuation(opened, source, prompt_options, bos, asked) + synthetic_tasks(opened, bos, asked)
         score.metrics = {**score.metrics, **{number.metric: number.value for number in score.more}}
         settings = {**score.provenance["settings"], "generate": dataclasses.asdict(asked)}
         score.provenance = {**score.provenance, "settings": settings}

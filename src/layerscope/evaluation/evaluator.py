@@ -10,6 +10,7 @@ them out to the same groups, so that a difference of two scores has a jackknife 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from layerscope import metrics
 from layerscope.data import Examples, Task
 from layerscope.distributed import Team
 from layerscope.errors import InputError, ModelError
-from layerscope.evaluation.score import Score
+from layerscope.evaluation.score import UNKNOWN, Score
 from layerscope.extraction.encoding import encode
 from layerscope.extraction.forward import Packed, PendingCopy, Runner
 from layerscope.extraction.items import Item, Items
@@ -81,6 +82,9 @@ class Evaluator(ABC):
     largest: ClassVar[int | None] = None  # texts of a window
     scores: ClassVar[tuple[str, ...]] = ()  # the names of its metrics, the usual one first
     rows_are: ClassVar[str] = "texts"
+    undefined: ClassVar[str] = "every prediction or every label is the same"  # why a score is NaN
+    rows_overlap: ClassVar[bool] = False  # whether the rows of a text may reach into the next one
+    units_version: ClassVar[int] = 1  # raised when the same rows come to be resampled by other units
     not_healed: ClassVar[str] = ""  # why no model can be healed on it; messages put it after the task's name
 
     @classmethod
@@ -145,6 +149,39 @@ class Evaluator(ABC):
         """(n,) the number of each row's text; rows of one text stay together when rows are dealt out."""
         return np.arange(len(self.examples))
 
+    def units(self, rows: Any = None) -> np.ndarray:
+        """Return the number of the text by which each of some rows is resampled, or each of all."""
+        return self.texts[self._at(rows)]
+
+    def resampled(self, rows: Any = None) -> str:
+        """Return what intervals and bounds on some rows are over where that is not texts, and why; else nothing."""
+        return ""
+
+    def _interval_note(self, rows: np.ndarray, score: float) -> str:
+        """Return what the interval of a score is over where that is not texts, or why there is none."""
+        if math.isnan(score):
+            return "the score is undefined"
+        if len(np.unique(self.units(rows))) < 2:
+            return f"one {self.rows_are.removesuffix('s')} alone cannot be resampled"
+        return self.resampled(rows)
+
+    @property
+    def text_count(self) -> int:
+        """How many texts there are to deal out, the numbers of which are 0, 1, .."""
+        return len(self.examples)
+
+    def made_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of the texts that some rows are made of, which are all rows of their parts."""
+        return rows
+
+    def dealt(self, parts: np.ndarray) -> tuple[Self, np.ndarray]:
+        """Return an evaluator with no row of two parts, and the part of each of its rows.
+
+        `parts` is the part of each text; texts of a part below 0 are left out.
+        """
+        kept = np.flatnonzero(parts >= 0)
+        return self if len(kept) == len(parts) else self.subset(kept), parts[kept]
+
     @property
     def classes(self) -> np.ndarray | None:
         """(n,) the class of each row, by which rows are dealt out in proportion; None where rows have no class."""
@@ -169,6 +206,8 @@ class Evaluator(ABC):
         }
         if self.note:
             recorded["rows"] = self.note
+        if over := self.resampled():
+            recorded["intervals"] = over
         return provenance_of([self.model], self.examples, recorded)
 
     def _provenance_settings(self) -> dict[str, Any]:
@@ -357,6 +396,7 @@ class Evaluator(ABC):
         """Return the metric as a `Score`, with every other metric that fits; `note` says which rows these are."""
         at = self._at(rows)
         values = self.measured(answers, at)
+        reason = f"{self.metric} is undefined: {self.undefined}" if np.isnan(values[self.metric]) else ""
         return Score(
             values[self.metric],
             metric=self.metric,
@@ -364,8 +404,11 @@ class Evaluator(ABC):
             n=len(at),
             majority=self._majority(at),
             provenance=self.provenance(),
-            note="; ".join(part for part in (note, self.note) if part),
+            note="; ".join(part for part in (note, self.note, reason) if part),
             rows_are=self.rows_are,
+            interval=UNKNOWN if math.isnan(values[self.metric]) else self.interval(answers, at),
+            interval_note=self._interval_note(at, values[self.metric]),
+            kind=self.score_kind,
         )
 
     def _at(self, rows: Any) -> np.ndarray:
@@ -410,6 +453,6 @@ def groups_of(texts: np.ndarray, count: int = GROUPS) -> np.ndarray:
 
 def without_groups(evaluator: Evaluator, answers: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     """Return (groups, answers): the metric of each of several answers without each group of texts in turn."""
-    group = groups_of(evaluator.texts)
+    group = groups_of(evaluator.units())
     rows = [np.flatnonzero(group != g) for g in range(group.max() + 1)]
     return np.asarray([[evaluator.value(part, at) for part in answers] for at in rows], dtype=float)

@@ -1,7 +1,8 @@
 """Generation check: a causal language model continues held-out text, which is compared with what it wrote.
 
 Choices by likelihood, and even perplexity, hide damage that shows as soon as a model goes on from its own words.
-Prompts are cut out of the running text. Generation is greedy, whatever the model's own settings say.
+Prompts are cut out of the running text; `synthetic_tasks` has questions that are generated. Generation is greedy,
+whatever the model's own settings say.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,18 @@ import torch
 from layerscope.data import Examples
 from layerscope.data.task import PromptOptions
 from layerscope.errors import InputError, ModelError, check_seed, choose, first_line, whole
-from layerscope.evaluation.perplexity import BETWEEN, tokens_of
-from layerscope.evaluation.score import GENERATION, UNKNOWN, Number
+from layerscope.evaluation.perplexity import BETWEEN, not_over_texts, texts_at, tokens_of
+from layerscope.evaluation.score import GENERATION, Number
 from layerscope.models import Model
 from layerscope.models.architecture import evaluating
 from layerscope.models.load import quiet
 from layerscope.progress import progress
-from layerscope.resampling import resampled, shuffled
+from layerscope.resampling import mean_interval, shuffled
 
 NGRAM = 4
 _PROMPT = 64  # tokens of a prompt, where nothing else is asked for
 _STEP = 8  # prompts of short texts have a multiple of this many tokens, so that several go together
 _AT_ONCE = 32  # prompts
-_ROUNDS = 1000  # of the bootstrap
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class Prompt:
 
     given: np.ndarray
     follow: np.ndarray
+    text: int = 0  # the number of the text in which it begins; -1: not known
 
 
 def continuation(
@@ -83,12 +84,17 @@ def continuation(
     follow = np.stack([prompt.follow for prompt in prompts])
     given = [prompt.given if bos is None else np.concatenate([[bos], prompt.given]) for prompt in prompts]
     written = continued(model, given, settings.new_tokens, f"{model.name} continues {examples.task}")
+    # Prompts of one text are alike, so that whole texts are resampled.
+    texts = np.asarray([prompt.text for prompt in prompts])
+    over = not_over_texts(texts, "prompts")
     common: dict[str, Any] = {"task": examples.task, "split": examples.split, "n": len(prompts), "kind": GENERATION}
     numbers = []
     for name, values in measured(written, follow).items():
-        low, high = _interval(name, values)
+        low, high = _interval(name, values, np.arange(len(prompts)) if over else texts)
         mean = float(values.mean())
-        numbers.append(Number(metric=name, value=mean, low=low, high=high, rows_are="prompts", **common))
+        why = "all prompts give the same, which says nothing of their spread" if np.isnan(low) else over
+        number = Number(metric=name, value=mean, low=low, high=high, rows_are="prompts", interval_note=why, **common)
+        numbers.append(number)
     return tuple(numbers)
 
 
@@ -121,10 +127,13 @@ def prompts_of(
             f"A prompt of {given} tokens and {settings.new_tokens} new ones do not fit into the "
             f"{room} that {model.name} reads; ask for fewer (prompt_tokens, new_tokens)."
         )
-    texts = list(examples.texts) if prompt_options.by_text else [BETWEEN.join(examples.texts)]
-    stretches = [
-        prompt for text in texts for prompt in _stretches(tokens_of(model, text)[0], given, settings.new_tokens)
-    ]
+    stretches: list[Prompt] = []
+    every = list(range(len(examples)))
+    for group in [[k] for k in every] if prompt_options.by_text else [every]:
+        ids, ends = tokens_of(model, BETWEEN.join(examples.texts[k] for k in group))
+        placed = list(_stretches(ids, given, settings.new_tokens))
+        texts = texts_at(examples, group, None if ends is None else [int(ends[start]) - 1 for start, _ in placed])
+        stretches += [replace(prompt, text=k) for (_, prompt), k in zip(placed, texts, strict=False)]
     if not stretches:
         raise InputError(
             f"{examples.task} ({examples.split}) has no text of {_STEP + settings.new_tokens} tokens to cut a prompt "
@@ -134,14 +143,14 @@ def prompts_of(
     return [stretches[k] for k in chosen]
 
 
-def _stretches(ids: np.ndarray, given: int, new: int) -> Iterator[Prompt]:
-    """Yield the prompts of a text one after another; a text that is too short gives one shorter prompt."""
+def _stretches(ids: np.ndarray, given: int, new: int) -> Iterator[tuple[int, Prompt]]:
+    """Yield the prompts of a text one after another with their places; a text that is too short gives a shorter one."""
     size = given + new
     for start in range(0, len(ids) - size + 1, size):
-        yield Prompt(ids[start : start + given], ids[start + given : start + size])
+        yield start, Prompt(ids[start : start + given], ids[start + given : start + size])
     left = min((len(ids) - new) // _STEP * _STEP, given)
     if len(ids) < size and left > 0:
-        yield Prompt(ids[-left - new : -new], ids[-new:])
+        yield len(ids) - left - new, Prompt(ids[-left - new : -new], ids[-new:])
 
 
 def continued(model: Model, prompts: Sequence[np.ndarray], count: int, title: str = "") -> np.ndarray:
@@ -190,16 +199,16 @@ def _greedily(network: Any, count: int) -> Iterator[Callable[[torch.Tensor], tor
         network.generation_config = original
 
 
-def _interval(name: str, values: np.ndarray) -> tuple[float, float]:
-    """Return a 95% interval of the mean: Wilson's for a share of prompts, else the bootstrap over prompts."""
-    if name == "continuation_exact":
-        from scipy.stats import binomtest
+def _interval(name: str, values: np.ndarray, texts: np.ndarray) -> tuple[float, float]:
+    """Return a 95% interval of the mean: the bootstrap over texts; Wilson's for a share of prompts of a text each."""
+    if name == "continuation_exact" and len(np.unique(texts)) == len(texts):
+        return proportion_interval(values)
+    return mean_interval(values, texts)
 
-        low, high = binomtest(int(values.sum()), len(values)).proportion_ci(method="wilson")
-        return float(low), float(high)
-    if np.ptp(values) == 0:  # prompts that are all alike say nothing of their spread
-        return UNKNOWN
-    rows = np.arange(len(values))
-    draws = [float(values[resampled(rows, seed=seed)].mean()) for seed in range(_ROUNDS)]
-    low, high = np.quantile(draws, [0.025, 0.975])
+
+def proportion_interval(right: np.ndarray) -> tuple[float, float]:
+    """Return Wilson's 95% interval of the share of ones among (n,) ones and zeros."""
+    from scipy.stats import binomtest
+
+    low, high = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
     return float(low), float(high)

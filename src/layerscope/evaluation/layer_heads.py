@@ -179,6 +179,8 @@ class LayerHeads:
         epochs: int,
         batch: int,
         seed: int = 0,
+        max_steps: int | None = None,
+        warmup: int = 0,
         groups: tuple[int, int] = (1, 1),
         title: str = "heads",
     ) -> np.ndarray:
@@ -186,13 +188,21 @@ class LayerHeads:
 
         The rows that choose the epoch must be neither learned from nor scored later: the best of many epochs is too
         good on them (`held_out` draws them). `groups` are how many rows (choices) make up a text in training and in
-        choosing. Returns the scores on the rows that choose after every epoch, (epochs, layers).
+        choosing. `max_steps` takes the place of `epochs`; over the first `warmup` steps the learning rate rises.
+        Returns the scores on the rows that choose after every epoch, (epochs, layers).
         """
         parameters = {k: p.requires_grad_(True) for k, p in self.parameters.items()}
         optimizer = torch.optim.AdamW(list(parameters.values()), learning_rate, weight_decay=0.0)
         texts = train.shape[1] // groups[0]
-        steps = epochs * -(-texts // batch)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: max(0.0, 1 - step / max(steps, 1)))
+        per_epoch = -(-texts // batch)
+        steps = epochs * per_epoch if max_steps is None else max_steps
+
+        def rate(step: int) -> float:
+            if step < warmup:
+                return (step + 1) / warmup
+            return max(0.0, 1 - (step - warmup) / max(steps - warmup, 1))
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         target = torch.as_tensor(labels, device=train.device)
         generator = torch.Generator().manual_seed(seed)
         history, best = [], {k: p.detach().clone() for k, p in parameters.items()}
@@ -200,9 +210,9 @@ class LayerHeads:
         devices = [train.device] if train.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), progress(title, steps, "steps") as advance:
             torch.manual_seed(seed)
-            for _ in range(epochs):
+            for done in range(0, steps, per_epoch):
                 self._mode(True)
-                for chosen in torch.randperm(texts, generator=generator).split(batch):
+                for chosen in torch.randperm(texts, generator=generator).split(batch)[: steps - done]:
                     rows = (chosen[:, None] * groups[0] + torch.arange(groups[0])).flatten()
                     logits = self.logits(train[:, rows.to(train.device)])
                     loss = _loss(logits, target[chosen.to(target.device)], groups[0])

@@ -143,6 +143,7 @@ def _number(row: Mapping[str, Any]) -> Number:
         kind=row["kind"],
         low=row["value"] - width,
         high=row["value"] + width,
+        interval_note="" if width > 0 else "the harness gives no standard error, or all answers are alike",
     )
 
 
@@ -170,6 +171,7 @@ def score_of(model: Model, output: Mapping[str, Any], asked: Mapping[str, Any]) 
         note=note,
         kind=first["kind"] if single else _MIXED,
         interval=(_number(first).low, _number(first).high) if single else (math.nan, math.nan),
+        interval_note=_number(first).interval_note if single else "several tasks have no number in common",
     )
     score.rows = rows
     return score

@@ -1,5 +1,9 @@
 """Evaluation of causal language models on running text: windows of tokens, and the loss of each token in them.
 
+Texts are joined, and windows cut from what that gives. Windows of one text are alike for reasons of their own, so each
+knows the text in which it begins, and whole texts are resampled and dealt out. Texts that are dealt out to several
+parts are joined within each part, so that no window has text of two parts.
+
 Tokenizers read one text on one core, and long ones ever more slowly. A long text is therefore tokenized in pieces that
 overlap, and these are joined where both give the same tokens for a stretch in the middle of the overlap. Tokenizers
 work locally, so that they usually do; where they do not, the text is tokenized as a whole.
@@ -7,9 +11,12 @@ work locally, so that they usually do; where they do not, the text is tokenized 
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from itertools import repeat
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,6 +28,8 @@ from layerscope.extraction.items import Item
 from layerscope.extraction.pooling import Reading
 from layerscope.models import Model
 from layerscope.models.load import quiet
+from layerscope.resampling import effective_count
+from layerscope.store import digest
 
 BETWEEN = "\n\n"  # between texts that are joined
 _TRAINED_WITH_FIRST = "gemma"  # how the types of models begin that fall apart without a first token in front
@@ -32,9 +41,11 @@ class Piece:
 
     ids: np.ndarray
     first: int  # the first token that is scored, at least 1: the token before it must be there
-    text: int  # the number of its text
+    text: int  # the number of the text in which it begins, leaving out what an earlier window has; -1: not known
     size: int  # bytes of text that the scored tokens stand for
+    begin: int = 0  # the last byte of the first token that no earlier window has, where the tokenizer tells
     end: int = 0  # bytes of text before its end, where the tokenizer tells
+    part: int = 0  # the part to which its texts were dealt
 
 
 class PerplexityEvaluator(TokenEvaluator):
@@ -49,12 +60,14 @@ class PerplexityEvaluator(TokenEvaluator):
     largest: ClassVar[int | None] = 1024  # so many windows of text are two million tokens
     scores: ClassVar[tuple[str, ...]] = ("perplexity", "nll", "bits_per_byte")
     rows_are: ClassVar[str] = "windows"
+    rows_overlap: ClassVar[bool] = True
+    units_version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         self._tokenizer = self.model.require_tokenizer()
         self._bos = first_token(self.model, self.task.prompt_options)
         if not hasattr(self, "_pieces"):
-            self._source = self.examples
+            self._source, self._parts = self.examples, np.zeros(len(self.examples), np.int64)
             if self.examples.pairs is not None or self.examples.choices is not None:
                 log.warning(
                     "The rows of %s (%s) have %s, and running text has one text per row: only the first ones are read. "
@@ -62,13 +75,18 @@ class PerplexityEvaluator(TokenEvaluator):
                     *(self.examples.task, self.examples.split),
                     "two texts" if self.examples.choices is None else "several choices",
                 )
-            self._pieces = pieces(self.model, self.examples, self.task.prompt_options, self._longest(), self._bos)
-            if not self._pieces:
-                raise InputError(
-                    f"{self.examples.task} ({self.examples.split}) has too few tokens to score one; give more text."
-                )
-            self.examples = as_rows(self.examples, len(self._pieces))
+            self._cut()
         super().__post_init__()
+
+    def _cut(self) -> None:
+        """Cut the windows, whose rows take the place of the texts."""
+        options = self.task.prompt_options
+        self._pieces = pieces(self.model, self._source, options, self._longest(), self._bos, self._parts)
+        if not self._pieces:
+            raise InputError(
+                f"{self._source.task} ({self._source.split}) has too few tokens to score one; give more text."
+            )
+        self.examples = as_rows(self._source, len(self._pieces))
 
     @property
     def source(self) -> tuple[Examples, PromptOptions, int | None]:
@@ -79,6 +97,37 @@ class PerplexityEvaluator(TokenEvaluator):
     def texts(self) -> np.ndarray:
         return np.asarray([self._pieces[row].text for row in self.examples.rows])
 
+    def units(self, rows: Any = None) -> np.ndarray:
+        at = self._at(rows)
+        texts = self.texts[at]
+        return texts if can_be_resampled(texts) else at
+
+    def resampled(self, rows: Any = None) -> str:
+        return not_over_texts(self.texts[self._at(rows)], "windows")
+
+    @property
+    def text_count(self) -> int:
+        return len(self._source) if self._deals_texts else len(self.examples)
+
+    @property
+    def _deals_texts(self) -> bool:
+        """Whether the texts themselves are dealt out; where they are too few, windows are."""
+        return effective_count([len(text) + len(BETWEEN) for text in self._source.texts]) >= FEWEST
+
+    def made_of(self, rows: np.ndarray) -> np.ndarray:
+        if not self._deals_texts:
+            return rows
+        return np.flatnonzero(np.isin(self._parts, [self._pieces[row].part for row in self.examples.rows[rows]]))
+
+    def dealt(self, parts: np.ndarray) -> tuple[Self, np.ndarray]:
+        if not self._deals_texts:
+            return super().dealt(parts)
+        other = copy.copy(self)
+        other._parts = parts
+        other._cut()
+        other.__post_init__()
+        return other, np.asarray([piece.part for piece in other._pieces])
+
     def texts_within(self, windows: int) -> int:
         """Return how many of the joined texts the first windows reach into; all of them where that cannot be known."""
         pieces = self._pieces[:windows]
@@ -86,7 +135,7 @@ class PerplexityEvaluator(TokenEvaluator):
             return max(piece.text for piece in pieces) + 1
         if not pieces[-1].end:
             return len(self._source)
-        ends = np.cumsum([len(text.encode("utf-8", "surrogatepass")) + len(BETWEEN) for text in self._source.texts])
+        ends = np.cumsum([_in_bytes(text) + len(BETWEEN) for text in self._source.texts])
         return min(int(np.searchsorted(ends, pieces[-1].end)) + 1, len(self._source))
 
     def _settings(self) -> dict[str, Any]:
@@ -94,6 +143,7 @@ class PerplexityEvaluator(TokenEvaluator):
             "bos": self._bos,
             "stride": self.task.prompt_options.stride,
             "by_text": self.task.prompt_options.by_text,
+            **({"parts": digest(self._parts.tobytes())} if self._parts.any() else {}),
         }
 
     def _provenance_settings(self) -> dict[str, Any]:
@@ -123,6 +173,30 @@ class PerplexityEvaluator(TokenEvaluator):
         return {"perplexity": perplexity(nll), "nll": nll, "bits_per_byte": bits, "tokens": float(sums[COUNT])}
 
 
+FEWEST = 5  # texts of one length from which on texts are resampled: with fewer, that says less than their windows do
+
+
+def can_be_resampled(texts: np.ndarray) -> bool:
+    """Return whether windows of these texts are resampled by their texts; else each window is one by itself."""
+    if texts.min(initial=0) < 0:
+        return False
+    sizes = np.unique(texts, return_counts=True)[1]
+    return bool(len(sizes) == len(texts) or effective_count(sizes) >= FEWEST)
+
+
+def not_over_texts(texts: np.ndarray, rows: str) -> str:
+    """Return what intervals are over, and why, where rows of these texts are not resampled by them; else nothing."""
+    if can_be_resampled(texts):
+        return ""
+    count = len(np.unique(texts))
+    why = f"their {count} texts are too few, or too unequal, to be resampled"
+    if count == 1:
+        why = "all of them are of one text"
+    if texts.min() < 0:
+        why = f"the tokenizer does not tell which text a {rows.removesuffix('s')} is of"
+    return f"over {rows}, since {why}; that {rows} of one text are alike is left out"
+
+
 def perplexity(nll: float) -> float:
     """Return exp(nll), which is infinite where no float holds it."""
     return math.exp(nll) if nll < 700 else math.inf
@@ -132,8 +206,8 @@ def as_rows(examples: Examples, count: int) -> Examples:
     """Return examples whose rows are windows; their identity is that of the texts that they are made of."""
     rows = replace(examples, texts=[""] * count, rows=np.arange(count), labels=None, label_names=None, words=None)
     rows = replace(rows, pairs=None, choices=None, tags=None, prompts=None, words_by=None)
-    object.__setattr__(rows, "_whole", (examples.spec()["data"] + examples.spec()["rows"], examples.texts_fingerprint))
-    return rows
+    rows = replace(rows, lines=None, counted="window")
+    return rows.known_as(examples, examples.spec()["data"] + examples.spec()["rows"])
 
 
 def first_token(model: Model, prompt_options: PromptOptions) -> int | None:
@@ -160,9 +234,12 @@ def first_token(model: Model, prompt_options: PromptOptions) -> int | None:
 
 
 def pieces(
-    model: Model, examples: Examples, prompt_options: PromptOptions, longest: int, bos: int | None
+    model: Model, examples: Examples, prompt_options: PromptOptions, longest: int, bos: int | None, parts: np.ndarray
 ) -> list[Piece]:
-    """Return the windows of all texts, which are joined to one or each read by itself."""
+    """Return the windows of all texts: those of a part are joined to one, or each is read by itself.
+
+    `parts` is the part of each text; texts of a part below 0 are left out.
+    """
     room = longest - (bos is not None)
     if model.positions is not None and longest > model.positions:
         raise InputError(f"max_length is {longest}, and {model.name} reads at most {model.positions} tokens.")
@@ -172,13 +249,29 @@ def pieces(
             f"stride is {stride}, and a window has room for {room} tokens of text; a stride above that would leave "
             "tokens out."
         )
-    texts = list(examples.texts) if prompt_options.by_text else [BETWEEN.join(examples.texts)]
     pieces: list[Piece] = []
-    for number, text in enumerate(texts):
-        ids, ends = tokens_of(model, text)
-        for piece in _windows(ids, ends, room, stride, bos):
-            pieces.append(replace(piece, text=number if prompt_options.by_text else len(pieces)))
+    for part in np.unique(parts[parts >= 0]):
+        all_texts: list[int] = np.flatnonzero(parts == part).tolist()
+        for group in [[text] for text in all_texts] if prompt_options.by_text else [all_texts]:
+            ids, ends = tokens_of(model, BETWEEN.join(examples.texts[k] for k in group))
+            found = list(_windows(ids, ends, room, stride, bos))
+            texts = texts_at(examples, group, [piece.begin for piece in found] if ends is not None else None)
+            pieces += [replace(piece, text=k, part=int(part)) for piece, k in zip(found, texts, strict=False)]
     return pieces
+
+
+def texts_at(examples: Examples, group: Sequence[int], bytes_: Sequence[int] | None) -> Iterator[int]:
+    """Yield the number of the text, of those in `group` that are joined, in which each byte stands; -1: not known."""
+    if len(group) == 1 or bytes_ is None:
+        yield from repeat(group[0] if len(group) == 1 else -1)
+        return
+    sizes = np.cumsum([_in_bytes(examples.texts[k]) + len(BETWEEN) for k in group])
+    for place in np.searchsorted(sizes, bytes_, side="right").tolist():
+        yield group[min(place, len(group) - 1)]
+
+
+def _in_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def tokens_of(model: Model, text: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -214,9 +307,13 @@ def _windows(ids: np.ndarray, ends: np.ndarray | None, room: int, stride: int, b
         if scored < end:
             part = ids[begin:end]
             front = 0 if bos is None else 1
-            size = 0 if ends is None else int(ends[end - 1] - (ends[scored - 1] if scored else 0))
             tokens = part if bos is None else np.concatenate([[bos], part])
-            windows.append(Piece(tokens, scored - begin + front, 0, size, 0 if ends is None else int(ends[end - 1])))
+            place, before, after = 0, 0, 0
+            if ends is not None:
+                # By its last byte: what stands in front of a token, such as the gap between texts, may be in no token.
+                place = int(ends[max(done, begin)]) - 1
+                before, after = int(ends[scored - 1]) if scored else 0, int(ends[end - 1])
+            windows.append(Piece(tokens, scored - begin + front, 0, after - before, place, after))
         done = max(done, end)
         if end == len(ids):
             break

@@ -11,7 +11,7 @@ from layerscope import metrics
 from layerscope.drawing.captions import MAJORITY, caveat
 from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.results import Finding, NextStep, Result
-from layerscope.results.finding import ADVISE, ANSWER, DETAIL, interval, number, rows, short, task_name
+from layerscope.results.finding import ADVISE, ANSWER, DETAIL, interval, label, number, over_windows, rows, task_name
 
 if TYPE_CHECKING:
     import pandas
@@ -36,6 +36,7 @@ class Number:
     low: float = math.nan  # a 95% interval
     high: float = math.nan
     rows_are: str = "texts"
+    interval_note: str = ""  # what its interval is over, where that is not texts, or why there is none
 
 
 class Score(float, Result):
@@ -49,6 +50,7 @@ class Score(float, Result):
         note: Which rows these are, where they are not all of the split's.
         provenance: The model, the data and the settings.
         interval: A 95% interval of the main metric, by the bootstrap over texts; NaN where none was made.
+        interval_note: What the interval is over, where that is not texts, or why there is none.
         kind: What kind of number it is: classes, perplexity, multiple choice by likelihood, ..
         numbers: Every number with its rows, its interval and its kind, those of a generation check among them.
         harness: The scores of lm-evaluation-harness, where those were asked for beside the task's; else None.
@@ -69,6 +71,7 @@ class Score(float, Result):
     note: str
     rows_are: str
     interval: tuple[float, float]
+    interval_note: str
     kind: str
     more: tuple[Number, ...]
     harness: Score | None
@@ -85,6 +88,7 @@ class Score(float, Result):
         note: str = "",
         rows_are: str = "texts",
         interval: tuple[float, float] = UNKNOWN,
+        interval_note: str = "",
         kind: str = "",
         more: Sequence[Number] = (),
         harness: Score | None = None,
@@ -93,7 +97,8 @@ class Score(float, Result):
         score.metric, score.n, score.majority = metric, n, majority
         score.metrics = {**metrics, **{number.metric: number.value for number in more}}
         score.provenance, score.note, score.rows_are = provenance, note, rows_are
-        score.interval, score.kind, score.more, score.harness = interval, kind, tuple(more), harness
+        score.interval, score.interval_note, score.kind = interval, interval_note, kind
+        score.more, score.harness = tuple(more), harness
         return score
 
     @property
@@ -118,7 +123,8 @@ class Score(float, Result):
     def row(self) -> dict[str, Any]:
         """The score in the words of its table, with its interval where one was made."""
         models, data = self.provenance.get("models") or [{}], self.provenance.get("data", {})
-        source = {"model": models[0].get("name"), "task": data.get("task"), "split": data.get("split"), "n": self.n}
+        model = label(models[0]) if models[0].get("name") else None
+        source = {"model": model, "task": data.get("task"), "split": data.get("split"), "n": self.n}
         others = {name: value for name, value in self.metrics.items() if name != self.metric}
         bounds = {} if math.isnan(self.interval[0]) else dict(zip(("low", "high"), self.interval, strict=True))
         score = {"metric": self.metric, "score": float(self), **bounds, "majority": self.majority}
@@ -133,7 +139,8 @@ class Score(float, Result):
         fitting = [
             Number(metric=name, value=float(self.metrics[name]), rows_are=self.rows_are, **common) for name in names
         ]
-        fitting[0] = replace(fitting[0], value=float(self), low=self.interval[0], high=self.interval[1])
+        low, high = self.interval
+        fitting[0] = replace(fitting[0], value=float(self), low=low, high=high, interval_note=self.interval_note)
         return [*fitting, *self.more, *(self.harness.numbers if self.harness is not None else ())]
 
     @property
@@ -153,13 +160,23 @@ class Score(float, Result):
                 f"({100 * values['repetition_text'].value:.1f}% in the text itself)."
             )
             findings.append(Finding(text, "", None, DETAIL))
-        return [*findings, self._scored()]
+            questions = [
+                each for each in values.values() if each.rows_are == "questions" and not math.isnan(each.value)
+            ]
+            if questions:
+                shares = ", ".join(f"{each.metric} {100 * each.value:.0f}%" for each in questions)
+                text = f"Of {questions[0].n} generated questions of each kind it answers: {shares}."
+                findings.append(Finding(text, "", None, DETAIL))
+        return [*findings, *over_windows(self.provenance), self._scored()]
 
     def _scored(self) -> Finding:
         """Return the score as a finding, which is sure if it beats the most frequent class or is narrow enough."""
         row, (low, high) = self.row, self.interval
         on = f" on {task_name(row['task'])}" if row["task"] else ""
-        text = f"{short(str(row['model'] or 'The model'))} has {self.metric} {number(float(self))}{on}"
+        name = str(row["model"] or "The model")
+        if math.isnan(self):
+            return Finding(f"{name} has no {self.metric}{on}: {self.note or 'it is undefined'}.", "", None, ANSWER)
+        text = f"{name} has {self.metric} {number(float(self))}{on}"
         sure = (high - low) / 2 <= _NEAR * abs(float(self))
         if not math.isnan(self.majority):
             text += f"; always giving the most frequent class would have {number(self.majority)}"
@@ -199,5 +216,5 @@ class Score(float, Result):
     def __getnewargs_ex__(self) -> Any:
         """Return the arguments of a copy."""
         names: tuple[str, ...] = ("metric", "metrics", "n", "majority", "provenance", "note", "rows_are", "interval")
-        names += ("kind", "more", "harness")
+        names += ("interval_note", "kind", "more", "harness")
         return (float(self),), {name: getattr(self, name) for name in names}

@@ -7,9 +7,9 @@ does not grow with the vocabulary times the batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from layerscope.models.architecture import evaluating
 from layerscope.models.heads import output_count
 from layerscope.models.replay import answering_with, caches_off
 from layerscope.models.selfcheck import close, probe_inputs, without_head
+from layerscope.resampling import effective_count
 
 _NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # logits that are made at once
 _ROUNDS = 1000  # of the bootstrap
@@ -97,6 +98,8 @@ def _logits(result: Any) -> Tensor:
 class TokenEvaluator(Evaluator):
     """Sums the loss, the right answers and the scored places of each row, which is a text or a window."""
 
+    undefined: ClassVar[str] = "no token of the texts is scored"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._head = TokenHead(self.model)
@@ -126,22 +129,11 @@ class TokenEvaluator(Evaluator):
 
     def interval(self, answers: np.ndarray, rows: Any = None) -> tuple[float, float]:
         at = self._at(rows)
-        texts, place = np.unique(self.texts[at], return_inverse=True)
-        if len(texts) < 2:  # one text alone cannot be resampled
-            return math.nan, math.nan
-        sums = np.zeros((len(texts), answers.shape[-1]))
-        np.add.at(sums, place.reshape(-1), answers[at].astype(float))
-        more = np.zeros(len(texts))
-        np.add.at(more, place.reshape(-1), self._bytes(at))
-        generator, draws = np.random.default_rng(0), list[float]()
-        at_once = max(1, _DRAWN // len(texts))
-        for start in range(0, _ROUNDS, at_once):  # in portions, so that memory does not grow with the rounds
-            rounds = min(at_once, _ROUNDS - start)
-            drawn = generator.multinomial(len(texts), np.full(len(texts), 1 / len(texts)), rounds)
-            totals = zip(drawn @ sums, drawn @ more, strict=True)
-            draws += [self._metrics_of_sums(total, size)[self.metric] for total, size in totals]
-        low, high = np.nanquantile(np.asarray(draws), [0.025, 0.975])
-        return float(low), float(high)
+        sums = np.column_stack([answers[at], self._bytes(at)])
+        metric = self.metric
+        return bootstrap_of_sums(
+            sums, self.units(at), lambda s: self._metrics_of_sums(s[:-1], s[-1])[metric], overlap=self.rows_overlap
+        )
 
     def _bytes(self, rows: np.ndarray) -> np.ndarray:
         """Return (rows,) how many bytes of text the scored tokens of each row stand for."""
@@ -156,11 +148,51 @@ class TokenEvaluator(Evaluator):
 
     def losses(self, answers: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean loss of each text among some rows, and how many scored places it has."""
-        texts, place = np.unique(self.texts[rows], return_inverse=True)
-        sums = np.zeros((len(texts), answers.shape[-1]))
-        np.add.at(sums, place.reshape(-1), answers[rows].astype(float))
+        sums = summed(answers[rows], self.units(rows))
         kept = sums[:, COUNT] > 0
         return sums[kept, LOSS] / sums[kept, COUNT], sums[kept, COUNT]
+
+
+def summed(values: np.ndarray, texts: np.ndarray) -> np.ndarray:
+    """Return (texts, numbers) sums of the (rows, numbers) of each text."""
+    names, place = np.unique(texts, return_inverse=True)
+    sums = np.zeros((len(names), values.shape[-1]))
+    np.add.at(sums, place.reshape(-1), values.astype(float))
+    return sums
+
+
+def bootstrap_of_sums(
+    values: np.ndarray, texts: np.ndarray, metric: Callable[[np.ndarray], float], *, overlap: bool = False
+) -> tuple[float, float]:
+    """Return a 95% interval of a metric of summed (rows, numbers), by the bootstrap over texts; NaN for one text.
+
+    Its ends are expanded percentiles (Hesterberg 2015): those of draws of a few texts lie too close together, the more
+    so the less equal texts are. They are as wide as the jackknife and Student's distribution ask, where texts of
+    unequal numbers of rows count as fewer. `overlap` says that the rows of a text may reach into the next one, so that
+    neighbours are alike: their covariance, where it is positive, counts as well (Newey & West 1987).
+    """
+    from scipy.special import ndtr, stdtrit
+
+    sums = summed(values, texts)
+    if len(sums) < 2:  # one text alone cannot be resampled
+        return math.nan, math.nan
+    generator, draws = np.random.default_rng(0), list[float]()
+    at_once = max(1, _DRAWN // len(sums))
+    for start in range(0, _ROUNDS, at_once):  # in portions, so that memory does not grow with the rounds
+        drawn = generator.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), min(at_once, _ROUNDS - start))
+        draws += [metric(total) for total in drawn @ sums]
+    without = np.asarray([metric(rest) for rest in sums.sum(axis=0) - sums])
+    apart = without - without.mean()
+    square = float((apart**2).sum())
+    if overlap:
+        square += 2 * max(float((apart[1:] * apart[:-1]).sum()), 0.0)
+    wider, spread = (len(sums) - 1) / len(sums) * square, float(np.var(draws))
+    # A score that does not vary, or is infinite in some draws, leaves nothing to compare.
+    factor = wider / spread if spread > 0 and math.isfinite(wider / spread) else 1.0
+    count = max(effective_count(np.unique(texts, return_counts=True)[1]), 2.0)
+    edge = float(ndtr(-math.sqrt(max(factor, 1.0)) * stdtrit(count - 1, 0.975)))
+    low, high = np.nanquantile(np.asarray(draws), [edge, 1 - edge])
+    return float(low), float(high)
 
 
 def counted(logits: Tensor, targets: Tensor) -> Tensor:

@@ -157,8 +157,8 @@ def wrapped_items(model: Model, examples: Examples, reading: Reading) -> list[It
         items.append(Item(read.ids, None, *rows, read.truncated, read.special))
         if not len(items[-1].take) and reading.pool != "words":
             raise DataError(
-                f"Row {examples.rows[text]} of {examples.task} ({examples.split}) has no word for {model.name} "
-                f"within {reading.max_length} places: {examples.texts[text][:40]!r}. Leave that row out."
+                f"{model.name} finds no word within {reading.max_length} places in {examples.place(text)}: "
+                f"{examples.texts[text][:40]!r}. Leave it out."
             )
     return items
 
@@ -364,7 +364,7 @@ def _check_items(model: Model, examples: Examples, items: Items, reading: Readin
 def _refuse(model: Model, examples: Examples, item: Item, place: int, fault: str, reading: Reading) -> None:
     """Raise the error for an item's fault, with the row that it is of."""
     text = texts_of(examples)[place]
-    of_row = f"row {examples.rows[text]} of {examples.task} ({examples.split})"
+    of_row = examples.place(text)
     if fault == "token":
         raise InputError(
             f"The tokenizer of {model.name} gives token {int(item.ids.max())} for {of_row}, and the model has "
@@ -377,6 +377,6 @@ def _refuse(model: Model, examples: Examples, item: Item, place: int, fault: str
             f"{model.token_types} types, counted from 0; they do not belong together."
         )
     raise DataError(
-        f"R{of_row[1:]} has only special tokens for {model.name} within {reading.max_length} tokens: "
-        f"{examples.texts[text][:40]!r}. Leave that row out."
+        f"{model.name} finds only special tokens within {reading.max_length} tokens in {of_row}: "
+        f"{examples.texts[text][:40]!r}. Leave it out."
     )

@@ -183,8 +183,9 @@ def examples_of(source: Any, split: str | None, limit: int | None, *, learning: 
         raise InputError(
             f"Examples of {source.split} were given, so there is no split {split!r} to take; leave it out."
         )
-    examples = source if isinstance(source, Examples) else task(source).split(split, learning=learning)
-    return examples if limit is None else examples.take(slice(limit))
+    if isinstance(source, Examples):
+        return source if limit is None else source.take(slice(limit))
+    return task(source).split(split, learning=learning, limit=limit)
 
 
 def refuse_reading(**options: tuple[Any, Any]) -> None:
@@ -238,7 +239,8 @@ class Extraction(Artifact):
     def open_folder(self, folder: Path) -> Representations:
         """Return the representations in a folder of the store, under this model's name."""
         reps = read_folder(folder)
-        reps.info["model"] = self.model.name  # the store's may be another name of the same weights
+        # The store's may be another name of the same weights.
+        reps.info |= {"model": self.model.name, "described": self.model.described()}
         return reps
 
     def in_memory(self) -> Representations:

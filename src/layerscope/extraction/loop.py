@@ -22,7 +22,7 @@ import torch
 
 from layerscope.data import Examples
 from layerscope.distributed import Team
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, is_out_of_memory, log
 from layerscope.extraction.encoding import choices_of, encode, texts_of
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.pooling import Reading
@@ -83,9 +83,7 @@ class Batches:
             try:
                 result = run(ready)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                # On a CPU torch raises a plain RuntimeError, which only its words tell from others.
-                words = ("out of memory", "can't allocate memory")
-                if not isinstance(error, torch.OutOfMemoryError) and not any(w in str(error).lower() for w in words):
+                if not is_out_of_memory(error):
                     raise
                 self._halve(len(places), int(costs[places[0]]), error)
                 return
@@ -217,6 +215,11 @@ def default_tokens(model: Model) -> int:
         return _ON_CPU
     if model.device.type != "cuda":
         return _ELSEWHERE
+    return gpu_tokens(model)
+
+
+def gpu_tokens(model: Model) -> int:
+    """Return the tokens of an ordinary batch for a model on a GPU."""
     work = _WORK * (_HALF if model.network.dtype.itemsize == 2 else 1)
     tokens = work / max(1, block_parameters(model))
     return int(2 ** round(math.log2(min(max(tokens, _LEAST), _MOST))))

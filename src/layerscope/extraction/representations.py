@@ -17,9 +17,10 @@ from torch import Tensor
 
 from layerscope.drawing.captions import numbers
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.errors import InputError, LayerscopeWarning
+from layerscope.errors import InputError, LayerscopeWarning, first_line
 from layerscope.extraction.row_store import CARD, Rows, Shards, read_shards, write_card, write_shard
 from layerscope.results import NextStep, Result, provenance_of
+from layerscope.results.finding import label
 from layerscope.store import atomic_folder, settled
 
 if TYPE_CHECKING:
@@ -32,13 +33,15 @@ _BLURRED = 1e-3  # of a column's spread: rounding above this is seen in results
 _CONSTANT = 1e-10  # of a column's size: a spread below this is the rounding of a constant column
 
 
-def real_numbers(i: int, array: Any) -> Tensor:
-    """Return array number i as a tensor, or raise InputError where it does not hold real numbers."""
-    values = array if isinstance(array, Tensor) else np.asarray(array)
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
-        raise InputError(f"Array {i} holds {values.dtype}; real numbers are needed.")
-    if isinstance(values, Tensor) and values.is_complex():
-        raise InputError(f"Array {i} holds {values.dtype}; real numbers are needed.")
+def real_numbers(name: str, array: Any) -> Tensor:
+    """Return an array, or what numpy makes one of, as a tensor; raise InputError where that holds no real numbers."""
+    try:
+        values = array if isinstance(array, Tensor) else np.asarray(array)
+    except (ValueError, TypeError, RuntimeError) as error:  # lists of unlike lengths, objects that are no arrays
+        raise InputError(f"{name} is not an array of numbers: {first_line(error).rstrip('.')}.") from error
+    complex_or_other = values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "fiub"
+    if complex_or_other:
+        raise InputError(f"{name} holds {values.dtype}; real numbers are needed.")
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()  # torch would warn
     return torch.as_tensor(values)
@@ -137,7 +140,7 @@ def summarise(reps: Representations) -> LayerSummary:
     described = {"name": model, **reps.info.get("described", {})}
     data = {"task": reps.rows.task, "split": reps.rows.split, **reps.info.get("data", {}), "n": len(reps)}
     origin = provenance_of([described], data, reps.info.get("reading", {}))
-    return LayerSummary(pandas.DataFrame(records), model, list(reps.layers), origin)
+    return LayerSummary(pandas.DataFrame(records), label(described), list(reps.layers), origin)
 
 
 def _top_direction(centred: torch.Tensor) -> float:
@@ -197,7 +200,7 @@ class Representations:
         """Representations of one's own: one array (n, d) per layer, numpy or torch; `names` are the layers' names."""
         if not len(arrays):
             raise InputError("Representations need at least one array (n, d).")
-        states = {i: real_numbers(i, array) for i, array in enumerate(arrays)}
+        states = {i: real_numbers(f"Array {i}", array) for i, array in enumerate(arrays)}
         for i, state in states.items():
             if state.ndim != 2 or not state.shape[1]:
                 raise InputError(
@@ -403,6 +406,8 @@ def _text(reps: Representations, row: int) -> str:
         return ""
     unit = (reps.rows.units or "unit").split()[0]
     words = {"row": "text", "unit": unit}
-    parts = ", ".join(f"{words.get(part, part)} {number}" for part, number in identity.items())
+    # Texts are counted from 1, as in the data; rows, choices and units as they are in `rows`.
+    numbers = {part: number + 1 if part == "row" else number for part, number in identity.items()}
+    parts = ", ".join(f"{words.get(part, part)} {number}" for part, number in numbers.items())
     data = "" if reps.rows.task is None else f" of {reps.rows.task} ({reps.rows.split})"
     return f" ({parts}{data})"

@@ -163,10 +163,10 @@ class Streamer:
             for model, states in zip(self.models, batch.states, strict=True):
                 for layer, state in states.items():
                     if (place := first_not_finite(state)) is not None:
-                        rows = batch.rows
+                        text = int(np.flatnonzero(window.examples.rows == batch.rows.row[place])[0])
                         raise DataError(
-                            f"Layer {layer} of {model.name} is not finite for row {rows.row[place]} of {rows.task} "
-                            f"({rows.split}); the weights are broken or the float type is too small for them."
+                            f"Layer {layer} of {model.name} is not finite for {window.examples.place(text)}; the "
+                            "weights are broken or the float type is too small for them."
                         )
 
 
@@ -208,6 +208,8 @@ def stream(
         (20, 20, True)
     """
     many = [models] if isinstance(models, Model) else list(models)
+    if not many:
+        raise InputError("models is empty; give at least one.")
     streamer = Streamer(many, layers, Reading(**reading), batch_tokens)
     title = " + ".join(model.name for model in many)
     if isinstance(examples, Examples):
@@ -215,21 +217,12 @@ def stream(
     return streamer.feed_texts(checked_texts(examples), consumers, title)
 
 
-def checked_texts(texts: Any) -> Iterator[str]:
-    """Return an iterator over texts that raises InputError at what is not a text."""
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise InputError(
-            f"{type(texts).__name__} was given as the texts to stream; give the examples of a task, such as "
-            'ls.task("sst2").split("train"), or an iterable of texts.'
-        )
-
-    def checked() -> Iterator[str]:
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InputError(f"Text {row} of the stream is a {type(text).__name__}; every text must be a string.")
-            yield text
-
-    return checked()
+def checked_texts(texts: Iterable[Any]) -> Iterator[str]:
+    """Yield texts; raise InputError at what is not a text."""
+    for row, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            raise InputError(f"Text {row} of the stream is a {type(text).__name__}; every text must be a string.")
+        yield text
 
 
 def units_of(reading: Reading, model: Model, examples: Examples) -> str | None:

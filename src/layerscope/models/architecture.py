@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
-from layerscope.errors import ModelError
+from layerscope.errors import ModelError, PlanError
 from layerscope.models import surgery
-from layerscope.models.families import FAMILIES, REFUSED, REFUSED_SETTINGS, STALE, Architecture
+from layerscope.models.families import (
+    FAMILIES,
+    LAYER_FIELDS,
+    LAYER_LISTS,
+    LAYER_NAMES,
+    NOT_OF_BLOCKS,
+    REFUSED,
+    REFUSED_SETTINGS,
+    STALE,
+    Architecture,
+    LayerField,
+)
 
+_OWN_NUMBER = ("layer_idx", "layer_id")  # the attribute by which modules of a block know its number, from 0
+_BY_BLOCK = "per_layer_config"  # settings of single blocks, which the config of any family may have
 PREFIXES = "layerscope_prefixes"  # the module of a base model that has trained keys and values before every text
 
 
@@ -108,20 +122,151 @@ def _has_parameters(module: nn.Module | None) -> bool:
     return module is not None and next(module.parameters(), None) is not None
 
 
+def block_kinds(config: Any, architecture: Architecture) -> list[tuple[Any, ...]]:
+    """What a config says of each of its blocks, one entry for every field about single blocks that it has."""
+    depth = int(getattr(config, architecture.depth_field))
+    read = [_read(field.how, values, depth) for field, values in _layer_fields(config, architecture)]
+    return list(zip(*read, strict=True)) if read else [()] * depth
+
+
+def kept_fields(config: Any, architecture: Architecture, keep: Sequence[int]) -> dict[str, Any]:
+    """The config fields, with new values, that say of the blocks which stay what the config says of them now.
+
+    Raises PlanError where a field can say no such thing, or is not known.
+    """
+    depth = int(getattr(config, architecture.depth_field))
+    family, new = config.model_type, {architecture.depth_field: len(keep)}
+    if list(keep) == list(range(1, depth + 1)):
+        return new
+    for name, value in unknown_layer_fields(config, depth).items():
+        raise PlanError(
+            f"{family} has {name}={_shown(value)} in its config, a field that may be about single blocks and that "
+            "layerscope does not know, so its blocks cannot get other numbers; evaluate the plan without cutting, or, "
+            "if the field is about no single block, take it out of config.json."
+        )
+    for field, values in _layer_fields(config, architecture):
+        said = _read(field.how, values, depth)
+        written = _written(field.how, [said[block - 1] for block in keep], values)
+        if written is None:
+            settings = " and ".join(f"{name}={value!r}" for name, value in zip(field.fields, values, strict=True))
+            raise PlanError(
+                f"{family} says by {settings} in its config which blocks are of which kind, and no value says that of "
+                f"blocks {', '.join(map(str, keep)) or 'none'} alone; keep blocks whose kinds recur regularly, or "
+                "evaluate the plan without cutting."
+            )
+        new |= dict(zip(field.fields, written, strict=True))
+    return new
+
+
+def _shown(value: Any) -> str:
+    return text if len(text := repr(value)) < 80 else f"{text[:80]}.."
+
+
+def layer_lists(config: Any, depth: int) -> tuple[str, ...]:
+    """The names of a config's lists with an entry per block; others may have as many entries by chance."""
+    stored = config.to_dict()
+    return tuple(sorted(name for name in LAYER_LISTS if _says_something("entries", (stored.get(name),), depth)))
+
+
+def _layer_fields(config: Any, architecture: Architecture) -> list[tuple[LayerField, tuple[Any, ...]]]:
+    """The fields in which a config says something of single blocks, with their values. Properties are no fields."""
+    stored, depth = config.to_dict(), int(getattr(config, architecture.depth_field))
+    found = []
+    for field in (*(LayerField("entries", (name,)) for name in architecture.layer_lists), *LAYER_FIELDS):
+        if all(name in stored for name in field.fields):
+            values = tuple(stored[name] for name in field.fields)
+            if _says_something(field.how, values, depth):
+                found.append((field, values))
+    return found
+
+
+def _says_something(how: str, values: tuple[Any, ...], depth: int) -> bool:
+    first = values[0]
+    if how == "entries":
+        return isinstance(first, (list, tuple)) and len(first) == depth
+    if how == "every":
+        return isinstance(first, int) and first > 0
+    return first is not None
+
+
+_SAID: dict[str, Callable[..., Any]] = {  # of one block, counted from 0, by the values of the fields
+    "entries": lambda block, entries: entries[block],
+    "cycle": lambda block, entries: entries[block % len(entries)],
+    "indices": lambda block, indices: block in indices,
+    "indices from 1": lambda block, indices: block + 1 in indices,
+    "first": lambda block, count: block < count,
+    "range": lambda block, start, end, interval: start <= block <= end and (block + 1) % interval == 0,
+    "step": lambda block, step, others: block in (others or ()) or (block + 1) % step != 0,
+    "period": lambda block, period, offset: block % period == offset,
+    "every": lambda block, count: (block // count, (block + 1) % count == 0),
+}
+
+
+def _read(how: str, values: tuple[Any, ...], depth: int) -> list[Any]:
+    """What fields say of each block."""
+    return [_SAID[how](block, *values) for block in range(depth)]
+
+
+def _written(how: str, said: list[Any], values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The values of fields that say this of the blocks, or None where there are none."""
+    count = len(said)
+    chosen = [block for block, is_chosen in enumerate(said) if is_chosen]
+    if how in ("entries", "cycle"):
+        return (type(values[0])(said),)
+    if how.startswith("indices"):
+        return ([block + (how == "indices from 1") for block in chosen],)
+    if how == "first":
+        return (len(chosen),)  # blocks stay in order, so those that were first still are
+    if how == "step":
+        return values if _read(how, values, count) == said else (1, chosen)
+    tries, periods = [values], range(1, count + 2)
+    if how == "range":
+        ends = (chosen[0], chosen[-1]) if chosen else (count, count)
+        tries = [(*ends, interval) for interval in dict.fromkeys((values[2], *periods))]
+    elif how == "period":
+        tries += [(period, offset) for period in periods for offset in range(period)]
+    return next((each for each in tries if _read(how, each, count) == said), None)
+
+
+def unknown_layer_fields(config: Any, depth: int) -> dict[str, Any]:
+    """The fields that a config's class has, that may be about single blocks, and that are in no table.
+
+    What else stands in a config.json no network reads.
+    """
+    own, stored = type(config)().to_dict(), config.to_dict()
+    known = {*LAYER_LISTS, *(name for field in LAYER_FIELDS for name in field.fields)}
+    return {
+        name: value
+        for name, value in sorted(stored.items())
+        if value
+        and (name in own or name == _BY_BLOCK)
+        and not (name in known or re.fullmatch(NOT_OF_BLOCKS, name))
+        and (re.search(LAYER_NAMES, name) or (isinstance(value, (list, tuple)) and len(value) == depth))
+    }
+
+
 @contextmanager
-def only_blocks(network: Any, architecture: Architecture, keep: Sequence[int]) -> Iterator[None]:
-    """The network itself with all but these blocks (1..L) really taken out, until the block ends."""
+def only_blocks(
+    network: Any, architecture: Architecture, keep: Sequence[int], *, numbered: bool = False
+) -> Iterator[None]:
+    """The network itself with all but these blocks (1..L) really taken out, until the block ends.
+
+    With `numbered` the blocks that stay also know their new numbers. Raises PlanError where the config cannot say which
+    blocks are left.
+    """
     base = network.base_model
-    depth = getattr(base.config, architecture.depth_field)
+    new = kept_fields(base.config, architecture, keep)
+    before = {field: getattr(base.config, field) for field in new}
+    moved = _numbered_modules(base, architecture, keep) if numbered else []
     paths = (path.rpartition(".") for path in (architecture.blocks, *architecture.beside))
     holders = [(base.get_submodule(parent), name) for parent, _, name in paths]
     modules = [getattr(parent, name) for parent, name in holders]
     wired = surgery.blocks_of(base) if architecture.rewired else ()
-    lists = {field: getattr(base.config, field) for field in architecture.layer_lists}
     try:
-        setattr(base.config, architecture.depth_field, len(keep))
-        for field, values in lists.items():
-            setattr(base.config, field, [values[b - 1] for b in keep])
+        for field, value in new.items():
+            setattr(base.config, field, value)
+        for module, name, _, number in moved:
+            setattr(module, name, number)
         if architecture.rewired:
             surgery.set_blocks(base, tuple(wired[b - 1] for b in keep))
         if not architecture.shared:
@@ -129,13 +274,30 @@ def only_blocks(network: Any, architecture: Architecture, keep: Sequence[int]) -
                 setattr(parent, name, nn.ModuleList(whole[b - 1] for b in keep))
         yield
     finally:
-        setattr(base.config, architecture.depth_field, depth)
-        for field, values in lists.items():
-            setattr(base.config, field, values)
+        for field, value in before.items():
+            setattr(base.config, field, value)
+        for module, name, number, _ in moved:
+            setattr(module, name, number)
         for (parent, name), whole in zip(holders, modules, strict=True):
             setattr(parent, name, whole)
         if architecture.rewired:
             surgery.set_blocks(base, wired)
+
+
+def _numbered_modules(
+    base: nn.Module, architecture: Architecture, keep: Sequence[int]
+) -> list[tuple[nn.Module, str, int, int]]:
+    """The modules of the blocks that know their block's number: by which attribute, the old number and the new one."""
+    if architecture.shared:
+        return []
+    blocks = block_modules(base, architecture)
+    return [
+        (module, name, block - 1, place)
+        for place, block in enumerate(keep)
+        for module in blocks[block - 1].modules()
+        for name in _OWN_NUMBER
+        if vars(module).get(name) == block - 1
+    ]
 
 
 @contextmanager

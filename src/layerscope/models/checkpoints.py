@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,27 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from layerscope.errors import LayerscopeError, ModelError, check_seed, first_line
+from layerscope.errors import LayerscopeError, ModelError, check_seed, device_fault, first_line
 from layerscope.models.architecture import known_architecture, stale_tensors
-from layerscope.models.extras import Extras, attach_extras, float_type, left_over
+from layerscope.models.extras import Extras, attach_extras, float_type, left_over, numbers_in_files
 from layerscope.models.heads import class_of
 from layerscope.models.sources import Source, twin_seed
 from layerscope.models.weight_files import Room, check_config, check_sizes
 from layerscope.store import read_object
 
+LARGE = 1_000_000_000  # parameters: models of more open in their own 16 bits
+_TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.*", "*.model", "merges.txt")
 
 
 def open_network(
-    source: Source, folder: Path, dtype: torch.dtype, seed: int, spread: bool = False, embedding: bool = False
+    source: Source, folder: Path, dtype: torch.dtype, seed: int, place: str | None = None, embedding: bool = False
 ) -> Any:
     """Return the network that a folder holds, or for `random:` sources the one that its config describes.
 
-    It is of the class that the config names, with its head. `spread` puts its parts on all devices of the machine, and
-    `embedding` says that sentence-transformers, which uses no head, saved the folder.
+    It is of the class that the config names, with its head. `place` is transformers' device map: `auto` puts its parts
+    on all devices of the machine, and `meta` on none, so that only the names of weights are compared. `embedding` says
+    that sentence-transformers, which uses no head, saved the folder.
     """
     import transformers
 
@@ -55,7 +58,7 @@ def open_network(
                     trust_remote_code=False,
                     local_files_only=True,
                     output_loading_info=True,
-                    **({"device_map": "auto"} if spread else {}),
+                    **({} if place is None else {"device_map": place}),
                 )
             except LayerscopeError:
                 raise
@@ -70,6 +73,8 @@ def open_network(
                     f"{str(error).splitlines()[0].rstrip('.')}."
                 ) from error
             except Exception as error:  # settings that cannot be served fail in as many ways as there are families
+                if device_fault(error) is not None:
+                    raise
                 if "ignore_mismatched_sizes" in str(error):
                     raise ModelError(
                         f"The weights of {source.name} do not have the shapes that its config.json says; "
@@ -96,6 +101,32 @@ def open_network(
     return network
 
 
+def auto_type(source: Source, folder: Path) -> torch.dtype:
+    """Return the float type that a checkpoint opens in where none is asked for; no weight is read for that.
+
+    It is the checkpoint's own where that has 16 bits and there are over a billion parameters, else float32. It depends
+    on nothing else, so that the same checkpoint gives the same numbers on every machine.
+    """
+    try:
+        own, parameters = float_type(folder), numbers_in_files(folder)
+    except LayerscopeError:
+        if not source.random:
+            return torch.float32  # what is wrong with the files is said where they are opened
+        own, parameters = _described_type(source, folder)
+    return own if own is not None and own.itemsize == 2 and parameters > LARGE else torch.float32
+
+
+def _described_type(source: Source, folder: Path) -> tuple[torch.dtype | None, int]:
+    """Return the float type that a config names and how many parameters it describes, for a folder without weights."""
+    try:
+        with quiet(), torch.random.fork_rng(devices=[]), torch.device("meta"):
+            check_config(folder, source.name, True)
+            config = open_config(folder, source.name)
+            return config.dtype, sum(parameter.numel() for parameter in _build(config, class_of(config)).parameters())
+    except Exception:  # what is wrong with the config is said where the network is built
+        return None, 0
+
+
 def open_config(folder: Path, name: str) -> Any:
     """Return a checkpoint's config, or raise ModelError with the reason where its family cannot be used."""
     import transformers
@@ -113,8 +144,34 @@ def open_config(folder: Path, name: str) -> Any:
         raise ModelError(f"{name} cannot be opened: its config.json {why}.") from error
     config.return_dict = True  # outputs are read by name, which changes nothing else about them
     known_architecture(config)  # refuse by name before any weight is read
+    check_reads_text(config, name)
     _refuse_quantised(config, name)
     return config
+
+
+def check_reads_text(config: Any, name: str) -> None:
+    """Raise ModelError for a network that has no vocabulary itself; where a part of it has one, name the way to it."""
+    if getattr(config, "vocab_size", None) is not None:
+        return
+    from transformers import AutoModelForCausalLM
+
+    what, part = f"{name} ({config.model_type}) is not a text model: it has no vocabulary", config.get_text_config()
+    if part is config or getattr(part, "vocab_size", None) is None:
+        raise ModelError(f"{what}.")
+    kind = AutoModelForCausalLM._model_mapping.get(type(part), None)
+    if kind is None:
+        raise ModelError(
+            f"{what} of its own. Its language part ({part.model_type}) has one, but transformers has no class that "
+            "opens that part alone as a language model."
+        )
+    raise ModelError(
+        f"{what} of its own. Its language part is a {kind.__name__}; save that once with transformers, and give its "
+        f"folder: whole = AutoModelForImageTextToText.from_pretrained({name!r}); "
+        "part = AutoModelForCausalLM.from_config(whole.config.get_text_config(), dtype=whole.dtype); "
+        "part.base_model.load_state_dict(whole.get_decoder().state_dict()); "
+        "part.set_output_embeddings(whole.get_output_embeddings()); part.save_pretrained('language-part'); "
+        f"AutoTokenizer.from_pretrained({name!r}).save_pretrained('language-part')."
+    )
 
 
 def _build(config: Any, named: Any) -> Any:
@@ -209,7 +266,15 @@ def open_tokenizer(folder: Path, name: str) -> Any:
     """Return the folder's tokenizer, or None if it has none (transformers would make up an empty one)."""
     from transformers import AutoTokenizer
 
-    if not any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES) and not _needs_no_files(folder, name):
+    way_out = f"fetch the checkpoint {name} again"
+    # Read once more than transformers does, which takes half characters that no file can be written with again.
+    settings = {
+        path.name: read_object(path, error=ModelError, way_out=way_out)
+        for path in map(folder.joinpath, _TOKENIZER_SETTINGS)
+        if path.is_file()
+    }
+    found = any(any(folder.glob(pattern)) for pattern in _TOKENIZER_FILES)
+    if not found and not _needs_no_files(settings.get(_TOKENIZER_SETTINGS[0], {})):
         return None
     with quiet():
         try:
@@ -221,14 +286,10 @@ def open_tokenizer(folder: Path, name: str) -> Any:
             ) from error
 
 
-def _needs_no_files(folder: Path, name: str) -> bool:
-    """Return whether the folder's tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
+def _needs_no_files(settings: Mapping[str, Any]) -> bool:
+    """Return whether a tokenizer has no vocabulary to keep in a file: ByT5's, say, reads bytes."""
     import transformers
 
-    path = folder / "tokenizer_config.json"
-    if not path.is_file():
-        return False
-    settings = read_object(path, error=ModelError, way_out=f"fetch the checkpoint {name} again")
     kind = getattr(transformers, str(settings.get("tokenizer_class")), None)
     return isinstance(kind, type) and getattr(kind, "vocab_files_names", None) == {}
 

@@ -6,22 +6,23 @@ Offloaded weights lie on the host or the disk, and are brought to a device when 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import InputError
+from layerscope.errors import InputError, device_fault, log
 from layerscope.models.extras import float_type
 
 _ROOM = 0.8  # the share of a GPU's free memory that weights may take
-_AUTO = "auto"
+AUTO = "auto"  # as a device all GPUs, as a float type what the checkpoint asks for
 
 
 def device_of(device: str | torch.device | None) -> torch.device:
     """Return the one device that a name stands for; without a name, or for `auto`, the first."""
-    if device is None or device == _AUTO:
+    if device is None or device == AUTO:
         return default_device()
     try:
         usable_device = torch.device(device)
@@ -41,26 +42,78 @@ def default_device() -> torch.device:
 
 def is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtype) -> bool:
     """Return whether a network goes onto several GPUs, or in part to the host, because it is asked for or too large."""
-    if device not in (None, _AUTO) or not torch.cuda.is_available():
+    if device not in (None, AUTO) or not torch.cuda.is_available():
         return False
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    needed = size * dtype.itemsize / (float_type(folder) or dtype).itemsize
     several = torch.cuda.device_count() > 1
-    return (several and device == _AUTO) or needed > _ROOM * torch.cuda.mem_get_info(0)[0]
+    return (several and device == AUTO) or weights_in_memory(folder, dtype) > _ROOM * torch.cuda.mem_get_info(0)[0]
+
+
+def weights_in_memory(folder: Path, dtype: torch.dtype) -> float:
+    """Return how many bytes the weights in a folder take in a float type."""
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return size * dtype.itemsize / (float_type(folder) or dtype).itemsize
+
+
+def check_room(name: str, folder: Path, dtype: torch.dtype, spread: bool) -> None:
+    """Warn before a model is opened of which a part will wait on the host; raise InputError where nothing has room."""
+    needed, host, gpus = weights_in_memory(folder, dtype), free_memory(), 0.0
+    if spread:
+        gpus = sum(_ROOM * torch.cuda.mem_get_info(k)[0] for k in range(torch.cuda.device_count()))
+    what = f"{name} takes {needed / 1e9:.1f} GB in {str(dtype).removeprefix('torch.')}"
+    narrower = "" if dtype.itemsize == 2 else "in 16 bits (dtype=, --dtype) it takes half of that, and "
+    if needed > host + gpus:
+        there = f"{host / 1e9:.1f} GB of memory" + (f" and {gpus / 1e9:.1f} GB on GPUs" if spread else "")
+        raise InputError(
+            f"{what}, and {there} are free, so it is not opened; {narrower}its folder is cut on disk, which takes no "
+            "memory (ls.cut_folder, or --save without a task)."
+        )
+    if spread and needed > gpus:
+        log.warning(
+            "%s, and the GPUs here have %.1f GB for it: the rest waits on the host or the disk and comes to a GPU each "
+            "time it is needed, which is many times as slow; %sls.cut_folder cuts its folder on disk.",
+            *(what, gpus / 1e9, narrower),
+        )
+
+
+def free_memory() -> int:
+    """Return how many bytes of the host can be allocated without swapping."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def free_on(device: torch.device) -> int:
+    """Return how many bytes can be allocated on a device: on a GPU also what this process has and does not use."""
+    if device.type != "cuda":
+        return free_memory()
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 def float_type_of(dtype: torch.dtype | str) -> torch.dtype:
     """Return the float type that a name stands for, or raise InputError."""
     named = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(named, torch.dtype) or not named.is_floating_point:
-        raise InputError(f"There is no float type {dtype!r}; allowed: float32, bfloat16, float16, float64.")
+        raise InputError(f"There is no float type {dtype!r}; allowed: auto, float32, bfloat16, float16, float64.")
     return named
 
 
 def check_opening(dtype: torch.dtype | str, device: str | torch.device | None) -> None:
     """Raise InputError where models cannot be opened in this float type or on this device."""
-    float_type_of(dtype)
+    if dtype != AUTO:
+        float_type_of(dtype)
     device_of(device)
+
+
+@contextmanager
+def device_faults_told(doing: str, way_out: str) -> Iterator[None]:
+    """Raise InputError for what memory or a device refuses within the block; other errors pass."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, InputError) or (fault := device_fault(error)) is None:
+            raise
+        raise InputError(f"{doing} was not possible: {fault}; {way_out}.") from error
 
 
 def _hooks(module: nn.Module) -> Iterator[Any]:

@@ -10,6 +10,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from layerscope.errors import ModelError
 from layerscope.models.sentence_embedding import Embedding
+from layerscope.models.shards import FLOATS, tensor_places
 from layerscope.models.weight_files import weight_files
 
 _CARRIED = "_layerscope_extras"  # an attribute of networks
-_FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+_PART = 1 << 22  # numbers that are looked at together, so that no second copy of an embedding table is in memory
 # Tensors that old checkpoints keep beside their weights, and that every network makes for itself.
-_NO_WEIGHTS = re.compile(r"position_ids$|inv_freq$|\.masked_bias$|\.attn\.bias$|\.attention\.bias$")
+NO_WEIGHTS = re.compile(r"position_ids$|inv_freq$|\.masked_bias$|\.attn\.bias$|\.attention\.bias$")
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,16 @@ def float_type(folder: Path) -> torch.dtype | None:
     """Return the float type that most numbers of a folder's weights have on disk, judged by the first file."""
     counts: dict[torch.dtype, int] = {}
     for path in weight_files(folder, str(folder))[:1]:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118  (a file, not a mapping)
-                part = file.get_slice(name)
-                kind = _FLOATS.get(part.get_dtype())
-                if kind is not None:
-                    counts[kind] = counts.get(kind, 0) + torch.Size(part.get_shape()).numel()
+        for place in tensor_places(path, ModelError).values():
+            if (kind := FLOATS.get(place.dtype)) is not None:
+                counts[kind] = counts.get(kind, 0) + prod(place.shape)
     return max(counts, key=counts.__getitem__) if counts else None
+
+
+def numbers_in_files(folder: Path) -> int:
+    """Return how many parameters the files of a folder's weights hold, by their headers."""
+    places = (place for path in weight_files(folder, str(folder)) for place in tensor_places(path, ModelError).items())
+    return sum(prod(place.shape) for name, place in places if not NO_WEIGHTS.search(name))
 
 
 def left_over(folder: Path, network: Any, unexpected: list[str]) -> dict[str, Tensor]:
@@ -80,7 +86,7 @@ def left_over(folder: Path, network: Any, unexpected: list[str]) -> dict[str, Te
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  (a file, not a mapping)
                 passed_over = name not in have and any(p.search(name) for p in patterns)
-                if (name in unexpected or passed_over) and not _NO_WEIGHTS.search(name):
+                if (name in unexpected or passed_over) and not NO_WEIGHTS.search(name):
                     tensor = file.get_tensor(name)
                     if tensor.is_floating_point():
                         tensors[name] = tensor
@@ -97,10 +103,17 @@ def made_up(network: Any) -> set[str]:
     return set(drawn) if unchanged else set()
 
 
-def saved_weights(network: Any) -> tuple[dict[str, Tensor], torch.dtype]:
-    """Return the state dict to write, and its float type: that of the opened checkpoint, where nothing is lost.
+def parameter_count(network: Any) -> int:
+    """Return how many parameters a network has: shared ones count once, and those that no file has do not."""
+    drawn = made_up(network)
+    return sum(parameter.numel() for name, parameter in network.named_parameters() if name not in drawn)
 
-    Tensors of other heads are included, and those that were in no file are not. Tied weights stay one tensor.
+
+def saved_weights(network: Any) -> tuple[dict[str, Tensor], torch.dtype]:
+    """Return the state dict to write, and the float type to write it in: the opened checkpoint's, if nothing is lost.
+
+    Tensors of other heads are included, and those that were in no file are not. The tensors are in the network's own
+    type: in another they would be there twice, so what is written is narrowed in its file.
     """
     held, drawn = extras(network), made_up(network)
     weights = {name: tensor for name, tensor in network.state_dict().items() if name not in drawn}
@@ -108,15 +121,7 @@ def saved_weights(network: Any) -> tuple[dict[str, Tensor], torch.dtype]:
     if held.dtype is not None and held.dtype.itemsize < dtype.itemsize:
         # Training may have left numbers that the smaller type cannot hold.
         floats = (t for t in weights.values() if t.is_floating_point())
-        if all(bool(torch.equal(t.to(held.dtype).to(t.dtype), t)) for t in floats):
+        parts = (part for t in floats for part in t.reshape(-1).split(_PART))
+        if all(bool(torch.equal(part.to(held.dtype).to(part.dtype), part)) for part in parts):
             dtype = held.dtype
-    cast: dict[int, Tensor] = {}  # by address, so that tied weights are cast once
-    saved: dict[str, Tensor] = {}
-    for name, tensor in weights.items():
-        if tensor.is_floating_point() and dtype not in (tensor.dtype, network.dtype):
-            place = tensor.data_ptr()
-            cast.setdefault(place, tensor.to(dtype))
-            saved[name] = cast[place].view(tensor.shape)
-        else:
-            saved[name] = tensor
-    return {**saved, **{name: tensor for name, tensor in held.tensors.items() if name not in saved}}, dtype
+    return {**weights, **{name: tensor for name, tensor in held.tensors.items() if name not in weights}}, dtype

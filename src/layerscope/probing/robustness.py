@@ -76,9 +76,13 @@ class Robustness(Result):
         return f"Robustness({', '.join(map(str, self._frame['setting'].unique()))})"
 
 
+Share = float | Sequence[float]  # of class 0, whose rest the others share evenly, or one of every class
+PARTS = (1, 2, 5, 10)  # class 0 of C classes has 1/C of the rows, and a half, a fifth and a tenth of that
+
+
 def imbalance_study(
     reps: Representations,
-    shares: Sequence[float] = (0.5, 0.25, 0.1, 0.05),
+    shares: Sequence[Share] | None = None,
     *,
     size: int | None = None,
     probe: Curve | None = None,
@@ -88,7 +92,8 @@ def imbalance_study(
 
     Args:
         reps: Representations with labels.
-        shares: The shares of class 0.
+        shares: The shares of class 0; or, for any of them, one share for every class. With C classes 1/C, which is
+            balanced, 1/2C, 1/5C and 1/10C if not given (of two classes .5, .25, .1 and .05, as the paper has it).
         size: Rows of each set in all; the largest that all shares allow if not given (the paper has 20,000).
         probe: A curve of probes' scores to correlate nu with.
         seed: Decides which rows are drawn.
@@ -106,18 +111,13 @@ def imbalance_study(
     labels, classes = _labels(reps)
     counts = np.bincount(labels, minlength=classes)
     check_count(size, "size")
-    if not len(shares):
+    chosen = [1 / (part * classes) for part in PARTS] if shares is None else list(shares)
+    if not chosen:
         raise InputError("No shares were given; say which share of the rows class 0 has, such as 0.5 and 0.1.")
-    for share in shares:
-        if not 0 < share < 1:
-            raise InputError(f"A share is {share}; it must be between 0 and 1.")
+    parts = {_name(share): _by_class(share, classes) for share in chosen}
     if size is None:
-        size = int(min(min(counts[0] / s, counts[1:].min() * (classes - 1) / (1 - s)) for s in shares))
-    settings = {}
-    for share in shares:
-        first = max(1, round(size * share))
-        settings[f"p = {share:g}"] = [first, *_even(size - first, classes - 1)]
-    return _table(reps, settings, probe, seed)
+        size = int(min((counts / np.asarray(part)).min() for part in parts.values()) + 1e-9)
+    return _table(reps, {f"p = {name}": _rounded(size, part) for name, part in parts.items()}, probe, seed)
 
 
 def scarcity_study(
@@ -186,6 +186,9 @@ def specialty_study(
     import pandas
 
     check_engine(engine)
+    for name, given in (("models", models), ("pools", pools)):
+        if not given:
+            raise InputError(f"{name} is empty; give at least one.")
     data, frames = open_task(task), []
     learned, scored = train_validation_split(data, (limit, limit))
     opened = {name: load(model) for name, model in models.items()}
@@ -225,6 +228,35 @@ def drawn(reps: Representations, counts: Sequence[int], seed: int = 0) -> Repres
     return reps.select(rows=drawn_by_class(reps.rows.row, labels, counts, seed))
 
 
+def _name(share: Share) -> str:
+    """A share in words; of one for every class they stand side by side."""
+    return f"{share:.3g}" if isinstance(share, int | float) else ", ".join(f"{part:.3g}" for part in share)
+
+
+def _by_class(share: Share, classes: int) -> list[float]:
+    """The share of every class, of that of class 0 or of all."""
+    if isinstance(share, int | float):
+        if not 0 < share < 1:
+            raise InputError(f"A share is {share}; it must be between 0 and 1.")
+        return [share, *[(1 - share) / (classes - 1)] * (classes - 1)]
+    if len(share) != classes:
+        raise InputError(
+            f"The shares ({_name(share)}) are {len(share)}, and there are {classes} classes; give one each."
+        )
+    if min(share) <= 0 or abs(sum(share) - 1) > 1e-6:
+        raise InputError(f"The shares ({_name(share)}) add up to {sum(share):g}; all must be above 0, and their sum 1.")
+    return [float(part) for part in share]
+
+
+def _rounded(size: int, parts: Sequence[float]) -> list[int]:
+    """Whole numbers of rows that add up to `size`, each as near to its share as can be."""
+    exact = [size * part for part in parts]
+    counts = [int(value + 1e-9) for value in exact]
+    for k in sorted(range(len(parts)), key=lambda k: counts[k] - exact[k])[: size - sum(counts)]:
+        counts[k] += 1
+    return [max(1, count) for count in counts]
+
+
 def _even(size: int, classes: int) -> list[int]:
     """The rows of each of some classes, which add up to `size` and differ by one at most."""
     return [size // classes + (k < size % classes) for k in range(classes)]
@@ -253,6 +285,6 @@ def _setting(name: str, reps: Representations) -> tuple[pandas.DataFrame, Curve]
     """The table of one setting, with both forms of nu and its smoothness, and the curve of nu."""
     import pandas
 
-    curve, plain = specialty(reps, null=0), specialty(reps, weighting="rows", null=0)
+    curve, plain = specialty(reps, null=0, press=False), specialty(reps, weighting="rows", null=0, press=False)
     columns = {"setting": name, "n": len(reps), "layer": curve.layers, "nu": curve.values, "nu_rows": plain.values}
     return pandas.DataFrame({**columns, "zeta": smoothness(curve)}), curve

@@ -81,7 +81,7 @@ class ExperimentRun(Artifact):
     @cached_property
     def _spec(self) -> dict[str, Any]:  # models are opened for it, and it is asked for several times
         asked = self._asked
-        every = {"models": list(self.profile.models), **self.profile.lists}
+        every = {"models": list(self.profile.models), "tasks": list(self.profile.tasks), **self.profile.lists}
         if UNTRAINED in asked:
             asked.add("twins")
         lists = {name: list(values) for name, values in every.items() if name in asked}
@@ -99,7 +99,7 @@ class ExperimentRun(Artifact):
         """Make the calls, write a record of each result that is shown, and the statistics of the claims."""
         values = self._opened(self.values())
         for call in self.experiment.calls:
-            values[call.name] = function(call.call)(**call.resolved(values))
+            values[call.name] = call.made(values, function(call.call))
         decided = [(claim, self._decided(claim, values)) for claim in self.claims]
         for call in self.experiment.calls:
             record = self._record(call, values[call.name], decided) if call.shown else None
@@ -134,6 +134,7 @@ class ExperimentRun(Artifact):
         """Return what the calls can refer to before any is made."""
         lists = {name: self._source(list(values)) for name, values in self.profile.lists.items()}
         lists["models"] = [model.source for model in self.profile.models.values()]
+        lists["tasks"] = list(self.profile.tasks)
         lists[UNTRAINED] = [f"{RANDOM}{source}" for source in lists.get("twins", ())]
         chosen = {name: self._source(value) for name, value in self.chosen.items()}
         values = {**self._settings, "seeds": list(self.profile.seeds), **lists, **chosen}
@@ -198,8 +199,9 @@ class ExperimentRun(Artifact):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """The profile's settings, those of trainings as the model of this run has them."""
+        """The profile's settings, as the task of this run has them, and those of trainings as its model has."""
         settings, models = dict(self.profile.settings), self.profile.models
+        settings |= self.profile.by_task.get(str(self.chosen.get("task")), {})
         usual = settings.get("training", {})
         for value in self.chosen.values():
             if isinstance(value, str) and value in models:
@@ -221,7 +223,7 @@ class ExperimentRun(Artifact):
             return [self._described(name, part) for part in value]
         if isinstance(value, str) and value in self.profile.models:
             return load(self.profile.models[value].source, dtype=self.dtype, device=self.device).spec()
-        if isinstance(value, str) and name in _TASKS:
+        if isinstance(value, str) and name in (*_TASKS, "tasks"):
             opened = open_task(value)
             used = [part for part in _SPLITS if part in opened.splits] or list(opened.splits)
             return {**opened.spec(), "splits": {part: opened.split(part).spec() for part in used}}

@@ -3,13 +3,14 @@
 A call names a function of `layerscope` and its arguments. An argument that begins with `$` stands for a value: one that
 the experiment runs over (`$model`, `$task`), a setting or list of the profile, all models (`$models`), or the result of
 an earlier call; what follows a dot is an attribute or an entry of it (`$first.model`, `$pair.0`). `*$twins` in a list
-stands for the entries of a list, and the arguments in a setting that `**` names are given too. So everything that a
-recipe does, a user can write.
+stands for the entries of a list, and the arguments in a setting that `**` names are given too. A call with `each` is
+made for every value of a list, and `$tunings.model` is then the list of the models. So everything that a recipe does, a
+user can write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import product
@@ -19,6 +20,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from layerscope.errors import InputError, LayerscopeError, choose, unknown
+from layerscope.recipes.layout import FigureLayout, TableLayout
 
 REFERENCE, SPREAD, SPLICE = "$", "**", "*$"
 
@@ -33,8 +35,16 @@ class Call(_Data):
     name: str
     call: str
     arguments: dict[str, Any] = Field(alias="with", default_factory=dict)
+    each: dict[str, Any] = {}  # variable: a list; the call is made for every value, and its result is a list
     title: str = ""  # what the result is called in the report, where not by its name
     shown: bool = True  # whether the result goes into the report
+
+    def made(self, values: Mapping[str, Any], make: Callable[..., Any]) -> Any:
+        """Return what `make` gives for the arguments; with `each`, a list with what it gives for every value."""
+        if not self.each:
+            return make(**self.resolved(values))
+        (name, several), *_ = self.each.items()
+        return [make(**self.resolved({**values, name: value})) for value in resolved(several, values)]
 
     def resolved(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments with every reference replaced by what it stands for."""
@@ -59,7 +69,8 @@ class Experiment(_Data):
     @property
     def asked(self) -> set[str]:
         """The names of everything that the calls refer to."""
-        return references([self.given, *(call.arguments for call in self.calls)])
+        each = [call.each for call in self.calls]
+        return references([self.given, *each, *(call.arguments for call in self.calls)]) - {n for e in each for n in e}
 
     def combinations(self, profile: Profile) -> Iterator[dict[str, Any]]:
         """Yield the values of the variables, one dictionary per combination."""
@@ -83,6 +94,7 @@ class Profile(_Data):
     seeds: tuple[int, ...] = (0,)
     lists: dict[str, tuple[Any, ...]] = {}
     settings: dict[str, Any] = {}
+    by_task: dict[str, dict[str, Any]] = {}  # settings that are others for some tasks
 
     @field_validator("models", mode="before")
     @classmethod
@@ -109,17 +121,22 @@ class Recipe(_Data):
     citation: str
     profiles: dict[str, Profile]
     experiments: dict[str, Experiment]
+    figures: dict[str, FigureLayout] = {}
+    tables: dict[str, TableLayout] = {}
 
     def chosen(self, only: str | Sequence[str] | None) -> list[Experiment]:
         """Return the experiments of these names, all without any; raise InputError about a name that is not there."""
-        owners = {name: experiment for experiment, e in self.experiments.items() for name in (experiment, *e.also)}
+        owners: dict[str, list[str]] = {}
+        for experiment, e in self.experiments.items():
+            for name in (experiment, *e.also):
+                owners.setdefault(name, []).append(experiment)
         wanted = list(self.experiments) if only is None else listed(only)
         if not wanted:
             raise InputError("only is empty; name at least one experiment, or leave it out for all.")
         for name in wanted:
             if name not in owners:
                 raise unknown(f"experiment of {self.paper}", name, owners)
-        chosen = {owners[name] for name in wanted}
+        chosen = {owner for name in wanted for owner in owners[name]}
         return [e.model_copy(update={"name": name}) for name, e in self.experiments.items() if name in chosen]
 
     def profile(self, name: str) -> Profile:
@@ -184,6 +201,11 @@ def _attribute(value: Any, attributes: list[str], asked: str) -> Any:
     for name in attributes:
         if name.startswith("_"):
             raise InputError(f"A recipe asks for {asked}; only public attributes can be asked for.")
+        if (
+            isinstance(value, list) and not name.isdecimal()
+        ):  # of the results of a call that was made for several values
+            value = [_attribute(part, [name], asked) for part in value]
+            continue
         try:
             if isinstance(value, Mapping):
                 value = value[name]

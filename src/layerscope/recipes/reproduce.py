@@ -24,13 +24,15 @@ from layerscope.models.load import load
 from layerscope.progress import duration
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.experiment_run import FLOAT, UNTRAINED, ExperimentRun
+from layerscope.recipes.layout import Assembly
+from layerscope.recipes.paper_page import FIGURES, INDEX, TABLES, write_paper
 from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, Recipe, Source, listed, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
 from layerscope.recipes.runtime import seconds_of
 from layerscope.reporting.page import report
-from layerscope.results import Record, provenance_of, read_record, write_record
+from layerscope.results import Record, provenance_of, read_record, record_folder
 from layerscope.results.records import CARD
-from layerscope.store import atomic_folder, check_free, read_object, write_json
+from layerscope.store import check_free, check_name, read_object, taken, write_json
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +68,7 @@ def changed(
     if tasks is not None:
         changes["tasks"] = tuple(dict.fromkeys(listed(tasks)))
         lists, replaced = changes.get("lists", profile.lists), {"resampled"}
-        if chosen and not any(f"{REFERENCE}tasks" in e.over.values() for e in chosen):
+        if chosen and "tasks" not in _asked(chosen):
             replaced.add("corpora")
         changes["lists"] = {name: changes["tasks"] if name in replaced else v for name, v in lists.items()}
     if seeds is not None:
@@ -202,7 +204,9 @@ def cells_of(
             yield ExperimentRun(recipe.paper, experiment, values, profile, claims, dtype, device)
 
 
-CLAIMS = "claims"  # the record of the verdicts
+CLAIMS = "claims"  # the record of the verdicts, and the folder that holds everything else
+PAGE = "report.html"
+_BESIDE = (PAGE, INDEX, FIGURES, TABLES)  # beside the records
 _LONG = 120  # seconds from which on a sweep says how long it will take
 
 
@@ -240,11 +244,11 @@ def reproduce(
         dtype: The float type that models are opened in, as in `ls.load`; what tunes models needs float32.
         device: Where models run, as in `ls.load`; the first GPU where there is one. The workers of other engines have
             the same, and a GPU of their own where there are several.
-        out: The folder for records and the report; `PAPER-PROFILE` if not given.
+        out: The folder for the paper's figures and tables, records and the report; `PAPER-PROFILE` if not given.
 
     Returns:
         A `Reproduction`: `.claims` has a verdict for every claim and combination, `.summary` one row per claim,
-        `.missing` what could not be fetched or done, with the reason.
+        `.figures()` and `.tables()` the paper's own, `.missing` what could not be fetched or done, with the reason.
 
     Example:
         >>> import tempfile, layerscope as ls
@@ -257,7 +261,8 @@ def reproduce(
     opening = _opening(dtype, device, engine)
     recipe = read_recipe(paper)
     chosen = recipe.chosen(only)
-    usable, missing = available(changed(recipe.profile(profile), models, tasks, seeds, chosen), chosen, *opening)
+    asked = changed(recipe.profile(profile), models, tasks, seeds, chosen)
+    usable, missing = available(asked, chosen, *opening)
     for name, reason in missing.items():
         log.warning("%s is left out: %s", name, reason)
     cells = list(cells_of(recipe, chosen, usable, *opening))
@@ -265,7 +270,13 @@ def reproduce(
     announcement = "%s: %d jobs, about %s one after another if none is done yet."
     log.log(logging.WARNING if total > _LONG else logging.INFO, announcement, paper, len(cells), duration(total))
     folder = Path(out if out is not None else f"{paper}-{profile}")
+    check_name(folder)
     check_free(folder / CLAIMS, CARD)  # before the work, not after it
+    if others := taken(folder / CLAIMS, _BESIDE, _earlier(folder / CLAIMS)):
+        raise InputError(
+            f"{folder / others[0]} is not what reproduce left in that folder, so it is not overwritten; give another "
+            "folder or remove it first."
+        )
     outcomes = map_jobs([Job(cell, cell.name, gpus=_gpus(gpus, device)) for cell in cells], engine, title=paper)
     done = []
     for cell, outcome in zip(cells, outcomes, strict=True):
@@ -275,7 +286,9 @@ def reproduce(
             done.append((cell, cell.statistics(outcome.folder), outcome.folder))
     table = verdicts(claims_of(paper, [e.name for e in chosen]), [(cell, statistics) for cell, statistics, _ in done])
     settings = {"paper": paper, "profile": profile, "only": [e.name for e in chosen], "dtype": opening[0]}
-    result = Reproduction(table, provenance_of([], None, settings), missing, folder)
+    assembly = Assembly(recipe, asked, chosen, [(cell, where) for cell, _, where in done], missing)
+    made = assembly.figures(), assembly.tables()
+    result = Reproduction(table, provenance_of([], None, settings), missing, folder, *made)
     _write(recipe, result, [(cell, where) for cell, _, where in done], folder)
     return result
 
@@ -373,30 +386,35 @@ def needs(cells: Sequence[ExperimentRun]) -> str:
 
 
 def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[ExperimentRun, Path]], folder: Path) -> None:
-    """Write the records in the paper's order, the claims, and the report; what an earlier run left there goes."""
+    """Write the claims, and beside them links to the records in the paper's order and to the report."""
     title = f"{recipe.citation}: {recipe.title}"
     names = [f"{k:03d}-{_slug(cell.experiment.name)}-{_slug(cell.label)}" for k, (cell, _) in enumerate(done, 1)]
-    for name in _earlier(folder / CLAIMS):
-        if name not in names:
-            shutil.rmtree(folder / name, ignore_errors=True)
-    records = [write_record(folder / CLAIMS, Record.of("reproduce", title, {CLAIMS: result}, files=names))]
-    for name, (cell, kept) in zip(names, done, strict=True):
-        for source in cell.records(kept):
-            with atomic_folder(folder / name / source.name, CARD) as staging:
-                shutil.copytree(source, staging, dirs_exist_ok=True)
-                card = read_object(staging / CARD, way_out="run the command again")
-                write_json(staging / CARD, {**card, "title": cell.title(source.name)})  # another sweep may have made it
-            records.append(folder / name / source.name)
-    report(records, folder / "report.html", title=title)
+    shown = [*names, *_BESIDE]
+    claims = Record.of("reproduce", title, {CLAIMS: result}, files=shown)
+    with record_folder(folder / CLAIMS, claims, shown, _earlier(folder / CLAIMS)) as staging:
+        records = [staging]
+        for name, (cell, kept) in zip(names, done, strict=True):
+            for source in cell.records(kept):
+                record = shutil.copytree(source, staging / name / source.name)
+                card = read_object(record / CARD, way_out="run the command again")
+                write_json(record / CARD, {**card, "title": cell.title(source.name)})  # another sweep may have made it
+                records.append(record)
+        report(records, staging / PAGE, title=title)
+        stated = claims_of(recipe.paper, list({cell.experiment.name for cell, _ in done}))
+        write_paper(staging, title, result.paper_figures, result.paper_tables, stated, result.frame)
+        for name in (FIGURES, TABLES):
+            (staging / name).mkdir(exist_ok=True)
 
 
 def _earlier(claims: Path) -> list[str]:
-    """Return the folders that an earlier run wrote beside its claims: plain names of ours only."""
-    try:
-        names = read_record(claims).files if claims.exists() else ()
-    except InputError:  # of another version, or damaged
+    """Return what an earlier run left beside its claims: the page, and folders with plain names of ours only."""
+    if not claims.exists():
         return []
-    return [name for name in names if re.fullmatch(r"\d{3,}-[a-z0-9.-]+", name)]
+    try:
+        names = read_record(claims).files
+    except InputError:  # of another version, or damaged
+        return [*_BESIDE]
+    return [*_BESIDE, *(name for name in names if re.fullmatch(r"\d{3,}-[a-z0-9.-]+", name))]
 
 
 def _slug(text: str) -> str:

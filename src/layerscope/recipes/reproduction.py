@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figure import Figure
+    from layerscope.drawing.figures.grid import GridFigure
+    from layerscope.recipes.layout import PaperTable
 
 VERDICTS = ("holds", "does not hold", "undecided", "not testable")
 COLUMNS = [
@@ -51,7 +53,9 @@ class Reproduction(Result):
 
     Attributes:
         missing: What could not be fetched or done, by name, with the reason.
-        folder: Where records and the report are.
+        folder: Where records, the report, and the paper's figures and tables are.
+        paper_figures: The paper's figures by their numbers (`fig2`), each a grid of panels.
+        paper_tables: The paper's tables by their numbers (`table6`), as `.tables()` gives them.
 
     Example:
         >>> import tempfile, layerscope as ls
@@ -64,9 +68,16 @@ class Reproduction(Result):
     name = "reproduction"
 
     def __init__(
-        self, frame: pandas.DataFrame, provenance: Mapping[str, Any], missing: Mapping[str, str], folder: Path
+        self,
+        frame: pandas.DataFrame,
+        provenance: Mapping[str, Any],
+        missing: Mapping[str, str],
+        folder: Path,
+        figures: Mapping[str, GridFigure] | None = None,
+        tables: Mapping[str, PaperTable] | None = None,
     ) -> None:
         self._frame, self.provenance, self.missing, self.folder = frame, provenance, dict(missing), folder
+        self.paper_figures, self.paper_tables = dict(figures or {}), dict(tables or {})
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -82,13 +93,20 @@ class Reproduction(Result):
         """One row per claim: how many combinations have each verdict, and in which of the decided models it held."""
         return summarised(self._frame)
 
+    def tables(self) -> dict[str, pandas.DataFrame]:
+        """The paper's tables by their numbers (`table6`): one row per cell, with mean, deviation, n, or the reason."""
+        return {number: table.frame for number, table in self.paper_tables.items()}
+
     def figures(self) -> list[Figure]:
+        """The claims and every verdict as tables, then the paper's figures, and then its tables."""
         shows = "In how many combinations of models and tasks each claim held."
         reading = "Undecided: the interval over texts spans the threshold, or there is none."
         every = "Every claim and combination, with the statistic that decides it and its interval over texts."
         return [
             numbers("Claims", f"{shows} {reading}", self.summary),
             numbers("Verdicts", f"{every} {reading}", self._frame.drop(columns=["paper", "models"])),
+            *self.paper_figures.values(),
+            *(table.figure() for table in self.paper_tables.values()),
         ]
 
     def findings(self) -> list[Finding]:

@@ -24,6 +24,7 @@ _EFFICIENCY = 0.3  # of the speed of one large product: batches are ragged, and 
 _FIXED = 2.0  # seconds of opening, reading and drawing for a call
 _TOKENS = 64  # of a text, where nothing else is said
 _FIT = {"inn": 3e11, "mlp": 1e11}  # multiply-adds of a fit to one layer
+_LAYERS = {"injection_study": 1, "synthetic_study": 18}  # maps per method: the top layer's; of every truth and repeat
 _USUAL_STRATEGIES, _USUAL_RATES = 18, 4  # of Xie et al.'s preset
 _BACKWARD = 3  # forward passes that a step of training costs
 _SHARED = ("tune",)  # calls whose results several experiments take from the store
@@ -37,10 +38,13 @@ def seconds_of(cells: Iterable[ExperimentRun]) -> float:
         values = cell.values()
         values |= {call.name: _Result() for call in cell.experiment.calls}
         for call in cell.experiment.calls:
-            given = call.resolved(values)
-            shared = f"{call.call} {given}" if call.call in _SHARED else ""
-            total += _FIXED if shared in seen else _seconds(call, cell, given)
-            seen |= {shared} - {""}
+            made = call.made(values, dict)
+            if call.each:
+                values[call.name] = [_Result() for _ in made]
+            for given in made if call.each else [made]:
+                shared = f"{call.call} {given}" if call.call in _SHARED else ""
+                total += _FIXED if shared in seen else _seconds(call, cell, given)
+                seen |= {shared} - {""}
     return total
 
 
@@ -65,9 +69,16 @@ def _seconds(call: Call, cell: ExperimentRun, given: Mapping[str, Any]) -> float
     forward = sum(map(macs_per_token, models)) / len(models)
     tokens = given.get("max_length", _TOKENS)
     texts = _TEXTS.get(call.call, _nothing)(given, len(models))
-    layers = len(given["layers"]) if given.get("layers") else 12
-    fits = sum(_FIT.get(method, 0.0) for method in given.get("methods") or ()) * layers * given.get("pairs", 1)
+    layers = len(given["layers"]) if given.get("layers") else _LAYERS.get(call.call, 12)
+    methods = [str(method).split()[0] for method in given.get("methods") or ()]
+    fits = sum(_FIT.get(method, 0.0) for method in methods) * layers * _pairs(given, len(models))
     return _FIXED + (texts * tokens * forward + fits) / (_EFFICIENCY * speed(cell.device))
+
+
+def _pairs(given: Mapping[str, Any], models: int) -> int:
+    """Return between how many pairs of models maps are fitted."""
+    asked = given.get("pairs", 1)
+    return models * (models - 1) // 2 if asked == "all" else int(asked)
 
 
 def _sources(value: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from layerscope.errors import log
 from layerscope.metrics import in_nats, recovered
 from layerscope.reporting.summary import by_weight
 from layerscope.results import Record
-from layerscope.results.finding import short, task_name
+from layerscope.results.finding import label, task_name
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +68,7 @@ def _metric(record: Record) -> str:
 
 def plan_rows(record: Record) -> list[dict[str, Any]]:
     """Return every plan that a record scores: model, texts, rule, blocks left out and kept, score and interval."""
-    source = {"model": short(str(record.models[0].get("name", ""))) if record.models else "", "texts": _texts(record)}
+    source = {"model": label(record.models[0]) if record.models else "", "texts": _texts(record)}
     plans: list[dict[str, Any]] = []
     for frame in record.frames("advice"):
         plans += _advised(frame, tuple(record.settings.get("rules") or ()))
@@ -178,10 +178,10 @@ def _rules(metric: str, plans: Sequence[dict[str, Any]]) -> list[Figure]:
 def healing_rows(record: Record) -> list[dict[str, Any]]:
     """Return every healing of a record: the uncut model, the cut one and the healed one."""
     healings = []
-    model = short(str(record.models[0].get("name", ""))) if record.models else ""
+    model = label(record.models[0]) if record.models else ""
     for frame in record.frames("healing"):
         for row in frame.to_dict("records"):
-            source = {"model": short(str(row.get("model", model))), "plan": str(record.settings.get("without") or "")}
+            source = {"model": str(row.get("model", model)), "plan": str(record.settings.get("without") or "")}
             healings.append({**source, **{name: float(row[name]) for name in ("uncut", "cut", "healed")}})
     for frame in record.frames("healed"):
         whole = float(frame["after"].iloc[0])

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,9 +29,9 @@ from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.render import markup
 from layerscope.errors import InputError
 from layerscope.reporting.language import language_section
-from layerscope.reporting.summary import summarize
+from layerscope.reporting.summary import Summary, by_weight, summarize
 from layerscope.results import Record, find_records, read_record
-from layerscope.store import write_text
+from layerscope.store import output_file
 from layerscope.version import __version__
 
 DRAWN = ("heatmap", "curve", "box", "bars", "scatter")  # kinds that the page's script knows
@@ -114,8 +113,9 @@ def typeset(text: str) -> str:
 _ENDS = re.compile(r"(?<=[.!?])\s+(?=[A-Z`0-9])")
 _SHORT = 40  # characters below which a sentence is easier to read than a link
 GENERAL = {
-    "sure": "The interval, or the p-value, decides it: at 95%, after allowing for the choice where one was made. A "
-    "number that stands alone is sure where its interval lies within a tenth of it.",
+    "sure": "The comparison in the sentence was tested, and the interval or the p-value decides it: at 95%, after "
+    "allowing for the choice where one was made. A number that stands alone is sure where its interval lies within a "
+    "tenth of it.",
     "not sure": "It may be so, and the numbers do not decide it: too few texts, or too small a difference.",
     "not tested": "Nothing was measured that could say how sure it is; the number stands alone.",
     "hatched cell": "There is no value. The reason shows when the pointer or the arrow keys are on it. It is not 0.",
@@ -210,6 +210,7 @@ def report(
     path: str | Path = "report.html",
     *,
     title: str = "layerscope report",
+    summary: Summary | None = None,
 ) -> Path:
     """Write one self-contained HTML file that shows records.
 
@@ -217,6 +218,7 @@ def report(
         records: Folders of records, folders that hold some, or `Record`s.
         path: The file to write.
         title: The heading of the page.
+        summary: What stands on top; made of the records' findings if not given.
 
     Returns:
         The path.
@@ -235,14 +237,9 @@ def report(
         raise InputError("There is nothing to report: give at least one record.")
     _check_size(shown)
     path = Path(path)
-    if os.path.isdir(path):
-        raise InputError(f"{path} is a folder; give the report a file name, such as {path / 'report.html'}.")
-    text = render(shown, title)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; give another path.") from error
+    text = render(shown, title, summary)
+    with output_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace", newline="")
     return path
 
 
@@ -259,7 +256,7 @@ def _check_size(records: Sequence[Record]) -> None:
                 )
 
 
-def render(records: Sequence[Record], title: str) -> str:
+def render(records: Sequence[Record], title: str, summary: Summary | None = None) -> str:
     """Return the page as text. Every name is escaped: they come from users' files and models."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -276,7 +273,12 @@ def render(records: Sequence[Record], title: str) -> str:
         "cells": _cells,
         "heading": heading,
     }
-    environment.filters |= {"sentence": _sentence, "brief": brief, "typeset": lambda text: Markup(typeset(text))}
+    environment.filters |= {
+        "by_weight": by_weight,
+        "sentence": _sentence,
+        "brief": brief,
+        "typeset": lambda text: Markup(typeset(text)),
+    }
     page = environment.from_string(_file("page.html"))
     sections = [_section(f"record-{k + 1}", record) for k, record in enumerate(records)]
     if (language := language_section(records)) is not None:
@@ -285,7 +287,7 @@ def render(records: Sequence[Record], title: str) -> str:
     return page.render(
         title=title,
         sections=sections,
-        summary=summarize(records),
+        summary=summarize(records) if summary is None else summary,
         most_questions=MOST_QUESTIONS,
         words=explained(shown),
         general=GENERAL,

@@ -13,8 +13,10 @@ from layerscope.drawing.figures.table import TableFigure
 from layerscope.drawing.render import FORMATS, draw
 from layerscope.errors import InputError, choose
 from layerscope.results import Record, csv_text, find_records, read_record
-from layerscope.store import write_text
+from layerscope.store import check_name, linked_folder, write_text
 
+_FOLDER, _MARKER = "paper-figures", "about.txt"  # what the files lie in, and by what it is known
+_ABOUT = "The figures that `layerscope figures` drew. The files beside this folder are links into it.\n"
 WIDTH = "6.75in"  # two columns of most conferences
 _INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72.27}
 
@@ -28,6 +30,9 @@ def paper_figures(
     titles: bool = False,
 ) -> list[Path]:
     """Draw every figure of a record (or of the records in a folder) as a file; tables become CSV files.
+
+    The files are links into the folder `paper-figures` beside them, which is exchanged as a whole, so that they are of
+    one run whenever they are looked at. Files of the same names are replaced, others stay.
 
     Args:
         record: A record's folder, a folder that holds some, or a `Record`.
@@ -45,18 +50,31 @@ def paper_figures(
         >>> [path.name for path in ls.paper_figures(record, tempfile.mkdtemp(), format="png")]
         ['compare-01-similarity-of-layers-cka.png']
     """
+    import pandas
+
     wanted = dict.fromkeys(part.strip() for part in format.split(","))
     formats = [choose("figure format", part, FORMATS) for part in wanted]
     inches = inches_of(width)
     folder = Path(folder)
+    check_name(folder)
     if os.path.isfile(folder):
         raise InputError(f"{folder} is a file; figures need a folder.")
     records = [record] if isinstance(record, Record) else [read_record(part) for part in find_records(record)]
-    written = []
+    files: dict[str, Figure] = {}
     for name, figure in _named(records):
-        for ending in formats[:1] if isinstance(figure, TableFigure) else formats:
-            written.append(_write(figure, folder, name, ending, inches, titles))
-    return written
+        endings = ["csv"] if isinstance(figure, TableFigure) else formats
+        files |= {f"{name}.{ending}": figure for ending in endings}
+    try:
+        with linked_folder(folder / _FOLDER, _MARKER, files, plain=files, adding=True) as staging:
+            write_text(staging / _MARKER, _ABOUT)
+            for name, figure in files.items():
+                if isinstance(figure, TableFigure):
+                    write_text(staging / name, csv_text(pandas.DataFrame(dict(figure.table))))
+                else:
+                    draw(figure, staging / name, width=inches, title=titles)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}; give another folder.") from error
+    return [folder / name for name in files]
 
 
 def _named(records: Sequence[Record]) -> Iterator[tuple[str, Figure]]:
@@ -88,21 +106,3 @@ def inches_of(width: str | float) -> float:
 def slug(text: str) -> str:
     """Return a text as a file name of plain letters."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "figure"
-
-
-def _write(figure: Figure, folder: Path, name: str, format: str, width: float, titles: bool) -> Path:
-    """Write a figure as a picture, or a table as CSV, and return its path."""
-    if not isinstance(figure, TableFigure):
-        path = folder / f"{name}.{format}"
-        draw(figure, path, width=width, title=titles)
-        return path
-
-    import pandas
-
-    path = folder / f"{name}.csv"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(path, csv_text(pandas.DataFrame(dict(figure.table))))
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}; give another folder.") from error
-    return path

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from layerscope.drawing.captions import listed
-from layerscope.results.finding import Finding, NextStep, short, task_name
+from layerscope.results.finding import Finding, NextStep, label, task_name
 
 if TYPE_CHECKING:
     from layerscope.results import Record
@@ -65,7 +65,7 @@ class Next:
 
 def question(record: Record) -> str:
     """Return the question that a record answers; the record's title where its kind is unknown."""
-    names = [short(str(model.get("name", ""))) for model in record.models]
+    names = [label(model) for model in record.models]
     task = task_name(record.data.get("task") or "")
     if record.kind not in QUESTIONS or not names:
         return record.title
@@ -130,7 +130,7 @@ def _folder(asked: Sequence[str]) -> str:
     return ""
 
 
-MOST = 6  # findings on top of a page
+MOST = 6  # findings on top of a page, unless there are more records
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ class Summary:
 
     Attributes:
         questions: What was asked, each question once, with the place of the first record that was asked it.
-        findings: At most six, each with the place of its record.
-        next: The recommended command, or None.
+        findings: At most six, or one for every record where there are more; each with the place of its record.
+        next: The commands that are recommended: one at most, where nothing else was decided.
     """
 
     questions: Mapping[str, int]
     findings: Sequence[PlacedFinding]
-    next: Next | None
+    next: Sequence[Next]
 
 
 def by_weight(record: Record) -> list[Finding]:
@@ -162,18 +162,24 @@ def by_weight(record: Record) -> list[Finding]:
 
 
 def summarize(records: Sequence[Record]) -> Summary:
-    """Return the summary of some records. Every record has a finding in it before one has a second."""
+    """Return the summary of some records. Every record has a finding in it before one has a second.
+
+    All findings of a record stand in its section.
+    """
     ranked = [
         (rank, PlacedFinding(finding, k))
         for k, record in enumerate(records)
         for rank, finding in enumerate(by_weight(record))
     ]
     ranked.sort(key=lambda part: (part[0], -part[1].finding.weight, part[1].finding.sure is None))  # stable
-    chosen = sorted(ranked[:MOST], key=lambda part: (part[1].record, part[0]))
+    chosen = sorted(
+        ranked[: max(MOST, sum(rank == 0 for rank, _ in ranked))], key=lambda part: (part[1].record, part[0])
+    )
     asked: dict[str, int] = {}
     for k, record in enumerate(records):
         asked.setdefault(question(record), k)
-    return Summary(asked, [part for _, part in chosen], _next(records))
+    step = _next(records)
+    return Summary(asked, [part for _, part in chosen], [] if step is None else [step])
 
 
 def _next(records: Sequence[Record]) -> Next | None:

@@ -2,7 +2,7 @@
 
 from layerscope.results.curve import Curve
 from layerscope.results.finding import Finding, NextStep
-from layerscope.results.records import Record, find_records, read_record, write_record
+from layerscope.results.records import Record, find_records, read_record, record_folder, write_record
 from layerscope.results.result import Result, Table, Tabled, csv_text, provenance_of, read_table
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "provenance_of",
     "read_record",
     "read_table",
+    "record_folder",
     "write_record",
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope.drawing.figures.curve import CurveFigure, Series
-from layerscope.results.finding import ANSWER, NO_INTERVAL, Finding, extreme, interval, number, rows, short, widened
+from layerscope.results.finding import ANSWER, NO_INTERVAL, Finding, apart, extreme, interval, number, rows
 from layerscope.results.result import Result
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class Curve(Result):
         p: The share of labellings, the true one among them, with a value as good in that layer.
         p_best: The same for the best layer, after allowing for the choice among layers.
         permuted: (permutations, layers) the values with permuted labels.
-        left_out: (groups, layers) the values without each of some groups of scored texts, of probes.
+        left_out: (groups, layers) the values without each of some groups of texts, where those were measured.
+        draws: (resamples, layers) the values of halves of the texts, where those were measured.
         words: Title, shows, reading and caveat of its figure; `x_name` where its layers are called something else.
 
     Example:
@@ -66,6 +67,7 @@ class Curve(Result):
     p_best: float = math.nan
     permuted: np.ndarray | None = None
     left_out: np.ndarray | None = None
+    draws: np.ndarray | None = None
     words: Mapping[str, str] = field(default_factory=dict)  # title, shows, reading and caveat of its figure
 
     @property
@@ -78,6 +80,16 @@ class Curve(Result):
             if (extra := getattr(self, name)) is not None:
                 frame[name] = extra
         return frame
+
+    @property
+    def ties(self) -> list[int] | None:
+        """The layers above 0 that are not told apart from the best one, and that one; None where nothing can tell."""
+        frame = self.frame
+        part = frame[(frame["layer"] >= 1) & frame[self.name].notna()]
+        if self.best is None:
+            return None
+        others = apart(part, self.name, self.layers.index(self.best), self.left_out, self.draws)
+        return None if others is None else [int(layer) for layer in part["layer"][~others]]
 
     def explain_gaps(self, reason: str) -> None:
         """Note why some layers have no value: in `provenance["undefined"]`, and under the figure."""
@@ -106,17 +118,17 @@ class Curve(Result):
         for model, part in frame[frame[name].notna()].groupby("model", sort=False):
             least, most = extreme(part, name, most=False), extreme(part, name, most=True)
             text = (
-                f"{name} of {short(str(model))} is lowest in {what} {int(least['layer'])} "
+                f"{name} of {model} is lowest in {what} {int(least['layer'])} "
                 f"({number(least[name])}) and highest in {what} {int(most['layer'])} ({number(most[name])})."
             )
             if "low" not in part:
                 findings.append(Finding(text, NO_INTERVAL + rows(n), None, ANSWER))
                 continue
-            _, high = widened(least[name], least["low"], least["high"], len(part))
-            others = part.drop(least.name)
-            sure = None if math.isnan(high) or not len(others) else bool(high < others[name].min())
+            # The lowest is held against all others, and so is the highest, each with the differences' intervals.
+            others = [apart(part, name, each.name, self.left_out, self.draws) for each in (least, most)]
+            known = [int(each.sum()) == len(part) - 1 for each in others if each is not None]
             evidence = f"{what} {int(least['layer'])}: {interval(least['low'], least['high'])}{rows(n)}"
-            findings.append(Finding(text, evidence, sure, ANSWER))
+            findings.append(Finding(text, evidence, all(known) if known and len(part) > 1 else None, ANSWER))
         return findings
 
     def _series(self, model: str) -> Series:

@@ -10,11 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import PurePath
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from layerscope.models.sources import short_names
+from layerscope.resampling import told_apart
+
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
 
 ANSWER, SUPPORT, DETAIL = 3, 2, 1  # weights: what was asked for, what it rests on, what is good to know
@@ -31,7 +34,8 @@ class Finding:
     Attributes:
         text: The sentence, with its numbers.
         evidence: What it rests on: an interval, a p-value, how many rows. Empty where the sentence itself says it.
-        sure: Whether the evidence decides it; None where nothing was measured that could.
+        sure: Whether the comparison that the sentence makes was tested and decided; None where nothing was measured
+            that could tell.
         weight: How much it answers of what was asked: `ANSWER`, `SUPPORT` or `DETAIL`.
     """
 
@@ -107,6 +111,12 @@ def rows(n: Any, noun: str = "n =") -> str:
     return f", {noun} {int(n):,}" if is_number else ""
 
 
+def over_windows(provenance: Mapping[str, Any]) -> list[Finding]:
+    """Return a finding on what intervals are over, where the provenance of a result says that it is not texts."""
+    over = provenance.get("settings", {}).get("intervals")
+    return [Finding(f"Intervals are {over}.", "", None, DETAIL)] if over else []
+
+
 def widened(value: float, low: float, high: float, tries: int) -> tuple[float, float]:
     """Return a 95% interval widened for use with the best or the worst of so many values (Bonferroni)."""
     normal = NormalDist()
@@ -134,10 +144,34 @@ def extreme(frame: pandas.DataFrame, column: str, most: bool) -> Any:
     return frame.sort_values(column, ascending=not most, kind="stable").iloc[0]
 
 
-def short(name: str) -> str:
-    """Return the end of a long path, which says most; other names as they are."""
-    parts = PurePath(name).parts
-    return str(PurePath(*parts[-2:])) if name.startswith(("/", "./", "../")) and len(parts) > 3 else name
+def apart(
+    part: pandas.DataFrame,
+    column: str,
+    place: Any,
+    left_out: np.ndarray | None = None,
+    draws: np.ndarray | None = None,
+) -> pandas.Series | None:
+    """Return which rows of a part of a table are told apart from one of them, on the same texts.
+
+    None where nothing was measured that could tell.
+
+    Args:
+        part: Some rows of the table, whose index counts the table's rows.
+        column: The column with the values.
+        place: The row that the others are held against, by the index.
+        left_out: (groups, rows of the table) the values without one group of texts at a time.
+        draws: (resamples, rows of the table) the values of halves of the texts.
+    """
+    if left_out is None and draws is None:
+        return None
+    without, halves = (None if each is None else each[:, part.index] for each in (left_out, draws))
+    at = part.index.tolist().index(place)
+    return part[column].notna() & told_apart(part[column].to_numpy(dtype=float), at, left_out=without, draws=halves)
+
+
+def label(model: Mapping[str, Any]) -> str:
+    """Return what a model of a provenance is called in sentences, which is never a path."""
+    return str(model.get("label") or short_names([str(model.get("name", ""))])[0])
 
 
 def task_name(name: Any) -> str:

@@ -2,13 +2,14 @@
 
 A folder holds `record.json` (what was asked, of what, with which versions, and the figures' words and settings), each
 result's table as the Parquet file that `Result.save` writes and as CSV, and a Parquet file for each figure whose
-columns do not stand in one of those tables. It is written whole or not at all.
+columns do not stand in one of those tables. Commands add pictures. It is written whole or not at all.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,10 +29,10 @@ from layerscope.results.result import (
     view,
 )
 from layerscope.store import (
-    atomic_folder,
     inside,
     is_staging,
     json_text,
+    linked_folder,
     parse_json,
     read_value,
     settled,
@@ -70,7 +71,7 @@ class Record:
         format: The version of the files.
         results: Where the tables come from, where that is known.
         kinds: Which result each table is of, by the table's name, such as `advice` or `truncation`.
-        files: What the command wrote beside the record: names of files, and of folders of trainings.
+        files: What the command shows beside the record: names of files, and of folders of trainings.
 
     Example:
         >>> import numpy as np, layerscope as ls
@@ -164,10 +165,21 @@ def write_record(folder: str | Path, record: Record) -> Path:
         >>> (folder / "record.json").is_file(), (folder / "nu.parquet").is_file()
         (True, True)
     """
-    folder = Path(folder)
+    with record_folder(Path(folder), record):
+        return Path(folder)
+
+
+@contextmanager
+def record_folder(
+    folder: Path, record: Record, shown: Collection[str] = (), plain: Collection[str] = ()
+) -> Iterator[Path]:
+    """Give a folder with a record's files, to add others to; it becomes `folder` when the block ends without an error.
+
+    What is `shown` stands beside the folder as links, in the place of what an earlier run left `plain`.
+    """
     if (folder / CARD).is_file() and _card(folder) is None:
         raise InputError(f"{folder} holds a {CARD} that is not a record's; give another path.")
-    with atomic_folder(folder, CARD) as staging:
+    with linked_folder(folder, CARD, shown, plain=plain) as staging:
         tables = {name: f"{name}.parquet" for name in record.results}
         for name, file in tables.items():
             record.results[name].write_table(staging / file)
@@ -199,7 +211,7 @@ def write_record(folder: str | Path, record: Record) -> Path:
             "figures": entries,
         }
         write_json(staging / CARD, card)
-    return folder
+        yield staging
 
 
 def read_record(folder: str | Path) -> Record:

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field
 from layerscope.drawing.render import draw, markup
 from layerscope.errors import DataError, InputError
 from layerscope.results.finding import ANSWER, DETAIL, Finding, NextStep
-from layerscope.store import Saved, json_text, parse_json, shaped, whole_file, write_text
+from layerscope.store import Saved, json_text, output_file, parse_json, shaped
 from layerscope.store.validated import MOST_TEXT, MOST_VALUES, read_parquet
 from layerscope.version import __version__
 
@@ -46,6 +46,9 @@ class SettingsCard(Saved):
     value_name: Text | None = None
     row_name: Text | None = None
     column_name: Text | None = None
+    right_name: Text | None = None
+    row_names: list[Text] | None = None
+    column_names: list[Text] | None = None
     references: list[Mark] | None = None
     marks: list[Mark] | None = None
     scale: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
@@ -207,12 +210,11 @@ class Result(ABC):
                 f"A result is saved as Parquet (.parquet), or its table alone as CSV (.csv), and {path.name} ends in "
                 f"{ending}; plot draws it, and .frame is a pandas table that can be written in other ways."
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if ending == ".csv":
-            write_text(path, csv_text(self.frame))
-            return path
-        with whole_file(path) as temporary:
-            self.write_table(temporary)
+        with output_file(path) as temporary:
+            if ending == ".csv":
+                temporary.write_text(csv_text(self.frame), encoding="utf-8", errors="replace", newline="")
+            else:
+                self.write_table(temporary)
         return path
 
     def write_table(self, path: Path) -> None:

@@ -23,6 +23,7 @@ from layerscope.extraction.encoding import encode, texts_of
 from layerscope.extraction.loop import block_parameters
 from layerscope.extraction.pooling import Reading
 from layerscope.extraction.stream import Streamer
+from layerscope.models.devices import free_on
 from layerscope.similarity.execution_plan import (
     GIB,
     Plan,
@@ -33,7 +34,7 @@ from layerscope.similarity.execution_plan import (
     spelled,
 )
 from layerscope.similarity.layer_sources import LayerSource, Streamed, row_dtype
-from layerscope.similarity.moments import float64_is_free
+from layerscope.similarity.moments import float64_is_free, has_bfloat16_cores
 from layerscope.store import home
 
 _SHARE = 0.5  # of the memory that is free: batches, the tokenizer and other programs need some as well
@@ -57,7 +58,7 @@ def resources_for(
     fast_float64 = device.type != "cuda" or float64_is_free(device)
     return Resources(
         host=int(min(bound, _SHARE * free_host_memory() / on_this_host)),
-        device=int(min(bound, _SHARE * _free_on(device))) if device.type == "cuda" else None,
+        device=int(min(bound, _SHARE * free_on(device))) if device.type == "cuda" else None,
         disk=int(_DISK_SHARE * _free_on_disk(home())),
         forward=_FORWARD.get(device.type, 3e12) * cores * half,
         products=(_FLOAT64.get(device.type, 2e10) if fast_float64 else _SLOW_FLOAT64) * cores,
@@ -99,12 +100,6 @@ def _stat(path: Path, name: str) -> int:
         return next((int(line[1]) for line in lines if line[0] == name), 0)
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _free_on(device: torch.device) -> int:
-    """Bytes that are free on a GPU, among them those that torch has reserved and does not use."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
 def _free_on_disk(folder: Path) -> int:
@@ -152,7 +147,10 @@ def with_budget(plan: Plan, inputs: LayerSource, *, shuffled: bool, memory: floa
         if chosen.passes > 1:
             log.warning("%s over the texts: %s.", counted(chosen.passes), chosen.reason)
         log.info("Plan: %s.", chosen)
-    plan = replace(plan, memory=chosen.room / GIB)
+    halves = all(model.network.dtype.itemsize == 2 for model in inputs.models)
+    # Shuffled values and intervals are differences of values, in which rounding counts for more.
+    split = halves and has_bfloat16_cores(inputs.device) and not (shuffled or plan.groups)
+    plan = replace(plan, memory=chosen.room / GIB, split=split)
     if chosen.keep == "moments":
         return plan
     slow_float64 = inputs.device.type == "cuda" and not float64_is_free(inputs.device)
@@ -175,6 +173,7 @@ def workload_of(plan: Plan, inputs: Streamed, *, shuffled: bool, processes: int 
         primal=len(plan.dual) < len(crossed),
         dual=bool(plan.dual),
         row_measures=bool(plan.row_measures) or shuffled,
+        second_look=inputs.several_rows and plan.unbiased_hsic,
         processes=processes,
     )
 

@@ -1,23 +1,26 @@
 """The similarity that chance gives: that of layers after the texts of the column side have changed places.
 
 One shuffle serves all pairs of layers, so the best pair can be judged too, by the best that each shuffle gives among
-as many pairs. Rows of one text stay together, since words of a text are alike for reasons of their own.
+as many pairs. Rows of one text stay together, since words of a text are alike for reasons of their own, and a text's
+row k meets another text's row k, since rows at one place are alike as well. Rows that have no such counterpart are left
+out, of the shuffles and of the values that these are set beside.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError, LayerscopeWarning
+from layerscope.errors import InputError, LayerscopeWarning, log
 from layerscope.extraction.representations import Representations
 from layerscope.progress import progress
-from layerscope.resampling import exchanged
+from layerscope.resampling import counterparts, exchanged
 from layerscope.similarity.execution_plan import GIB, Groups, Plan
 from layerscope.similarity.layer_sources import Stored
 from layerscope.similarity.matrices import (
@@ -27,6 +30,7 @@ from layerscope.similarity.matrices import (
     from_rows,
     from_sums,
     gram_matrices,
+    matrices_of,
     size_in_bytes,
 )
 from layerscope.similarity.measures.kernels import double_centred
@@ -53,29 +57,40 @@ def shuffle_count(baseline: bool | int) -> int:
 
 def add_baseline(matrices: dict[str, Similarity], plan: Plan, rows: Stored, count: int, seed: int) -> None:
     """Set `baseline` of every similarity, and with enough shuffles `p_values`, `calibrated` and `best`."""
+    kept, classes = counterparts(rows.texts)
+    beside = matrices
+    if len(kept) < len(rows.texts):
+        log.info("The baseline is over %d of %d rows: texts differ in length.", len(kept), len(rows.texts))
+        rows = Stored(rows.groups.with_sources([reps.select(rows=kept) for reps in rows.reps]), None, rows.device)
+        beside = matrices_of(plan, rows)
     seeds = np.random.SeedSequence(seed).generate_state(count)
     values = [(m.name, _shuffled(m, plan, rows)) for m in plan.measures]
     chance = {m.name: np.empty((count, *matrices[m.name].values.shape)) for m in plan.measures}
     with progress("What chance gives", count, "shuffles") as advance:
         for k in range(count):
-            order = exchanged(rows.texts, seed=int(seeds[k]))
+            order = exchanged(rows.texts, seed=int(seeds[k]), classes=classes)
             for name, shuffled_values in values:
                 chance[name][k] = shuffled_values(order)
             advance(1)
     apart = np.asarray([[i != j for j in rows.column_views] for i in rows.row_views])
     for name, similarity in matrices.items():
-        judge(similarity, chance[name], apart)
+        judge(similarity, beside[name].values, chance[name], apart)
+        if beside is not matrices:
+            similarity.provenance = {**similarity.provenance, "baseline": {"rows": len(kept)}}
 
 
-def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None:
-    """Judge a similarity by its values under `chance` (shuffles, rows, columns); `apart` marks different layers."""
+def judge(similarity: Similarity, values: np.ndarray, chance: np.ndarray, apart: np.ndarray) -> None:
+    """Set what `values` are worth beside those under `chance` (shuffles, rows, columns).
+
+    The values are the similarity's own, or those of the rows that the shuffles have; `apart` marks different layers.
+    """
     similarity.baseline = chance.mean(axis=0)
     sign = -1.0 if similarity.distance else 1.0  # a distance is turned round: what is high is alike
     for i, j in np.argwhere(np.isnan(similarity.baseline) & ~np.isnan(similarity.values)).tolist():
         similarity.reasons.setdefault((i, j), "the baseline is undefined: some shuffles of the texts have no value")
     if len(chance) < LEAST:
         return
-    values, chance = sign * similarity.values, sign * chance
+    values, chance = sign * values, sign * chance
     most = max(sign * bound for bound in similarity.bounds)
     similarity.p_values = p_values(values, chance)
     similarity.calibrated = calibrated(values, chance, most)
@@ -87,7 +102,7 @@ def judge(similarity: Similarity, chance: np.ndarray, apart: np.ndarray) -> None
     similarity.best = Best(
         row=similarity.rows[row],
         column=similarity.columns[column],
-        value=float(sign * value),
+        value=float(similarity.values[row, column]),
         baseline=float(sign * highest.mean()),
         p_value=float(p_values(value, highest)),
         calibrated=float(calibrated(value, highest, most)),
@@ -120,14 +135,15 @@ def _shuffled(measure: Measure, plan: Plan, rows: Stored) -> Shuffled:
     """A function that gives the values of a measure for a shuffle, by the cheapest way that fits into memory."""
     alone = plan.subset([measure])
     if alone.gram_measures(rows, rows.stored):
-        return _OfGrams(measure, alone, rows)
-    # Where all texts have as many rows, a shuffle is another order of the rows; otherwise some rows are repeated.
-    even = len(set(np.unique(rows.texts, return_counts=True)[1])) == 1
-    if even and measure.reorder is not None:
+        try:
+            return _OfGrams(measure, alone, rows)
+        except Undefined:
+            return lambda _: np.full((len(rows.row_views), len(rows.column_views)), np.nan)
+    if measure.reorder is not None:
         factors = _OfFactors(measure, alone, rows)
         if factors.fit:
             return factors
-    return _OfRows(measure, alone, rows, even)
+    return _OfRows(measure, alone, rows)
 
 
 class _OfGrams:
@@ -135,7 +151,7 @@ class _OfGrams:
 
     def __init__(self, measure: Measure, plan: Plan, rows: Stored) -> None:
         self._dual, self._rows = measure.dual, rows
-        self._centre = measure.gram or double_centred
+        self._centre = double_centred if measure.gram is None else partial(measure.gram, texts=rows.texts)
         self._grams = gram_matrices(rows, plan.exact(measure))
         self._left = torch.stack([self._centre(self._grams[i].clone()).flatten() for i in rows.row_views])
         self._norms = self._left.pow(2).sum(dim=1)  # of the row side's Gram matrices, squared
@@ -178,7 +194,8 @@ class _OfFactors:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LayerscopeWarning)  # given already, for the values themselves
             try:
-                return self._measure.factored(rows if self._measure.estimate else rows.double(), **self._options)
+                given = rows if self._measure.estimate else rows.double()
+                return self._measure.factored(given, self._rows.texts, **self._options)
             except Undefined:
                 return None
 
@@ -197,10 +214,10 @@ class _OfFactors:
 
 
 class _OfRows:
-    """Values of shuffles from the rows themselves; statistics of single layers are kept unless rows repeat."""
+    """Values of shuffles from the rows themselves; statistics of single layers are kept."""
 
-    def __init__(self, measure: Measure, plan: Plan, rows: Stored, even: bool) -> None:
-        self._measure, self._plan, self._even, self._prepared = measure, plan, even, Prepared()
+    def __init__(self, measure: Measure, plan: Plan, rows: Stored) -> None:
+        self._measure, self._plan, self._prepared = measure, plan, Prepared()
         self._left, self._right = (
             [rows.reps[source] for source in side] for side in (rows.groups.row_sources, rows.groups.column_sources)
         )
@@ -218,8 +235,6 @@ class _OfRows:
             options: dict[str, Any] = {"exact": self._plan.exact(self._measure), "room": self._plan.memory * GIB}
             options["debiased"] = self._measure.cross == "hsic"
             parts = (layer_source.tile(pairs, **options) for pairs in self._plan.passes(layer_source))
-            if not self._even:
-                self._prepared.forget(layer_source.column_views)
             from_moments([cells], parts, self._prepared)
         return cells.similarity().values
 

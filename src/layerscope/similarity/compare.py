@@ -7,11 +7,13 @@ from numbers import Real
 from typing import Any, overload
 
 from layerscope.data import TaskSource
-from layerscope.errors import InputError, check_level, check_seed
+from layerscope.drawing.captions import listed
+from layerscope.errors import InputError, check_level, check_seed, log
 from layerscope.extraction.attention import AttentionReading
-from layerscope.extraction.extract import refuse_reading
+from layerscope.extraction.extract import examples_of, refuse_reading
 from layerscope.extraction.representations import Representations
-from layerscope.models.load import ModelSource
+from layerscope.models.lineage import known_rows, learned
+from layerscope.models.load import Model, ModelSource
 from layerscope.similarity.attention.compare import AttentionSource, compare_attention
 from layerscope.similarity.budget import report_costs, with_budget
 from layerscope.similarity.chance import add_baseline, shuffle_count
@@ -40,7 +42,7 @@ def compare(
     limit: int | None = None,
     max_length: int = 128,
     final_norm: bool = False,
-    names: Sequence[str] | None = None,
+    names: Sequence[str | int] | None = None,
     ci: float | None = None,
     baseline: bool | int = False,
     seed: int = 0,
@@ -74,7 +76,7 @@ def compare(
         baseline: Add what texts that have changed places give (`baseline`), which at small n can be high: the mean of
             5 shuffles, or of a number of them. From 19 on, such as 200, also how often chance gives as much
             (`p_values`), the similarity above chance (`calibrated`), and both for the best pair (`best`). Models are
-            extracted first.
+            extracted first. Row k of a text meets row k of another; rows without such a counterpart are left out.
         seed: Decides groups of texts and shuffles.
         memory: GiB that may be used, on the host and on the device each, for what is kept of the texts (moments, or
             rows) and for products; half of what is free if not given. Several passes over the texts are made only
@@ -101,19 +103,21 @@ def compare(
     check_level(ci)
     shuffles = shuffle_count(baseline)
     groups = Groups(a, b)
+    called = None if names is None else [str(name) for name in names]
     attention = [m for m in wanted if m.needs == "attention"]
     wanted = [m for m in wanted if m.needs != "attention"]
     matrices: dict[str, Similarity] = {}
+    opened: list[Model] = []
     if attention:
         _check_attention(attention, wanted, pool, ci, bool(shuffles))
         attending = AttentionReading("tokens" if pool == "tokens" else "words", special, max_length)
-        heads = AttentionSource(groups, names, task, split, limit, attending)
-        matrices = compare_attention(attention, heads, options)
+        heads = AttentionSource(groups, called, task, split, limit, attending)
+        matrices, opened = compare_attention(attention, heads, options), heads.models
     elif special:
         raise InputError("special=True belongs to measures of attention; pools have it in ls.extract.")
     if wanted:
         reading = {"pool": pool, "max_length": max_length, "final_norm": final_norm}
-        inputs = _open_inputs(groups, names, task, split, limit, reading)
+        inputs = _open_inputs(groups, called, task, split, limit, reading)
         plan = Plan(tuple(wanted), options, groups=0 if ci is None else GROUPS, single=inputs.stored and ci is None)
         check_widths(plan.sum_measures, inputs)
         with report_costs(inputs):
@@ -124,7 +128,28 @@ def compare(
             if shuffles:
                 add_baseline(found, plan, rows.with_rows(), shuffles, seed)
         matrices |= found
+        opened = inputs.models if isinstance(inputs, Streamed) else []
+    _note_learned(matrices, opened, task, split, limit)
     return matrices[many[0]] if isinstance(measure, str) else Similarities({name: matrices[name] for name in many})
+
+
+def _note_learned(
+    matrices: dict[str, Similarity], models: Sequence[Model], task: Any, split: str | None, limit: int | None
+) -> None:
+    """Warn, and say in the results, where models learned from the rows that they are compared on."""
+    if not any(learned(model.network) for model in models):
+        return
+    whole = examples_of(
+        task, split, None
+    )  # rows that a model learned from are known by the identity of the whole split
+    n = len(whole.take(slice(limit)))
+    counts = {model.label: int(known_rows([model], whole)[:limit].sum()) for model in models}
+    if told := [f"{label} learned from {count:,}" for label, count in counts.items() if count]:
+        message = f"{listed(told)} of the {n:,} rows that are compared; on others its layers may be less alike, or more"
+        log.warning("%s.", message)
+        for similarity in matrices.values():
+            data = {**similarity.provenance.get("data", {}), "learned": f"{message}."}
+            similarity.provenance = {**similarity.provenance, "data": data}
 
 
 class Similarities(dict[str, Similarity]):

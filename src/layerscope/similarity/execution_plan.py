@@ -20,7 +20,7 @@ from torch import Tensor
 from layerscope.errors import InputError, log
 from layerscope.extraction.representations import Representations
 from layerscope.similarity.moments import BLOCK, Pair, product_bytes
-from layerscope.similarity.registry import Measure
+from layerscope.similarity.registry import Measure, measure
 from layerscope.similarity.result import Axis
 
 GIB = 1 << 30
@@ -52,6 +52,7 @@ class Workload:
     primal: bool = True  # whether a measure needs d x d products
     dual: bool = False  # whether a measure can be computed from n x n Gram matrices
     row_measures: bool = False  # whether the rows themselves are needed: measures of rows, shuffles
+    second_look: bool = False  # whether moments need a look at rows that are kept, wherever they lie
     processes: int = 1
 
     @property
@@ -157,7 +158,9 @@ def choose_plan(work: Workload, resources: Resources, time_pass: Callable[[], fl
 
 def depends_on_pass_time(work: Workload, resources: Resources) -> bool:
     """Whether further passes are an alternative, so that the choice depends on the seconds that one takes."""
-    return not work.row_measures and all(plan.where == "store" for plan in _one_pass_plans(work, resources))
+    if work.row_measures or work.second_look:
+        return False
+    return all(plan.where == "store" for plan in _one_pass_plans(work, resources))
 
 
 def cheapest_plan(work: Workload, resources: Resources, pass_seconds: float | None = None) -> ExecutionPlan:
@@ -176,8 +179,8 @@ def cheapest_plan(work: Workload, resources: Resources, pass_seconds: float | No
 
 
 def _one_pass_plans(work: Workload, resources: Resources) -> list[ExecutionPlan]:
-    """Every plan with a single pass that fits; where measures need rows, at least the store, whatever its size."""
-    if work.row_measures:
+    """Every plan with a single pass that fits; where rows are needed, at least the store, whatever its size."""
+    if work.row_measures or work.second_look:
         return _row_plans(work, resources) or [_stored_rows(work, resources)]
     plans = _row_plans(work, resources)
     size, room = work.cost(work.pairs), resources.work
@@ -393,12 +396,24 @@ class Plan:
     memory: float = MEMORY
     groups: int = 0  # of texts, for intervals: Gram matrices are then made without each of them in turn
     single: bool = False  # float32 products for measures that bear them: where the rows, and nothing else, cost time
+    split: bool = False  # products of bfloat16 parts for those: where rows come from 16-bit models and tensor cores are
     keep: Place | None = None  # where a pass over the texts leaves the models' rows; None where it leaves moments
 
     @property
     def row_measures(self) -> list[Measure]:
         """Measures that need the rows themselves."""
         return [m for m in self.measures if m.needs == "rows"]
+
+    @property
+    def unbiased(self) -> Plan:
+        """The plan for the unbiased forms of its measures, of those that have one and no options of their own."""
+        return self.subset([measure(m.unbiased) for m in self.measures if m.unbiased and not m.own(self.options)])
+
+    @property
+    def unbiased_hsic(self) -> bool:
+        """Whether unbiased HSIC is needed, for a measure or, beside intervals, for its unbiased form."""
+        beside = self.unbiased.measures if self.groups else ()
+        return any(m.cross == "hsic" for m in (*self.measures, *beside))
 
     @property
     def sum_measures(self) -> list[Measure]:
@@ -422,7 +437,7 @@ class Plan:
 
     def exact(self, measure: Measure) -> bool:
         """Whether the measure's products are made in float64."""
-        return measure.exact or not self.single
+        return measure.exact or not (self.single or self.split)
 
     def subset(self, measures: Sequence[Measure]) -> Plan:
         """The same plan for some of its measures."""

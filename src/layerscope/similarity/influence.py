@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -100,19 +99,19 @@ def block_influence(
     turns.reduce(team)
     note_unread(tally, examples, [opened], max_length)
     values, reasons = turns.means()
-    name = str(model) if isinstance(model, str | Path) else opened.name
     settings = {"pool": "tokens", "special": special, "max_length": max_length}
-    provenance = provenance_of([{**opened.described(), "name": name}], examples, settings)
+    provenance = provenance_of([opened.described()], examples, settings)
     provenance["data"]["n"] = turns.n
     if reasons:
         first, reason = reasons[0]
         others = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         provenance["warning"] = f"The influence of block {first}{others} is undefined: {reason}."
-        warnings.warn(provenance["warning"], LayerscopeWarning, stacklevel=2)
+        warnings.warn(provenance["warning"], LayerscopeWarning, stacklevel=3)
     blocks = list(range(1, opened.depth + 1))
-    curve = Influence("influence", [name] * len(blocks), blocks, values, provenance, words=_WORDS)
+    curve = Influence("influence", [opened.label] * len(blocks), blocks, values, provenance, words=_WORDS)
     if ci is not None:
-        half = jackknifed(turns.left_out(), ci)
+        curve.left_out = turns.left_out()
+        half = jackknifed(curve.left_out, ci)
         curve.low, curve.high = np.maximum(values - half, 0.0), np.minimum(values + half, _MOST)
     return curve
 

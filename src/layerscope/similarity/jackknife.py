@@ -6,7 +6,7 @@ A bootstrap would not do: a row that is drawn twice is similar to itself on both
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,6 +44,12 @@ class Grouping:
             )
         self._group = folds(self._texts, self.count, seed=self.seed)
 
+    @property
+    def kept(self) -> np.ndarray:
+        """(groups,) the share of all rows that is left without each group."""
+        sizes = np.bincount(self.groups_of(self.rows), minlength=self.count)
+        return 1 - sizes / len(self.rows)
+
     def groups_of(self, texts: np.ndarray) -> np.ndarray:
         """The group of each text."""
         return self._group[np.searchsorted(self._texts, texts)]
@@ -65,13 +71,13 @@ def with_intervals(plan: Plan, layer_source: LayerSource, ci: float, seed: int) 
     elif parts:
         layer_source.gather(parts, groups)
     if parts:
-        matrices |= _from_sums(means, layer_source, parts, ci)
+        matrices |= _from_sums(means, layer_source, groups, parts, ci)
     if others.measures:
         matrices |= _from_rows(others, layer_source.with_rows(), groups, ci)
     return {m.name: matrices[m.name] for m in plan.measures}
 
 
-def _from_sums(plan: Plan, layer_source: LayerSource, parts: list[RowSums], ci: float) -> Matrices:
+def _from_sums(plan: Plan, layer_source: LayerSource, groups: Grouping, parts: list[RowSums], ci: float) -> Matrices:
     """The plan's means over rows with intervals, from the sums of each group of texts."""
 
     def matrices_from(sums: RowSums) -> Matrices:
@@ -84,7 +90,7 @@ def _from_sums(plan: Plan, layer_source: LayerSource, parts: list[RowSums], ci: 
     for part in parts[1:]:
         total = total.merge(part)
     matrices = matrices_from(total)
-    add_intervals(matrices, [matrices_from(total.merge(part, -1)) for part in parts], ci, {})
+    add_intervals(matrices, [matrices_from(total.merge(part, -1)) for part in parts], groups.kept, ci, {})
     return matrices
 
 
@@ -93,27 +99,22 @@ def _from_moments(
 ) -> Matrices:
     """The plan's measures of moments with intervals, one tile of pairs of layers after the other.
 
-    Of each tile there are the moments of every group of texts, their total, and the total without each group.
+    Of each tile there are the moments of every group of texts, their total, and the total without one group after the
+    other.
     """
     log.info("Intervals from the moments of %d groups of texts.", groups.count)
-    unbiased = _unbiased(plan)
-    debiased = any(m.cross == "hsic" for m in (*plan.measures, *unbiased.measures))
-    whole, better = _cells(plan, layer_source), _cells(unbiased, layer_source)
+    whole, better = _cells(plan, layer_source), _cells(plan.unbiased, layer_source)
     without = [_cells(plan, layer_source) for _ in range(groups.count)]
     for number, pairs in enumerate(plan.passes(layer_source, groups.count + 2)):
         sums = () if number else beside  # the first pass fills them
-        parts = layer_source.by_group(groups, pairs, plan.memory * GIB, sums, exact=True, debiased=debiased)
-        moments = parts[0].moments.without(parts[0].moments)  # empty, and of the same views
-        for part in parts:
-            moments.merge(part.moments)
-        total = replace(parts[0], moments=moments)
-        prepared = Prepared()
+        sets = layer_source.by_group(groups, pairs, plan.memory * GIB, sums, exact=True, debiased=plan.unbiased_hsic)
+        total, prepared = next(sets), Prepared()
         from_moments(whole, [total], prepared)
         from_moments(better, [total], prepared)
-        for cells, part in zip(without, parts, strict=True):
-            from_moments(cells, [replace(total, moments=total.moments.without(part.moments))])
+        for cells, rest in zip(without, sets, strict=True):
+            from_moments(cells, [rest])
     matrices = _matrices(whole)
-    add_intervals(matrices, [_matrices(cells) for cells in without], ci, _matrices(better))
+    add_intervals(matrices, [_matrices(cells) for cells in without], groups.kept, ci, _matrices(better))
     return matrices
 
 
@@ -127,11 +128,6 @@ def _matrices(cells: list[Cells]) -> Matrices:
     return {cell.measure.name: cell.similarity() for cell in cells}
 
 
-def _unbiased(plan: Plan) -> Plan:
-    """The plan for the unbiased forms of its measures, of those that have one and no options of their own."""
-    return plan.subset([measure(m.unbiased) for m in plan.measures if m.unbiased and not m.own(plan.options)])
-
-
 def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrices:
     """The plan's measures with intervals, computed anew from the rows without each group of texts."""
     log.info("Intervals from the rows, %d times without a group of texts.", groups.count)
@@ -140,19 +136,23 @@ def _from_rows(plan: Plan, rows: Stored, groups: Grouping, ci: float) -> Matrice
     for g in range(groups.count):
         rest = [reps.select(rows=group != g) for reps in rows.reps]
         without.append(matrices_of(plan, Stored(rows.groups.with_sources(rest), None, rows.device)))
-    add_intervals(matrices, without, ci, matrices_of(_unbiased(plan), rows))
+    add_intervals(matrices, without, groups.kept, ci, matrices_of(plan.unbiased, rows))
     return matrices
 
 
-def add_intervals(matrices: Matrices, without: list[Matrices], ci: float, unbiased: Matrices) -> None:
+def add_intervals(matrices: Matrices, without: list[Matrices], kept: np.ndarray, ci: float, unbiased: Matrices) -> None:
     """Set `low`, `high`, `bias` and `debiased` of every similarity, from its values without each group of texts.
+
+    `kept` is the share of the rows that is left without each group: a measure that grows with the number of rows is
+    brought to that of all rows first.
 
     The bias is the jackknife's, (groups - 1) times the mean difference of what is left to the whole (Quenouille 1956).
     `debiased` is the value less its bias, or that of the `unbiased` form of the measure where there is one.
     """
     count = len(without)
     for name, similarity in matrices.items():
-        similarity.left_out = values = np.stack([part[name].values for part in without])
+        grown = kept ** measure(name).growth
+        similarity.left_out = values = np.stack([part[name].values for part in without]) / grown[:, None, None]
         middle = values.mean(axis=0)
         half = jackknifed(values, ci)
         similarity.low = np.maximum(similarity.values - half, similarity.bounds[0])
@@ -185,5 +185,5 @@ def _warn_of_bias(similarity: Similarity, half: np.ndarray, rounding: float) -> 
         f"half-width of the interval (such as {similarity.bias[worst]:+.3f} beside {half[worst]:.3f}), so the interval "
         f"need not cover the true value; .debiased has the values without the bias, and {better}.",
         LayerscopeWarning,
-        stacklevel=4,
+        stacklevel=6,
     )

@@ -7,9 +7,9 @@ first keeps their rows: in the store, or in memory on the device or the host, in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,10 +26,13 @@ from layerscope.extraction.representations import Representations, check_part
 from layerscope.extraction.row_store import Rows
 from layerscope.extraction.stream import Batch, Streamer, units_of
 from layerscope.models import Model, load
+from layerscope.models.load import labels_of
+from layerscope.models.sources import short_names
 from layerscope.results import provenance_of
 from layerscope.similarity.execution_plan import Groups, Place, Views, block_rows, source_names, views_of
 from layerscope.similarity.moments import BLOCK, Moments, Pair
 from layerscope.similarity.row_means import RowSums
+from layerscope.similarity.unbiased_hsic import WithinTexts, alone, within_texts
 
 Key = tuple[int, int]  # a model and a layer
 
@@ -118,6 +121,7 @@ class Tile:
     moments: Moments
     pairs: Sequence[Pair]
     at: dict[int, int]  # view -> its place in the moments
+    within: WithinTexts | None = None  # where unbiased HSIC does not follow from the moments alone
 
     @staticmethod
     def empty(widths: Sequence[int], pairs: Sequence[Pair], **options: Any) -> Tile:
@@ -129,6 +133,27 @@ class Tile:
     def update(self, rows: dict[int, Tensor] | Sequence[Tensor]) -> None:
         """Add rows: (k, width) of every view, the same k rows in all of them."""
         self.moments.update([rows[view] for view in self.at])
+
+    def hsic(self, i: int, j: int) -> float:
+        """The unbiased HSIC of two views, times n (n - 3)."""
+        if self.within is None:
+            return self.moments.hsic(self.at[i], self.at[j])
+        return self.within.hsic(self.moments, self.at[i], self.at[j])
+
+
+def _sum(parts: Sequence[Tile]) -> Tile:
+    """The moments of all groups of texts, from those of each."""
+    total = replace(parts[0], moments=parts[0].moments.without(parts[0].moments))  # empty, and of the same views
+    for part in parts:
+        total.moments.merge(part.moments)
+    return total
+
+
+def _without_each(total: Tile, parts: Sequence[Tile]) -> Iterator[Tile]:
+    """The moments of all groups of texts, then those without one group after the other."""
+    yield total
+    for part in parts:
+        yield replace(total, moments=total.moments.without(part.moments))
 
 
 class _Part(Protocol):
@@ -161,18 +186,27 @@ class LayerSource(Views, ABC):
     stored = False  # whether all rows are there already
     device: torch.device = _CPU  # where products and sums are made
 
+    @property
+    @abstractmethod
+    def several_rows(self) -> bool:
+        """Whether texts have several rows: words, tokens, choices."""
+
     @abstractmethod
     def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
         """The moments of some pairs of views, from one pass over the rows within `room` bytes.
 
-        The same pass fills the sums in `beside`.
+        The same pass fills the sums in `beside`. With `debiased`, the tile has unbiased HSIC; where texts have several
+        rows, only rows that are kept give it.
         """
 
     @abstractmethod
     def by_group(
         self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
-    ) -> list[Tile]:
-        """The moments of some pairs for each group of texts, from one pass, which fills their sums in `beside`."""
+    ) -> Iterator[Tile]:
+        """The moments of some pairs for all texts, then for all but one group of them after the other.
+
+        They come from one pass over the rows, which fills the sums of the groups in `beside`.
+        """
 
     @abstractmethod
     def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
@@ -199,6 +233,7 @@ class Stored(LayerSource):
     """The layers of representations, whose rows exist already."""
 
     stored = True
+    _team = Team()
 
     def __init__(self, groups: Groups, names: Sequence[str] | None, device: torch.device = _CPU) -> None:
         self.groups = groups
@@ -206,8 +241,8 @@ class Stored(LayerSource):
         self.reps: list[Representations] = groups.sources
         for other in self.reps[1:]:
             self.reps[0].rows.require_same(other.rows)
-        defaults = [str(reps.info.get("model", f"set {k + 1}")) for k, reps in enumerate(self.reps)]
-        self.labels = source_names(defaults, names)
+        opened = [str(reps.info.get("model", f"set {k + 1}")) for k, reps in enumerate(self.reps)]
+        self.labels = source_names(short_names(opened), names)
         self.layers = [list(zip(reps.layers, reps.names, strict=True)) for reps in self.reps]
         self.widths = [reps.part(layer, 0, 1).shape[1] for reps in self.reps for layer in reps.layers]
         self.n = len(self.reps[0])
@@ -218,7 +253,7 @@ class Stored(LayerSource):
     def _provenance(self) -> dict[str, Any]:
         first = self.reps[0]
         models = [
-            {**reps.info.get("described", {}), "name": label}
+            {"name": str(reps.info.get("model", label)), **reps.info.get("described", {}), "label": label}
             for reps, label in zip(self.reps, self.labels, strict=True)
         ]
         data = {"task": first.rows.task, "split": first.rows.split, **first.info.get("data", {}), "n": self.n}
@@ -232,7 +267,10 @@ class Stored(LayerSource):
 
     def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
         self.gather(beside)
-        return self._fed(pairs, room, None, **options)
+        whole = self._fed(pairs, room, None, **options)
+        if options.get("debiased") and self.several_rows:
+            whole = replace(whole, within=self._within_texts(whole, [], one_group(self.all_texts))[0])
+        return whole
 
     def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
         rows = len(self.texts)
@@ -243,11 +281,17 @@ class Stored(LayerSource):
 
     def by_group(
         self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
-    ) -> list[Tile]:
+    ) -> Iterator[Tile]:
         self.gather(beside, groups)
         group = groups.groups_of(self.texts)
         chosen = [torch.from_numpy(np.flatnonzero(group == g)) for g in range(groups.count)]
-        return [self._fed(pairs, room / groups.count, here, **options) for here in chosen]
+        parts = [self._fed(pairs, room / groups.count, here, **options) for here in chosen]
+        total = _sum(parts)
+        within: Sequence[WithinTexts | None] = [None] * (len(parts) + 1)
+        if options.get("debiased") and self.several_rows:
+            within = self._within_texts(total, parts, groups.groups_of(self.all_texts))
+        for tile, part in zip(_without_each(total, parts), within, strict=True):
+            yield replace(tile, within=part)
 
     def with_rows(self, where: Place = "store") -> Stored:
         return self
@@ -256,6 +300,7 @@ class Stored(LayerSource):
         """The moments of all rows, or of the chosen ones, read a block at a time."""
         rows = len(self.texts)
         options["block"] = self._block(pairs, rows if chosen is None else len(chosen), room)
+        options["debiased"] = options.get("debiased", False) and not self.several_rows
         tile = Tile.empty(self.widths, pairs, device=self.device, **options)
         for start in range(0, rows, BLOCK):
             block = {view: self._part(view, start, BLOCK) for view in tile.at}
@@ -265,6 +310,34 @@ class Stored(LayerSource):
             tile.update(block)
         tile.moments.settle()
         return tile
+
+    @cached_property
+    def several_rows(self) -> bool:
+        return not alone(self.texts)
+
+    def _within_texts(self, total: Tile, parts: Sequence[Tile], group: np.ndarray) -> list[WithinTexts]:
+        """What unbiased HSIC takes off for all texts, then for all but each group; `all_texts` are of these groups."""
+        known, first = np.unique(self.all_texts, return_index=True)
+        number = np.searchsorted(known, self.texts)
+        own = torch.from_numpy(np.bincount(number, minlength=len(known))).to(self.device)
+        sizes = self._team.all_reduce(own).cpu().numpy()
+        blocks = self._whole_texts(list(total.at), number)
+        return within_texts(blocks, total.moments, [part.moments for part in parts], sizes, group[first], self._team)
+
+    def _whole_texts(self, views: Sequence[int], number: np.ndarray) -> Iterator[tuple[list[Tensor], np.ndarray]]:
+        """The rows of some views, text by text in blocks of whole texts, with the number of each row's text."""
+        order = np.argsort(number, kind="stable")
+        together = np.array_equal(order, np.arange(len(order)))
+        ends = np.append(np.flatnonzero(np.diff(number[order])) + 1, len(order))  # where a text ends
+        start = 0
+        while start < len(order):
+            stop = int(ends[np.searchsorted(ends, min(start + _SMALL_BLOCK, len(order)))])
+            if together:
+                rows = [self.unchecked_part(view, start, stop) for view in views]
+            else:
+                rows = [self.rows(view)[torch.from_numpy(order[start:stop])] for view in views]
+            yield rows, number[order[start:stop]]
+            start = stop
 
     def unchecked_part(self, view: int, start: int, stop: int) -> Tensor:
         source, layer = self.views[view]
@@ -284,6 +357,7 @@ class RowsInMemory(Stored):
     def __init__(self, streamed: Streamed, reps: list[Representations], team: Team) -> None:
         super().__init__(streamed.groups.with_sources(reps), streamed.labels, streamed.device)
         self._team = team
+        self.several_rows = streamed.several_rows
         self.stored = team.size == 1
         self.all_texts = streamed.all_texts
         self.n = int(team.all_reduce(torch.tensor(self.n, device=self.device)))
@@ -344,22 +418,28 @@ class Streamed(LayerSource):
         self._kept: Stored | None = None
         super().__init__()
 
+    @property
+    def several_rows(self) -> bool:
+        return self.reading.get("pool") in ("words", "tokens") or self.examples.choices is not None
+
     def tile(self, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any) -> Tile:
         options |= {"device": self.device, "block": self._block(pairs, BLOCK, room)}
         return self._stream([Tile.empty(self.widths, pairs, **options)], beside, one_group)[0]
 
     def by_group(
         self, groups: TextGroups, pairs: Sequence[Pair], room: float, beside: Sequence[RowSums] = (), **options: Any
-    ) -> list[Tile]:
+    ) -> Iterator[Tile]:
         options |= {"device": self.device, "block": self._block(pairs, BLOCK, room / groups.count)}
         parts = [Tile.empty(self.widths, pairs, **options) for _ in range(groups.count)]
-        return self._stream(parts, beside, groups.groups_of)
+        parts = self._stream(parts, beside, groups.groups_of)
+        yield from _without_each(_sum(parts), parts)
 
     def gather(self, sums: Sequence[RowSums], groups: TextGroups | None = None) -> None:
         self._stream([], sums, one_group if groups is None else groups.groups_of)
 
     def _stream(self, tiles: list[Tile], beside: Sequence[RowSums], groups_of: GroupsOf) -> list[Tile]:
         """Make one pass that adds every row to the tile and the sums of its group; processes share the texts."""
+        assert not (self.several_rows and any(tile.moments.debiased for tile in tiles))  # the plan keeps rows for it
         self._pass_over(*(_Feed(parts, self.views, groups_of) for parts in (tiles, beside) if parts))
         team = Team.current()
         summed = [replace(tile, moments=tile.moments.reduce(team)) for tile in tiles]
@@ -443,10 +523,9 @@ def open_models(groups: Groups, names: Sequence[str] | None, task: Any) -> tuple
     if task is None:
         raise InputError("Models are compared over texts: name a task, as in compare('model', task='sst2').")
     models = [load(source) for source in groups.sources]
-    defaults = [str(s) if isinstance(s, (str, Path)) else m.name for m, s in zip(models, groups.sources, strict=True)]
-    return models, source_names(defaults, names)
+    return models, source_names(labels_of(models), names)
 
 
 def described_as(models: Sequence[Model], labels: Sequence[str]) -> list[dict[str, Any]]:
-    """The descriptions of models for provenance, under the names that they have in the result."""
-    return [{**model.described(), "name": label} for model, label in zip(models, labels, strict=True)]
+    """The descriptions of models for provenance, with the names that they have in the result as labels."""
+    return [{**model.described(), "label": label} for model, label in zip(models, labels, strict=True)]

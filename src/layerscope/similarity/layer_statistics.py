@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
 from layerscope.similarity.moments import Moments, power_of_two
 from layerscope.similarity.registry import CONSTANT, SAME, Undefined
+from layerscope.similarity.unbiased_hsic import LEAST, NOISE, unbiased_hsic
 
 RANK_TOLERANCE = 1e-7  # singular values below this share of the largest do not count
-LEAST = 4  # rows below which unbiased HSIC has no value
-NOISE = "the unbiased variance of a side is not above 0: it is constant, or noise, at this many rows"
 
 
 _ROUNDED = 1e-6  # of the others' scatter: what columns of rounding may add to unbiased HSIC unseen
@@ -94,8 +94,9 @@ class LayerStatistics:
 
     @cached_property
     def standardized(self) -> LayerStatistics:
-        """The statistics of the layer with every column at unit spread; constant columns count for nothing."""
-        return LayerStatistics(self.scatter * torch.outer(self.scale, self.scale), self.n, torch.zeros_like(self.scale))
+        """The statistics of the layer with every column at unit variance; constant columns count for nothing."""
+        scatter = self.n * self.scatter * torch.outer(self.scale, self.scale)
+        return LayerStatistics(scatter, self.n, torch.zeros_like(self.scale))
 
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor]:
@@ -152,17 +153,20 @@ def _rank(values: Tensor, tolerance: float) -> int:
 
 
 def pair_of(
-    x: Tensor, y: Tensor, cross: str, standardize: bool = False
+    x: Tensor, y: Tensor, cross: str, standardize: bool = False, texts: np.ndarray | None = None
 ) -> tuple[LayerStatistics, LayerStatistics, Any]:
-    """The statistics of two matrices of rows, and their cross scatter (d, d') or their unbiased HSIC."""
+    """The statistics of two matrices of rows, and their cross scatter (d, d') or their unbiased HSIC.
+
+    `texts` has the text of every row, where some texts have several.
+    """
     means = [m.mean(dim=0) for m in (x, y)]
     a, b = (_without_dead_columns(m - mean, mean) for m, mean in zip((x, y), means, strict=True))
     x_side, y_side = (
-        LayerStatistics(m.T @ m, len(m), mean, lambda m=m: unbiased_hsic(m, m))  # type: ignore[misc]
+        LayerStatistics(m.T @ m, len(m), mean, lambda m=m: unbiased_hsic(m, m, texts))  # type: ignore[misc]
         for m, mean in zip((a, b), means, strict=True)
     )
     if cross == "hsic":
-        return x_side, y_side, unbiased_hsic(a, b) if len(a) >= LEAST else float("nan")
+        return x_side, y_side, unbiased_hsic(a, b, texts) if len(a) >= LEAST else float("nan")
     return scaled_pair(x_side, y_side, a.T @ b, standardize)
 
 
@@ -172,36 +176,18 @@ def _without_dead_columns(centred: Tensor, mean: Tensor) -> Tensor:
     return centred if bool(alive.all()) else centred * alive
 
 
-def unbiased_hsic(x: Tensor, y: Tensor) -> float:
-    """The unbiased HSIC of two matrices with linear kernels, times n (n - 3), from their U-centred Gram matrices."""
-    n = len(x)
-    a, b = (u_centred(m @ m.T) for m in (x, y))
-    return float(torch.dot(a.flatten(), b.flatten())) * n * (n - 3)
-
-
-def u_centred(grams: Tensor) -> Tensor:
-    """(..., n, n) U-centred and divided by the root of n (n - 3): inner products of two such are unbiased HSIC."""
-    n = grams.shape[-1]
-    grams.diagonal(dim1=-2, dim2=-1).zero_()
-    sums = grams.sum(dim=-1)
-    grams -= (sums / (n - 2))[..., None, :]
-    grams -= (sums / (n - 2))[..., :, None]
-    grams += (sums.sum(dim=-1) / ((n - 1) * (n - 2)))[..., None, None]
-    grams.diagonal(dim1=-2, dim2=-1).zero_()
-    return grams.div_((n * (n - 3)) ** 0.5)
-
-
-def side_from(moments: Moments, i: int) -> LayerStatistics:
-    """The statistics of view i of some moments."""
-    return LayerStatistics(moments.scatter(i, i), moments.weight, moments.mean(i), lambda: moments.hsic(i, i))
+def side_from(moments: Moments, i: int, hsic: Callable[[], float] | None = None) -> LayerStatistics:
+    """The statistics of view i of some moments; `hsic` gives its unbiased HSIC where the moments do not."""
+    unbiased = hsic or (lambda: moments.hsic(i, i))
+    return LayerStatistics(moments.scatter(i, i), moments.weight, moments.mean(i), unbiased)
 
 
 def scaled_pair(
     x: LayerStatistics, y: LayerStatistics, cross: Tensor, standardize: bool
 ) -> tuple[LayerStatistics, LayerStatistics, Tensor]:
-    """Two sides and their cross scatter without dead columns; `standardize` brings every column to unit spread."""
+    """Two sides and their cross scatter without dead columns; `standardize` brings every column to unit variance."""
     if standardize:
-        return x.standardized, y.standardized, cross * torch.outer(x.scale, y.scale)
+        return x.standardized, y.standardized, (x.n * y.n) ** 0.5 * cross * torch.outer(x.scale, y.scale)
     if x.all_alive and y.all_alive:
         return x, y, cross
     return x, y, cross * torch.outer(x.alive, y.alive)

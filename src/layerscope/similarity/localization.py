@@ -33,7 +33,7 @@ def localization(
     limit: int | None = None,
     max_length: int | None = None,
     final_norm: bool = False,
-    names: Sequence[str] | None = None,
+    names: Sequence[str | int] | None = None,
     baseline: bool | int = False,
     seed: int = 0,
     memory: float | None = None,

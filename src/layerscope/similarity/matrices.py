@@ -89,7 +89,7 @@ def warn_of_pairs(matrices: Mapping[str, Similarity]) -> None:
     """Warn once for each measure that had warnings about single pairs of layers."""
     for name, similarity in matrices.items():
         if "warning" in similarity.provenance:
-            warnings.warn(f"{name}, {similarity.provenance['warning']}", LayerscopeWarning, stacklevel=3)
+            warnings.warn(f"{name}, {similarity.provenance['warning']}", LayerscopeWarning, stacklevel=4)
 
 
 def matrices_of(plan: Plan, layer_source: LayerSource) -> dict[str, Similarity]:
@@ -107,7 +107,7 @@ def matrices_of(plan: Plan, layer_source: LayerSource) -> dict[str, Similarity]:
         if alike:
             log.info("%s from the d x d side.", ", ".join(m.name for m in alike))
             how: dict[str, Any] = {"exact": exact, "debiased": any(m.cross == "hsic" for m in alike)}
-            how["room"] = plan.memory * GIB
+            how |= {"room": plan.memory * GIB, "split": plan.split and not exact}
             # A generator, so that the moments of one pass are gone before those of the next are made.
             parts = (
                 layer_source.tile(pairs, beside=() if number else waiting, **how) for number, pairs in enumerate(passes)
@@ -137,12 +137,6 @@ class Prepared:
         self.sides: dict[int, LayerStatistics] = {}
         self.factors: dict[tuple[str, int, bool], Any] = {}
 
-    def forget(self, views: Iterable[int]) -> None:
-        """Drop what was computed of some layers, because their rows have changed."""
-        gone = set(views)
-        self.sides = {view: side for view, side in self.sides.items() if view not in gone}
-        self.factors = {key: factor for key, factor in self.factors.items() if key[1] not in gone}
-
 
 def from_moments(cells: Sequence[Cells], parts: Iterable[Tile], prepared: Prepared | None = None) -> None:
     """Fill the cells from tiles of moments; what was computed of one layer alone is kept from tile to tile."""
@@ -167,7 +161,7 @@ class _MomentsValue:
         if self._measure.cross == "hsic":
             for view in (i, j):
                 self._side(view).require_hsic()
-            return self._measure.of_pair(x, y, moments.hsic(at[i], at[j]), **self._options)
+            return self._measure.of_pair(x, y, self._tile.hsic(i, j), **self._options)
         sides = self._side(i), self._side(j)
         cross = scaled_pair(*sides, moments.scatter(at[i], at[j]), self._standardize)[2]
         return self._measure.of_pair(x, y, cross, **self._options)
@@ -183,7 +177,9 @@ class _MomentsValue:
     def _side(self, view: int) -> LayerStatistics:
         """The statistics of a view, computed once."""
         if view not in self._prepared.sides:
-            self._prepared.sides[view] = side_from(self._tile.moments, self._tile.at[view])
+            self._prepared.sides[view] = side_from(
+                self._tile.moments, self._tile.at[view], lambda: self._tile.hsic(view, view)
+            )
         return self._prepared.sides[view]
 
 
@@ -193,11 +189,19 @@ def from_grams(cell: Cells, layer_source: LayerSource, plan: Plan) -> None:
     assert dual is not None
     grams = gram_matrices(layer_source, plan.exact(cell.measure))
     if centre is not None:
-        for gram in grams:
-            gram.copy_(centre(gram))
+        try:
+            for gram in grams:
+                gram.copy_(centre(gram, layer_source.texts))
+        except Undefined as reason:
+            grams.fill_(torch.nan)
+            dual = partial(_undefined, reason)
     flat = grams.flatten(1)
     products = (flat @ flat.T).cpu()
     cell.fill(layer_source.pairs, partial(dual, products))
+
+
+def _undefined(reason: Undefined, *_: Any) -> float:
+    raise reason
 
 
 def gram_matrices(layer_source: LayerSource, exact: bool) -> Tensor:
@@ -225,7 +229,8 @@ def gram_matrices(layer_source: LayerSource, exact: bool) -> Tensor:
 
 def from_rows(cell: Cells, layer_source: LayerSource, memory: float) -> None:
     """Fill the cells from rows: all layers at once, or in tiles whose factors of layers fit into memory."""
-    together = cell.measure.of_all(layer_source.unchecked_part, len(layer_source.views), layer_source.n, **cell.options)
+    views, texts = len(layer_source.views), layer_source.texts
+    together = cell.measure.of_all(layer_source.unchecked_part, views, layer_source.n, texts, **cell.options)
     if together is not None:
         cell.fill(layer_source.pairs, together)
         return
@@ -237,7 +242,7 @@ def from_rows(cell: Cells, layer_source: LayerSource, memory: float) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", LayerscopeWarning)
             try:
-                made = cell.measure.factored(rows if cell.measure.estimate else rows.double(), **cell.options)
+                made = cell.measure.factored(rows if cell.measure.estimate else rows.double(), texts, **cell.options)
             except Undefined as reason:
                 made = reason
         layer_warnings[view] = [str(w.message) for w in caught if issubclass(w.category, LayerscopeWarning)]

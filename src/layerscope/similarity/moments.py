@@ -2,14 +2,15 @@
 
 Stack the views (layers of one or several models, one-hot labels) side by side, Z = [X_1 .. X_V]. `Moments` keeps the
 summed weight, sum Z and the wanted blocks of Z'Z, all about a shift near the mean, so that a large offset costs no
-digits. Products are made in float32 where that loses nothing that matters, and in float64 elsewhere. Moments are saved
-as a folder of safetensors and JSON.
+digits. Products are made in float32 where that loses nothing that matters, from bfloat16 parts where the rows come from
+16-bit models and there are tensor cores, and in float64 elsewhere. Moments are saved as a folder of safetensors and
+JSON.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,24 @@ def rounds_products(device: torch.device) -> bool:
     return device.type == "cuda" and torch.backends.cuda.matmul.allow_tf32
 
 
+def has_bfloat16_cores(device: torch.device) -> bool:
+    """Whether products of bfloat16 numbers with float32 sums are made by tensor cores on a device."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def product_of_parts(left: Tensor, right: Tensor) -> Tensor:
+    """left' right in float32 of bfloat16 parts (rows, columns) and (rows, other columns)."""
+    if left.device.type == "cuda":
+        return torch.mm(left.T, right, out_dtype=torch.float32)
+    return left.T.float() @ right.float()  # the same numbers, products and sums
+
+
+def bfloat16_parts(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows, columns) float32 rows as the sum of two bfloat16 parts, the small one first."""
+    high = rows.bfloat16()
+    return (rows - high).bfloat16(), high
+
+
 def column_sizes(rows: Tensor) -> Tensor | None:
     """(columns,) powers of two near the largest numbers of the columns; None where float32 holds the products."""
     least, most = torch.aminmax(rows, dim=0)
@@ -51,6 +70,16 @@ def power_of_two(numbers: Tensor) -> float:
     most = float(numbers.abs().max()) if numbers.numel() else 0.0
     return 2.0 ** math.floor(math.log2(most)) if 0 < most < math.inf else 1.0
 
+
+# A number is the sum of two bfloat16 parts up to 2^-16 of itself: each has 8 digits, and the second is what the first
+# leaves. What a column's rows have in common is subtracted before, so that rows that were bfloat16 need two, too; they
+# have most of their digits in them. A product of two parts has 16 digits, so float32 holds it exactly, and all four
+# products are made: what comes out is the product of rows that are off by at most 2^-16 each, and by random amounts, so
+# that sums over rows are off by far less. Tensor cores add 16 or more such products at a time to a float32 sum and may
+# cut off its last digit: of 1,024 rows 64 times for the first parts, at most 64 x 2^-23 = 8e-6 of the sum of absolute
+# values, if every cut were the largest possible and none went the other way. The second parts come first, while the sum
+# is small. Sums of 1,024 rows are added up in float32 (8 of them at most), and those of a block in float64.
+_PART_ROWS = 1024
 
 BLOCK = 8192  # rows per product: small products waste most of the time
 Pair = tuple[int, int]
@@ -72,6 +101,7 @@ class Moments:
             always kept.
         exact: Make the products in float64, which measures that invert a covariance need. Otherwise they are made in
             float32, a few thousand rows at a time, and summed in float64, except on GPUs where float64 costs nothing.
+        split: Make them from two bfloat16 parts of every number, for tensor cores; not where they are to be exact.
         debiased: Keep the extra sums of debiased CKA.
         device: Where the sums lie.
         block: How many rows are gathered before a product.
@@ -91,13 +121,15 @@ class Moments:
         *,
         pairs: Iterable[Pair] | None = None,
         exact: bool = False,
+        split: bool = False,
         debiased: bool = False,
         device: torch.device | str = "cpu",
         block: int = BLOCK,
     ) -> None:
         self.widths = tuple(int(w) for w in widths)
         self.device = torch.device(device)
-        self.exact = exact or float64_is_free(self.device) or rounds_products(self.device)
+        self.split = split and not exact
+        self.exact = not self.split and (exact or float64_is_free(self.device) or rounds_products(self.device))
         self.debiased = debiased
         views = range(len(self.widths))
         wanted = all_pairs(len(self.widths)) if pairs is None else [(min(p), max(p)) for p in pairs]
@@ -180,33 +212,58 @@ class Moments:
         moved = list(rows.split(self.widths, dim=1))
         self._n += len(rows)
         self.weight += len(rows) if weights is None else float(weights.sum())
-        left = moved if weights is None else [m * weights.to(rows.dtype)[:, None] for m in moved]
-        self._sum = [s + m.sum(dim=0, dtype=torch.float64) for s, m in zip(self._sum, left, strict=True)]
+        left = rows if weights is None else rows * weights.to(rows.dtype)[:, None]
+        sums = left.sum(dim=0, dtype=torch.float64).split(self.widths)
+        self._sum = [s + m for s, m in zip(self._sum, sums, strict=True)]
         self._add_products(left, rows)
         if self.debiased:
             self._add_higher(moved, weights)
 
-    def _add_products(self, left: list[Tensor], right: Tensor) -> None:
-        """Add the cross products: one product for each view with all its partners, as fast as one large product."""
+    def _add_products(self, left: Tensor, right: Tensor) -> None:
+        """Add the cross products of (k, all widths) rows: for each view one with all its partners, as fast as one."""
         scales = None
         if right.dtype == torch.float32 and (size := column_sizes(right)) is not None:
             scales = [part.double() for part in size.split(self.widths)]
-            left = [rows / part for rows, part in zip(left, size.split(self.widths), strict=True)]
-            right = right / size
-        columns = right.split(self.widths, dim=1)
+            left, right = (right / size,) * 2 if left is right else (left / size, right / size)
         starts = [sum(self.widths[:j]) for j in range(len(self.widths) + 1)]
         partners: dict[int, list[int]] = {}
         for i, j in self.pairs:
             partners.setdefault(i, []).append(j)
-        for i, others in partners.items():
+
+        def joined(rows: Tensor, others: list[int]) -> Tensor:
             first, last = others[0], others[-1]
-            adjacent = others == list(range(first, last + 1))  # then they lie side by side already
-            joined = (
-                right[:, starts[first] : starts[last + 1]] if adjacent else torch.cat([columns[j] for j in others], 1)
-            )
-            product = left[i].T @ joined
+            if others == list(range(first, last + 1)):  # they lie side by side already
+                return rows[:, starts[first] : starts[last + 1]]
+            columns = rows.split(self.widths, dim=1)
+            return torch.cat([columns[j] for j in others], 1)
+
+        in_parts = self._products_of_parts(left, right, partners, joined) if self.split else {}
+        columns = left.split(self.widths, dim=1)
+        for i, others in partners.items():
+            product = in_parts.pop(i) if self.split else columns[i].T @ joined(right, others)
             for j, piece in zip(others, product.split([self.widths[j] for j in others], dim=1), strict=True):
                 self._product[i, j] += piece if scales is None else piece.double() * torch.outer(scales[i], scales[j])
+
+    def _products_of_parts(
+        self,
+        left: Tensor,
+        right: Tensor,
+        partners: dict[int, list[int]],
+        joined: Callable[[Tensor, list[int]], Tensor],
+    ) -> dict[int, Tensor]:
+        """Return the product of each view with all its partners, made of the rows' bfloat16 parts."""
+        products: dict[int, Tensor] = {}
+        for start in range(0, len(right), _PART_ROWS):
+            some = slice(start, start + _PART_ROWS)
+            low, high = bfloat16_parts(right[some])
+            low_left, high_left = (low, high) if left is right else bfloat16_parts(left[some])
+            # One product with four times the rows is all four products of parts.
+            mine = torch.cat([low_left, low_left, high_left, high_left]).split(self.widths, dim=1)
+            theirs = torch.cat([low, high, low, high])
+            for i, others in partners.items():
+                product = product_of_parts(mine[i], joined(theirs, others))
+                products[i] = products[i].add_(product) if i in products else product
+        return products
 
     def _add_higher(self, views: list[Tensor], weights: Tensor | None) -> None:
         """Add the cubic and quartic sums of debiased CKA."""
@@ -273,7 +330,8 @@ class Moments:
 
     def _empty(self) -> Moments:
         """Moments of the same views and pairs that have no rows."""
-        options: dict[str, Any] = {"exact": self.exact, "debiased": self.debiased, "device": self.device}
+        options: dict[str, Any] = {"exact": self.exact, "split": self.split, "debiased": self.debiased}
+        options["device"] = self.device
         return Moments(self.widths, pairs=self.pairs, block=self._block, **options)
 
     def _combine(self, other: Moments, sign: int) -> Moments:

@@ -20,8 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.errors import InputError, LayerscopeWarning, first_line, near
+from layerscope.errors import InputError, LayerscopeWarning, near
+from layerscope.extraction.representations import real_numbers
 from layerscope.registry import MEASURES
+from layerscope.resampling import numbered
 
 if TYPE_CHECKING:
     import pandas
@@ -93,20 +95,29 @@ class Measure:
     factor: Callable[..., Any] | None = None  # of one side: of its `Side`, or of its rows
     cross: Cross = "scatter"  # of moments: what a pair has in common
     dual: Callable[[Tensor, int, int], float] | None = None  # the same from inner products of n x n Gram matrices
-    gram: Callable[[Tensor], Tensor] | None = None  # what those are made of the Gram matrix of centred rows
+    # What those are made of: the Gram matrix of centred rows, and the text of every row.
+    gram: Callable[..., Tensor] | None = None
     # Of rows: the values of all pairs from all layers at once, where that is faster than layer by layer; or None. It
     # takes `part(layer, start, stop)`, the numbers of layers and of rows, and options, and gives a function of a pair.
     together: Callable[..., Callable[[int, int], float] | None] | None = None
+    by_text: bool = False  # of rows: its functions take the text of every row besides, or None where each is its own
     reorder: Callable[[Any, Tensor], Any] | None = None  # the factor of rows[order] from that of the rows
     unbiased: str | None = None  # the measure of the same thing without the bias of few rows
     distance: bool = False  # lower is more alike
+    metric: bool = False  # a distance that is 0 between equal sides and keeps the triangle inequality
+    growth: float = 0.0  # the power of the number of rows as which its values grow
     caveat: str = ""  # what to keep in mind when reading its values
     doc: str = ""
 
-    def __call__(self, x: Any, y: Any, **options: Any) -> float:
-        """The measure of two matrices with the same rows."""
+    def __call__(self, x: Any, y: Any, *, texts: Any = None, **options: Any) -> float:
+        """The measure of two matrices with the same rows.
+
+        `texts` has the text of every row (numbers or names), where texts have several rows. Unbiased HSIC leaves pairs
+        of rows of one text out (`cka_debiased`, `cka_minibatch`); to all other measures it makes no difference.
+        """
         try:
-            return finite(self.value(*self._tamed(*checked(x, y)), **options))
+            first, second = self._tamed(*checked(x, y))
+            return finite(self.value(first, second, None if texts is None else numbered(texts, len(first)), **options))
         except Undefined as reason:
             warnings.warn(f"{self.name} is undefined: {reason}.", LayerscopeWarning, stacklevel=2)
             return math.nan
@@ -120,19 +131,19 @@ class Measure:
         """Whether it compares attention heads one by one."""
         return False
 
-    def value(self, x: Tensor, y: Tensor, **options: Any) -> float:
+    def value(self, x: Tensor, y: Tensor, texts: np.ndarray | None = None, **options: Any) -> float:
         """The same for checked float64 matrices; raises Undefined with the reason."""
         self.check_options(options)
         if self.needs == "sums":
             return self._mean_over_rows(x, y)
         require_rows(len(x))
         if self.needs == "rows":
-            return self.of_factors(*(self.factored(m, **options) for m in (x, y)), **options)
+            return self.of_factors(*(self.factored(m, texts, **options) for m in (x, y)), **options)
 
         from layerscope.similarity.layer_statistics import pair_of
 
         given = dict(options)
-        x_side, y_side, cross = pair_of(x, y, self.cross, given.pop("standardize", False))
+        x_side, y_side, cross = pair_of(x, y, self.cross, given.pop("standardize", False), texts)
         return self.of_pair(self.prepared(x_side, **given), self.prepared(y_side, **given), cross, **given)
 
     def _mean_over_rows(self, x: Tensor, y: Tensor) -> float:
@@ -156,23 +167,31 @@ class Measure:
         """A measure of moments, from two prepared sides and what their pair has in common."""
         return float(self.compute(x, y, cross, **given(self.compute, options)))
 
-    def factored(self, x: Tensor, **options: Any) -> Any:
+    def factored(self, x: Tensor, texts: np.ndarray | None = None, **options: Any) -> Any:
         """What a pair needs of one side's rows (float64; an estimate takes them as they are)."""
         require_rows(len(x))
         if not (varies(x[:64]) or varies(x)):
             raise Undefined(SAME)
         assert self.factor is not None
-        return self.factor(x, **given(self.factor, options))
+        return self.factor(x, *self._own_texts(texts), **given(self.factor, options))
+
+    def _own_texts(self, texts: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
+        """What is passed on of the rows' texts: nothing to measures that do not ask for them."""
+        if not self.by_text:
+            return ()
+        return (None if texts is None or len(np.unique(texts)) == len(texts) else texts,)
 
     def of_factors(self, a: Any, b: Any, **options: Any) -> float:
         """A measure of rows, from two factored sides."""
         return float(self.compute(a, b, **given(self.compute, options)))
 
-    def of_all(self, part: Callable[[int, int, int], Tensor], layers: int, rows: int, **options: Any) -> Any:
+    def of_all(
+        self, part: Callable[[int, int, int], Tensor], layers: int, rows: int, texts: np.ndarray, **options: Any
+    ) -> Any:
         """A measure of rows: the function of two layers that `together` gives, or None where there is none."""
         if self.together is None:
             return None
-        return self.together(part, layers, rows, **given(self.together, options))
+        return self.together(part, layers, rows, *self._own_texts(texts), **given(self.together, options))
 
     def check_options(self, options: dict[str, Any]) -> None:
         """Raise InputError for an option that the measure does not have, or that is not of the kind that it takes."""
@@ -218,7 +237,7 @@ def register(
     """Enter a function into the registry. Its (and its factor's) keyword-only arguments are the measure's options.
 
     `entry` takes the other fields of `Measure`: exact, estimate, factor, cross, dual, gram, together,
-    reorder, unbiased, distance, caveat.
+    reorder, unbiased, distance, metric, growth, caveat.
     """
 
     def enter(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -251,7 +270,8 @@ def measures() -> pandas.DataFrame:
     """List the measures of similarity.
 
     Returns:
-        A table with the columns name, family, symmetric, low, high, invariances, needs, source.
+        A table with the columns name, family, symmetric, metric (whether it is a distance that keeps the triangle
+        inequality), low, high, invariances, needs, source.
 
     Example:
         >>> import layerscope as ls
@@ -267,6 +287,7 @@ def measures() -> pandas.DataFrame:
                 "name": m.name,
                 "family": m.family,
                 "symmetric": m.symmetric,
+                "metric": m.metric,
                 "low": m.low,
                 "high": m.high,
                 "invariances": ", ".join(m.invariances),
@@ -305,26 +326,13 @@ def _extreme(matrix: Tensor) -> float:
     return 1.0 if 1e-60 < most < 1e60 or not most else 2.0 ** math.floor(math.log2(most))
 
 
-def _as_tensor(name: str, value: Any) -> Tensor:
-    """An array, or what numpy makes one of, as a tensor."""
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"The {name} argument is not a matrix (n, d): {first_line(error)}.") from error
-    if array.dtype.kind not in "fiubc":
-        raise InputError(f"The {name} argument holds {array.dtype}; real numbers are needed.")
-    return torch.as_tensor(array if array.flags.writeable else array.copy())
-
-
 def checked(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Two matrices in float64 on one device, or the error that says what is wrong with them."""
     matrices = []
     for name, value in (("first", x), ("second", y)):
-        matrix = value.detach() if isinstance(value, Tensor) else _as_tensor(name, value)
+        matrix = real_numbers(f"The {name} argument", value).detach()
         if matrix.ndim != 2 or not matrix.shape[1]:
             raise InputError(f"The {name} argument has shape {tuple(matrix.shape)}; a matrix (n, d) is needed.")
-        if matrix.is_complex():
-            raise InputError(f"The {name} argument holds complex numbers; a real matrix is needed.")
         matrix = matrix.to(torch.float64)
         if not bool(torch.isfinite(matrix).all()):
             row = int((~torch.isfinite(matrix)).any(dim=1).nonzero()[0])

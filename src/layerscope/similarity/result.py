@@ -24,12 +24,11 @@ from layerscope.results.finding import (
     SIGNIFICANT,
     SPECIALTY,
     SUPPORT,
+    apart,
     extreme,
     interval,
     number,
     rows,
-    short,
-    widened,
     with_head,
 )
 from layerscope.similarity.registry import CALIBRATED, CALIBRATED_DISTANCE, FORMULAS
@@ -150,7 +149,8 @@ class Similarity(Result):
         bias: The jackknife's estimate of how far the values are off for lack of rows, with intervals.
         debiased: The values less that bias; beside `cka` those of `cka_debiased`.
         baseline: The mean that shuffled texts give, where that was asked for.
-        p_values: How often shuffled texts give as much, with `baseline=200`.
+        p_values: How often shuffled texts give as much, with `baseline=200`. Where texts differ in length, this and
+            what follows are over the rows that have a counterpart in texts of about the same length.
         calibrated: The similarity above chance, with `baseline=200`: max(0, (s - tau) / (1 - tau)), tau the 95th
             percentile of what shuffled texts give.
         best: The most similar pair of different layers, with its p-value and calibrated similarity: the best that
@@ -307,9 +307,11 @@ class Similarity(Result):
         findings: list[Finding] = []
         for (first, second), part in frame[frame["value"].notna()].groupby(["row_model", "column_model"], sort=False):
             if first == second:
-                findings += _largest_step(self, part, short(str(first)) if frame["row_model"].nunique() > 1 else "")
+                findings += _largest_step(self, part, str(first) if frame["row_model"].nunique() > 1 else "")
             elif len(findings) < _ENOUGH:
-                findings += _between_models(self, part, short(str(first)), short(str(second)))
+                findings += _between_models(self, part, str(first), str(second))
+        if told := self.provenance.get("data", {}).get("learned"):
+            findings.append(Finding(str(told), "", None, SUPPORT))
         return findings if self.best is None else [_above_chance(self), *findings]
 
     def next_step(self) -> NextStep:
@@ -334,12 +336,11 @@ class Similarity(Result):
         self, row: int | str, column: int | str, path: str | Path | None = None, ax: Axes | None = None
     ) -> Axes:
         """Every attention head of one layer with every head of another, the matches marked; layers by their labels."""
-        places = self._place(row, self.rows, "row"), self._place(column, self.columns, "column")
-        return draw(self.head_heatmap(*places), path, ax)
+        return draw(self.head_heatmap(row, column), path, ax)
 
-    def head_heatmap(self, row: int, column: int) -> HeatmapFigure:
-        """The attention heads of two layers (by their places): values, and a ring around each row's match."""
-        return head_heatmap(self, row, column)
+    def head_heatmap(self, row: int | str, column: int | str) -> HeatmapFigure:
+        """The attention heads of two layers, by their labels: values, and a ring around each row's match."""
+        return head_heatmap(self, self._place(row, self.rows, "row"), self._place(column, self.columns, "column"))
 
     @staticmethod
     def _place(label: int | str, labels: list[str], side: str) -> int:
@@ -439,12 +440,19 @@ def _above_chance(similarity: Similarity) -> Finding:
     best = similarity.best
     assert best is not None
     end = "lowest" if similarity.distance else "highest"
+    above = best.p_value < SIGNIFICANT
     text = (
-        f"{similarity.measure} is {end} for the layers {best.row} and {best.column}: {best.value:.3f}. Among as many "
-        f"pairs of layers shuffled texts give {best.baseline:.3f} at their best (p = {best.p_value:.3g}), and "
-        f"{best.calibrated:.3f} is left above chance."
+        f"The {end} {similarity.measure} is {best.value:.3f}, of the layers {best.row} and {best.column}, and "
+        f"{'is more than chance' if above else 'may be chance'}: among as many pairs of layers shuffled texts give "
+        f"{best.baseline:.3f} at their best (p = {best.p_value:.3g}), and {best.calibrated:.3f} is left above chance."
     )
-    return Finding(text, "", bool(best.p_value < SIGNIFICANT), DETAIL)
+    return Finding(text, "", bool(above), DETAIL)
+
+
+def _apart(similarity: Similarity, part: pandas.DataFrame, place: Any) -> pandas.Series | None:
+    """Which pairs of layers in a part of the table are told apart from one of them; None without intervals."""
+    without = similarity.left_out
+    return apart(part, "value", place, None if without is None else without.reshape(len(without), -1))
 
 
 def _largest_step(similarity: Similarity, part: pandas.DataFrame, model: str) -> list[Finding]:
@@ -460,8 +468,8 @@ def _largest_step(similarity: Similarity, part: pandas.DataFrame, model: str) ->
     step = extreme(near, "value", most=far)
     others = near.drop(step.name)
     nearest = float(others["value"].max() if far else others["value"].min())
-    low, high = widened(step["value"], step["low"], step["high"], len(near))
-    sure = None if math.isnan(low) else bool(low > nearest if far else high < nearest)
+    differ = _apart(similarity, near, step.name)
+    sure = None if differ is None else bool(differ.drop(step.name).all())
     whose = f" of {model}" if model else ""
     text = (
         f"The largest step{whose} is from layer {step['row_layer']} to layer {step['column_layer']}: {measure} is "
@@ -486,15 +494,14 @@ def _between_models(similarity: Similarity, part: pandas.DataFrame, first: str, 
         return [Finding(text, evidence, None, ANSWER)]
     order = same.sort_values("value", ascending=far)
     most, least = order.iloc[0], order.iloc[-1]
-    low, high = widened(least["value"], least["low"], least["high"], len(same))
-    apart = None if math.isnan(low) else bool(low > most["value"] if far else high < most["value"])
+    differ = _apart(similarity, same, least.name)
     text = (
-        f"{first} and {second} are least alike in layer {least['row_layer']} ({measure} {number(least['value'])}) and "
-        f"most alike in layer {most['row_layer']} ({number(most['value'])}); the mean over layers is "
+        f"{first} and {second} are less alike in layer {least['row_layer']} ({measure} {number(least['value'])}) than "
+        f"in layer {most['row_layer']} ({number(most['value'])}), the ends of their range; the mean over layers is "
         f"{number(same['value'].mean())}."
     )
     evidence = f"layer {least['row_layer']}: {interval(least['low'], least['high'])}{rows(n)}"
-    findings = [Finding(text, evidence, apart, ANSWER)]
+    findings = [Finding(text, evidence, None if differ is None else bool(differ[order.index[0]]), ANSWER)]
     if not math.isnan(p := float(least["p_value"])):
         # It speaks of all layers through the one that speaks most against it, so the choice needs no allowance.
         above = p < SIGNIFICANT
@@ -523,7 +530,11 @@ def _reading(similarity: Similarity) -> str:
         text += " The interval is a delete-a-group jackknife over texts; the bias is what few rows add to the value."
     if similarity.baseline is None:
         return text + " --baseline 200 adds what shuffled texts give."
-    return text + " The baseline is what shuffled texts give: a value near it says nothing."
+    text += " The baseline is what shuffled texts give: a value near it says nothing."
+    if "baseline" in similarity.provenance:
+        rows = similarity.provenance["baseline"]["rows"]
+        text += f" It is over {rows:,} of {similarity.n:,} rows: those that texts of about one length all have."
+    return text
 
 
 def _over(similarity: Similarity) -> str:
@@ -558,9 +569,12 @@ def head_heatmap(similarity: Similarity, row: int, column: int) -> HeatmapFigure
     low, high = similarity.bounds
     defined = values[np.isfinite(values)]
     return HeatmapFigure(
-        title=f"{similarity.measure}: {similarity.values[row, column]:.3f}",
+        title=f"Attention heads of layers {similarity.rows[row]} and {similarity.columns[column]}: "
+        f"{similarity.measure} {similarity.values[row, column]:.3f}",
         shows=f"{similarity.measure} of every attention head of one layer with every head of another.",
         reading="A ring marks the head of the columns' layer that is most like the row's head.",
+        group="Attention heads",
+        facets={"measure": similarity.measure},
         values=values,
         rows=_head_side(similarity.row_axis, row, values.shape[0]),
         columns=_head_side(similarity.column_axis, column, values.shape[1]),

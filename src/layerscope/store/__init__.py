@@ -4,12 +4,14 @@ from layerscope.store.artifacts import Artifact, Entry, NoKey, Store, full_disk,
 from layerscope.store.atomic import (
     atomic_folder,
     check_free,
+    check_name,
     clear,
     clear_everywhere,
     discard,
     home,
     is_sealed,
     is_staging,
+    output_file,
     seal,
     settled,
     sync,
@@ -19,6 +21,7 @@ from layerscope.store.atomic import (
     write_text,
 )
 from layerscope.store.keys import digest, json_text
+from layerscope.store.links import linked_folder, taken
 from layerscope.store.validated import (
     Saved,
     TensorFile,
@@ -41,6 +44,7 @@ __all__ = [
     "TensorFile",
     "atomic_folder",
     "check_free",
+    "check_name",
     "clear",
     "clear_everywhere",
     "digest",
@@ -53,7 +57,9 @@ __all__ = [
     "is_whole",
     "json_text",
     "keys_of",
+    "linked_folder",
     "open_tensors",
+    "output_file",
     "parse_json",
     "produce_all",
     "read_json",
@@ -63,6 +69,7 @@ __all__ = [
     "settled",
     "shaped",
     "sync",
+    "taken",
     "whole_file",
     "write_bytes",
     "write_json",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import errno
 import os
-import shutil
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -26,14 +25,15 @@ from pydantic import AfterValidator, Field
 from layerscope.distributed import Team
 from layerscope.errors import DataError, LayerscopeError, StoreError, log
 from layerscope.store.atomic import (
-    STAGING,
     clear,
     clear_everywhere,
     discard,
     home,
+    is_unfinished,
     lasting_folder,
     publish,
     remove_seals,
+    remove_staging,
     write_json,
 )
 from layerscope.store.keys import checksum, key_of
@@ -201,12 +201,10 @@ class Store:
     def _finish(staging: Path, done: Entry, spec: Mapping[str, Any], seconds: float) -> None:
         """Write the card of the artifact built in `staging`, then move its folder to its final name."""
         remove_seals(staging)
-        # An earlier try that was killed while it wrote a file has left that file under a staging name.
-        for left in list(staging.rglob(f"{STAGING}*")):
-            if left.is_dir():
-                shutil.rmtree(left)
-            else:
-                left.unlink(missing_ok=True)
+        # An earlier try that was killed while it wrote a file has left that file in a staging folder.
+        for left in list(staging.rglob("*")):
+            if is_unfinished(left):
+                remove_staging(left)
         files = {
             str(file.relative_to(staging)): {"size": file.stat().st_size, "checksum": checksum(file)}
             for file in sorted(staging.rglob("*"))
@@ -349,8 +347,10 @@ class Artifact(ABC):
             name = ""
             if team.is_main:
                 clear(parent)  # a process that was killed could not remove its folder
-                name = str(lasting_folder(parent))
-                atexit.register(shutil.rmtree, name, ignore_errors=True)
+                staging = lasting_folder(parent)
+                atexit.register(remove_staging, staging)
+                name = str(staging / "new")
+                Path(name).mkdir()
             folder = Path(team.broadcast(name))
             self.build(folder)
             team.barrier()

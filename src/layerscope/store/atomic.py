@@ -1,8 +1,10 @@
 """Atomic writes: a file or a folder gets its name when it is complete, and one that it replaces is there until then.
 
-A kill can come at any moment, so no process can promise to tidy up after itself. Unfinished work is therefore called
-`.layerscope-<random>` and locked as long as its process lives. Readers ignore such names; the next command that writes
-removes those whose lock is free, and puts back what a killed replacement had moved away.
+A kill can come at any moment, so no process can promise to tidy up after itself. Unfinished work therefore lies in
+folders called `.layerscope-<16 random digits>`, each with a marker that repeats the digits, and locked as long as its
+process lives. Readers ignore such names; the next command that writes removes those that have their marker and whose
+lock is free, and puts back what a killed replacement had moved away. A folder of anyone else, whatever its name, has no
+such marker and stays.
 
 A kill can also leave unfinished work in a folder that no later command writes to. So the store keeps a note of every
 folder outside it for as long as something is being written there, and each command clears the folders with a note.
@@ -14,16 +16,17 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from layerscope.errors import InputError, log
+from layerscope.errors import InputError, first_line, log
 from layerscope.store.keys import checksum, json_text
 
 _NOTES = "places"  # in the store: a file for each folder, which holds its path
@@ -74,14 +77,24 @@ def _note(folder: Path) -> Path:
     return home() / _NOTES / sha256(os.fsencode(folder)).hexdigest()[:32]
 
 
-STAGING = ".layerscope-"  # the beginning of names of unfinished work, and of no others
+STAGING = ".layerscope-"  # the beginning of names of unfinished work; no output may be called so
 OLD = "old"  # in a staging folder: the earlier folder, under its own name, while another takes its place
+LINKS = "links"  # in a staging folder: the links beside the folder that is being replaced, as there (store/links.py)
+_NAME = re.compile(rf"{re.escape(STAGING)}([0-9a-f]{{16}})")
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def is_staging(path: Path) -> bool:
-    """Return whether a path is, or lies in, unfinished work."""
-    return any(part.startswith(STAGING) for part in path.parts)
+    """Return whether a path is, or lies in, a folder that is called like unfinished work."""
+    return any(_NAME.fullmatch(part) for part in path.parts)
+
+
+def check_name(path: Path) -> None:
+    """Raise InputError for an output that is called like unfinished work."""
+    if path.name.startswith(STAGING):
+        raise InputError(
+            f"{path} cannot be written: names that begin with {STAGING} are those of unfinished work; give another."
+        )
 
 
 @contextmanager
@@ -91,7 +104,7 @@ def staging_folder(parent: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_staging(path)
         os.close(descriptor)
         _forget_if_empty(parent)
 
@@ -110,7 +123,7 @@ def staging_file(parent: Path) -> Iterator[Path]:
 
 
 def lasting_folder(parent: Path) -> Path:
-    """Return a staging folder that is locked until this process ends; the caller removes it at the end."""
+    """Return a staging folder that is locked until this process ends; `remove_staging` removes it at the end."""
     return _locked_folder(parent)[0]
 
 
@@ -141,13 +154,43 @@ def settled(path: Path) -> Path:
     return path
 
 
+def _marker(staging: Path) -> Path:
+    """Return the path of the file by which a staging folder is known for one of ours."""
+    return staging / f"unfinished-{staging.name.removeprefix(STAGING)}"
+
+
 def _unfinished_in(folder: Path) -> list[Path]:
     """List the unfinished work that lies directly in a folder."""
     try:
         with os.scandir(folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.name.startswith(STAGING)]
+            return [path for entry in entries if is_unfinished(path := Path(entry.path))]
     except OSError:
         return []
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return whether a path is a staging folder: by its name and marker, or empty after an early kill."""
+    if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
+        return False
+    return _marker(path).is_file() or not any(path.iterdir())
+
+
+def remove_staging(path: Path) -> None:
+    """Put back what a replacement had moved away, and remove a staging folder, its marker last."""
+    with suppress(OSError):  # what may not be removed stays
+        _put_back(path)
+        _remove_dangling(path)
+        marker = _marker(path)
+        for part in path.iterdir():
+            if part == marker:
+                continue
+            if part.is_dir() and not part.is_symlink():
+                shutil.rmtree(part)
+            else:
+                part.unlink()
+        if all(part == marker for part in path.iterdir()):
+            marker.unlink(missing_ok=True)
+            path.rmdir()
 
 
 def _forget_if_empty(folder: Path) -> None:
@@ -171,6 +214,12 @@ def _locked_folder(parent: Path) -> tuple[Path, int]:
         except FileNotFoundError:
             continue
         if _lock(descriptor) is not False and _is_same(path, descriptor):
+            try:
+                _marker(path).touch()
+            except OSError:  # the disk is full
+                path.rmdir()
+                os.close(descriptor)
+                raise
             remember(parent)  # once more: a process that saw the folder empty may have removed the note
             return path, descriptor
         os.close(descriptor)
@@ -202,13 +251,9 @@ def _clear_one(path: Path) -> None:
     except OSError:  # gone by now, a link, or another user's
         return
     try:
-        if _lock(descriptor) and _is_same(path, descriptor):
-            _put_back(path)
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-    except OSError:  # what may not be removed stays
+        if _lock(descriptor) and _is_same(path, descriptor) and is_unfinished(path):
+            remove_staging(path)
+    except OSError:  # what may not be looked into stays
         return
     finally:
         os.close(descriptor)
@@ -220,6 +265,33 @@ def _put_back(staging: Path) -> None:
         target = staging.parent / old.name
         if not os.path.lexists(target):
             old.rename(target)
+
+
+def _remove_dangling(staging: Path) -> None:
+    """Remove the links, of those that a staging folder lists, that lead nowhere."""
+    if not (staging / LINKS).is_dir():
+        return
+    with alone_in(staging.parent):  # another process may be about to exchange the folder they lead into
+        for noted in (staging / LINKS).iterdir():
+            link = staging.parent / noted.name
+            if link.is_symlink() and os.readlink(link) == os.readlink(noted) and not link.exists():
+                link.unlink()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes out of the same block for a folder, where its file system has locks."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # it may not be listed
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 _SEAL = ".checksum"
@@ -240,11 +312,29 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Where `path` is a link, the link is replaced, and what it points to is left alone.
     """
+    check_name(path)
     clear(path.parent)
     with staging_file(path.parent) as temporary:
         yield temporary
         sync(temporary)
         temporary.replace(path)
+
+
+@contextmanager
+def output_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path for a file that somebody asked for, as `whole_file` does; make the folders above it.
+
+    Raises InputError where no file can be written there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; give the name of a file, in it or elsewhere.")
+        with whole_file(path) as temporary:
+            yield temporary
+    except OSError as error:
+        why = error.strerror or first_line(error)
+        raise InputError(f"{path} cannot be written: {why}; give another path.") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -294,8 +384,21 @@ _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)  # the system has no RENAME_EXCHANGE
 
 
-def check_free(target: Path, marker: str) -> None:
-    """Raise InputError if a folder cannot be written as `target`: something is in the way, or it is not allowed."""
+def check_free(target: Path, marker: str, *sources: Path | None) -> None:
+    """Raise InputError if a folder cannot be written as `target`: something is in the way, or it is not allowed.
+
+    `sources` are folders that what is written is made from: they must stay as they are, however they are spelled.
+    """
+    check_name(target)
+    one = Path(os.path.realpath(target))
+    for source in filter(None, sources):
+        other = Path(os.path.realpath(source))
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            where = "is" if one == other else "lies in" if one.is_relative_to(other) else "holds"
+            raise InputError(
+                f"{target} {where} the folder of the model that is read ({source}), which is left as it is; give "
+                "another path."
+            )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         clear(target.parent)
@@ -307,11 +410,11 @@ def check_free(target: Path, marker: str) -> None:
 
 
 @contextmanager
-def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
+def atomic_folder(target: Path, marker: str, take: Callable[[Path, Path], None] | None = None) -> Iterator[Path]:
     """Give a folder to write into, which is renamed to `target` when the block ends without an error.
 
     An earlier folder of that name is replaced only if it holds `marker`, so that no folder of another
-    kind is ever overwritten.
+    kind is ever overwritten. `take(folder, target)` renames, where more is to be done than that.
     """
     target = Path(target)
     check_free(target, marker)
@@ -320,9 +423,9 @@ def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
         folder.mkdir()
         try:
             yield folder
-            _sync_all(folder)
+            sync_all(folder)
             _check_marker(target, marker)
-            _take_name(folder, target)
+            (take or take_name)(folder, target)
         except FileNotFoundError as error:
             if staging.exists():
                 raise
@@ -334,7 +437,7 @@ def atomic_folder(target: Path, marker: str) -> Iterator[Path]:
 
 def publish(source: Path, target: Path) -> None:
     """Flush a finished folder to the disk and move it to its final name."""
-    _sync_all(source)
+    sync_all(source)
     target.parent.mkdir(parents=True, exist_ok=True)
     source.rename(target)
     sync(target.parent)
@@ -371,15 +474,15 @@ def _check_marker(target: Path, marker: str) -> None:
         )
 
 
-def _sync_all(folder: Path) -> None:
-    """Flush a folder and everything in it."""
+def sync_all(folder: Path) -> None:
+    """Flush a folder and everything in it, or a file."""
     for path in (*folder.rglob("*"), folder):
         if not path.is_symlink():
             sync(path)
 
 
-def _take_name(folder: Path, target: Path) -> None:
-    """Rename a finished folder to `target`; what had that name before lies in the staging folder afterwards."""
+def take_name(folder: Path, target: Path) -> None:
+    """Rename a finished folder, or a file, to `target`; what had that name before lies in the staging folder then."""
     # Another process may write the same target: between the look and the rename the name may come or go.
     for tries_left in reversed(range(_TRIES)):
         try:
@@ -405,3 +508,4 @@ def _swap(folder: Path, target: Path) -> None:
         if not os.path.lexists(target):
             old.rename(target)
         raise
+    old.rename(folder)

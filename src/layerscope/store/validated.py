@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 << 20  # of a JSON file
 DEEPEST = 64  # levels of lists and objects in a JSON value
 MOST_DIGITS = 40  # of a whole number; tokenizers write 1e30 for "no limit"
-_ROWS = 65536  # of a tensor are checked together
+_ROWS = 65536  # of a tensor or a table are checked together
 _SHOWN = 60  # characters of a name in a message
 
 
@@ -41,11 +41,16 @@ Read = TypeVar("Read")
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text; raises ValueError if it is nested too deeply or holds half a character."""
     try:
-        value = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_int=_whole_number)
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        # A decoder is made once, where `json.loads` makes one for each text; a byte-order mark is left to its sentence.
+        value = json.loads(text) if text.startswith("\ufeff") else _DECODER.decode(text)
     except RecursionError:
         raise ValueError(f"it is nested more than {DEEPEST} deep") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text: byte {error.start} cannot be read") from None
+    # Most texts have too few brackets to be nested so deeply, and no half character, escaped or not.
+    if text.count("[") + text.count("{") <= DEEPEST and "\\ud" not in text and "\\uD" not in text and is_whole(text):
+        return value
     for depth, part in _parts(value):
         if depth > DEEPEST:
             raise ValueError(f"it is nested more than {DEEPEST} deep")
@@ -61,7 +66,8 @@ def shaped(value: Any, schema: type[Schema]) -> Schema:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part)[:_SHOWN] for part in first["loc"])
-        message = first["msg"][:1].lower() + first["msg"][1:]
+        message = first["msg"].removeprefix("Value error, ")
+        message = message[:1].lower() + message[1:]
         raise ValueError(f"{place}: {message}" if place else message) from None
 
 
@@ -178,7 +184,7 @@ class TensorFile:
         except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, KeyError, AttributeError) as problem:
             first = (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")
             raise self._error(
-                f"{self.path} is damaged or no safetensors file ({first}){'; ' if self._way_out else ''}"
+                f"{self.path} is damaged or not a safetensors file ({first}){'; ' if self._way_out else ''}"
                 f"{self._way_out}."
             ) from problem
 
@@ -235,6 +241,9 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
+_DECODER = json.JSONDecoder(parse_int=_whole_number)
+
+
 def _parts(value: Any) -> Iterator[tuple[int, Any]]:
     """Iterate over everything in a JSON value, names of fields included, with its depth."""
     # A loop and not a recursion: the value may be nested as deeply as Python's parser allows.
@@ -252,22 +261,33 @@ MOST_VALUES = 20_000_000  # in one table of a record
 MOST_TEXT = 256 << 20  # bytes of text in one table of a record
 
 
-def read_parquet(
+def read_parquet(path: Path, **limits: Any) -> Any:
+    """Return the pyarrow table in a file; limits and errors are those of `parquet_batches`."""
+    import pyarrow
+
+    return pyarrow.concat_tables(parquet_batches(path, _ROWS, **limits))
+
+
+def parquet_batches(
     path: Path,
+    rows: int,
     *,
+    columns: Sequence[str] | None = None,
     most_values: int | None = None,
     most_text: int | None = None,
     most_field: int | None = None,
     option: str = "",
     error: type[LayerscopeError] = DataError,
     way_out: str = "",
-) -> Any:
-    """Return the pyarrow table in a file, or raise `error` with what is wrong with it.
+) -> Iterator[Any]:
+    """Yield the pyarrow table in a file in pieces, at least one, or raise `error` with what is wrong with it.
 
     Args:
         path: One plain file.
-        most_values: How many values it may hold.
-        most_text: How many bytes of text it may hold; half of the machine's memory if not given.
+        rows: How many rows a piece has.
+        columns: The columns that are read, of those that there are; all if not given.
+        most_values: How many values the file may hold.
+        most_text: How many bytes of text may be read; half of the machine's memory if not given.
         most_field: How many bytes one text may have.
         option: What the message says, before `way_out`, about the option that raises the limits of text.
         error: The class of the error.
@@ -277,6 +297,8 @@ def read_parquet(
     import pyarrow.parquet
 
     end = f"; {way_out}." if way_out else "."
+    most_text = most_text or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    total = 0
     try:
         if not path.is_file():
             raise FileNotFoundError("it is not there")
@@ -288,11 +310,21 @@ def read_parquet(
             raise error(f"{path} names a column twice: {', '.join(schema.names[:20])}{end}")
         if most_values is not None and count > most_values:
             raise error(f"{path} holds {count:,} values; at most {most_values:,} are read{end}")
+        wanted = [field for field in schema if columns is None or field.name in columns]
+        schema = pyarrow.schema(wanted, metadata=schema.metadata)
         # Read as dictionaries, repeated texts are in memory once; they are decoded only after their size is checked.
-        table = pyarrow.parquet.ParquetFile(path, read_dictionary=texts).read()
-        half_of_memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-        _check_texts(path, table, most_text or half_of_memory, most_field, error, f"{option}{end}")
-        return table.cast(schema)
+        file = pyarrow.parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False)
+        if not file.metadata.num_rows:
+            yield schema.empty_table()
+        for batch in file.iter_batches(batch_size=rows, columns=None if columns is None else schema.names):
+            table = pyarrow.Table.from_batches([batch])
+            total += _size_of_texts(path, table, most_field, error, f"{option}{end}")
+            if total > most_text:
+                raise error(
+                    f"{path} holds up to {total / 1e9:,.1f} GB of text; at most {most_text / 1e9:,.1f} are read"
+                    f"{option}{end}"
+                )
+            yield table.cast(schema)
     except (OSError, pyarrow.ArrowException, ValueError, MemoryError) as problem:
         if isinstance(problem, LayerscopeError):
             raise
@@ -305,12 +337,10 @@ def _is_text(kind: Any) -> bool:
     return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind)
 
 
-def _check_texts(
-    path: Path, table: Any, most_text: int, most_field: int | None, error: type[LayerscopeError], end: str
-) -> None:
-    """Raise `error` where decoded texts would be too long, one of them or all of them together.
+def _size_of_texts(path: Path, table: Any, most_field: int | None, error: type[LayerscopeError], end: str) -> int:
+    """Return how many bytes decoded texts take at most; raise `error` where one of them is too long.
 
-    The sum is an upper bound: every text of a chunk counts as long as the longest one.
+    It is an upper bound: every text of a chunk counts as long as the longest one.
     """
     import pyarrow.compute
     import pyarrow.types as kinds
@@ -326,5 +356,4 @@ def _check_texts(
                     f"{path}, column {name!r}: a field has {longest:,} bytes; at most {most_field:,} are read{end}"
                 )
             total += longest * len(chunk)
-    if total > most_text:
-        raise error(f"{path} holds up to {total / 1e9:,.1f} GB of text; at most {most_text / 1e9:,.1f} are read{end}")
+    return total

@@ -18,13 +18,14 @@ from layerscope.data.splits import train_validation_split
 from layerscope.drawing.captions import numbers
 from layerscope.errors import InputError, log
 from layerscope.models import Model
+from layerscope.models.extras import parameter_count
 from layerscope.models.lineage import known_rows
 from layerscope.models.load import ModelSource, load_whole
 from layerscope.probing.permutation import LEVEL
 from layerscope.probing.specialty import specialty
 from layerscope.results import Finding, NextStep, Result, provenance_of
 from layerscope.results.finding import DETAIL
-from layerscope.tuning.method import Method, counts, method_of, possible
+from layerscope.tuning.method import Method, method_of, possible, trainable_count
 from layerscope.tuning.strategy import Asked, Strategy, check_best, every, name_of
 from layerscope.tuning.training_job import prepared
 
@@ -70,7 +71,7 @@ def parts(
 def best_layer(model: Model, train: Examples, max_length: int = 128) -> int:
     """Return l*, the layer of least nu on the training rows, the same that `specialty` finds."""
     log.warning("l* is not given (--specialty-layer, best=): looking for it in %d rows of %s.", len(train), train.task)
-    curve = specialty(model, train, max_length=max_length, null=_PERMUTATIONS)
+    curve = specialty(model, train, max_length=max_length, null=_PERMUTATIONS, press=False)
     best = curve.best
     if best is None:
         raise InputError(f"No layer of {model.name} separates the classes of {train.task}; give l* as best=.")
@@ -165,12 +166,15 @@ def costs(model: Model, task: Task, strategy: Strategy, method: Method) -> dict[
     # Backward goes from the head down to the lowest trained block: twice the multiply-adds of the forward there.
     lowest = 1 if embeddings else (blocks[0] if blocks else depth + 1)
     frozen = (work.macs(LayerPlan.truncated(depth, lowest - 1)) - work.macs(LayerPlan([]))) / work.tokens
-    total, trainable = counts(method.apply(tuned, strategy, embeddings, 0))
+    total = parameter_count(tuned.network)
+    trained = method.apply(tuned, strategy, embeddings, 0)
+    if not method.standard:  # what is added stays beside the weights
+        total = parameter_count(method.plain(tuned, trained).network)
     return {
         "blocks": spans(blocks),
         "head": strategy.head,
         "parameters": total,
-        "trainable": trainable,
+        "trainable": trainable_count(trained),
         "forward": round(forward),
         "backward": round(2 * (forward - frozen)),
         "cached": round(forward - frozen),

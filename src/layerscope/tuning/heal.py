@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from layerscope.cutting.cut import cut, refuse_adapters
+from layerscope.cutting.cut import cut_network, refuse_adapters
+from layerscope.cutting.model_card import PATCH
+from layerscope.cutting.patch import TOKENS, WINDOW, deal
+from layerscope.cutting.patch import patch as apply_patch
 from layerscope.cutting.plan import WORDS_OF_PLANS, LayerPlan, spans
 from layerscope.data import Examples, Task, TaskSource
 from layerscope.data import task as open_task
@@ -28,9 +31,13 @@ from layerscope.evaluation.evaluate import select_evaluator
 from layerscope.evaluation.evaluator import refuse
 from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.models import Model, load
+from layerscope.models.devices import AUTO, is_offloaded
 from layerscope.models.heads import HEADS
 from layerscope.models.lineage import ORIGIN, RECORD, known_rows
-from layerscope.models.load import ModelSource
+from layerscope.models.lineage import learned as learned_before
+from layerscope.models.load import ModelSource, load_whole
+from layerscope.models.memory import Footprint, check_training
+from layerscope.models.sources import folder_of
 from layerscope.registry import METHODS
 from layerscope.resampling import ending
 from layerscope.store import check_free, produce_all
@@ -41,6 +48,7 @@ from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
 from layerscope.tuning.objectives.base import Distillation, Objective, check_teacher
 from layerscope.tuning.objectives.embeddings import DISTANCES, EmbeddingObjective
+from layerscope.tuning.patch_job import PatchJob, PatchMethod
 from layerscope.tuning.peft import head_names
 from layerscope.tuning.strategy import Asked, Strategy
 from layerscope.tuning.trainer import check_trackers
@@ -103,7 +111,8 @@ def parts_of(
     elif running:
         learned, held = task.split(learning=True), task.split()
     else:
-        learned, held = train_validation_split(task, limits)
+        # What the model learned from is known by the identity of the whole split.
+        learned, held = train_validation_split(task, limits, whole=bool(learned_before(model.network)))
     seen = known_rows([model], held, in_other_data=len(task.splits) == 1)
     if seen.all():
         raise InputError(
@@ -161,7 +170,12 @@ def _windows(
 
 
 def check_healable(model: Model) -> None:
-    """Raise ModelError where training cannot be trusted on this model: it changes with padding, or is quantised."""
+    """Raise ModelError where this model cannot be trained: it changes with padding, is quantised, or is offloaded."""
+    if is_offloaded(model.network):
+        raise ModelError(
+            f"Some weights of {model.name} wait on the host or the disk, as the GPU has no room for them, and such a "
+            "model cannot be trained; open it in 16 bits (dtype=, --dtype), or take a GPU with more memory."
+        )
     if model.architecture.unpadded:
         raise ModelError(
             f"The states of {model.name} ({model.architecture.family}) change with padding, and training pads the "
@@ -198,6 +212,8 @@ def heal(
     task: TaskSource,
     *,
     method: str | Method = "lora",
+    patch: TaskSource | None = None,
+    other: TaskSource | None = None,
     strategy: Asked | None = None,
     teacher: ModelSource | None = None,
     distill: bool = False,
@@ -242,8 +258,11 @@ def heal(
         plan: What to cut: a `LayerPlan`, words such as `without 13-19,27`, a model that was cut from `model`, or None.
         task: A task of the registry (`layerscope tasks` lists them), a file, a folder, a hub id, or a `Task`. Of a file
             of running text the end is held out.
-        method: lora (its updates are merged into the weights) or finetune. Methods whose additions no standard
-            checkpoint can hold are refused.
+        method: lora (its updates are merged into the weights) or finetune; or patch, which trains nothing: what the cut
+            takes away is solved for on the texts, whose labels are not used, and folded into weights that stay.
+            Methods whose additions no standard checkpoint can hold are refused.
+        patch: Texts to patch the cut model on before it is trained, as `method="patch"` does; labels are not used.
+        other: With a patch: texts of another domain, on which it must not be worse than the plain cut either.
         strategy: Which of the blocks that are left are trained, as in `ls.tune`: all of them if not given; `(L-2, L,
             L)` with finetune trains the head and the last three blocks (Lu et al. 2024). The head stays on top.
         teacher: A model to learn from in place of the uncut one; it must read the same tokens.
@@ -298,10 +317,11 @@ def heal(
         "keep_teacher": keep_teacher,
     }
     choices: dict[str, Any] = {"method": method, "strategy": strategy, "size": size, "metric": metric, "seed": seed}
+    choices |= {"patch": patch, "other": other}
     options = {name: value for name, value in locals().items() if name in Hyperparameters.model_fields}
     planned = plan_healing(model, plan, task, steps=steps, **choices, **taught, **options)
     if out is not None:
-        check_free(Path(out), RECORD)
+        check_free(Path(out), RECORD, folder_of(model), folder_of(plan))
     healing = planned.produce()
     if out is not None and Team.current().is_main:
         healing.copy_to(out)
@@ -314,6 +334,8 @@ def plan_healing(
     task: Any,
     *,
     method: str | Method = "lora",
+    patch: Any = None,
+    other: Any = None,
     strategy: Asked | None = None,
     teacher: Any = None,
     distill: bool = False,
@@ -329,11 +351,19 @@ def plan_healing(
     """Return the plan for the arguments of `heal`: everything is checked, and nothing is trained."""
     seed = check_seed(seed)
     check_trackers(options.get("report_to"))
+    if method == PATCH:
+        trained = {"patch": patch, "strategy": strategy, "teacher": teacher, "distill": distill, "mix": mix}
+        trained |= {"distance": None if distance == DISTANCES[0] else distance, "keep_teacher": keep_teacher}
+        return _plan_patch(model, plan, task, other, metric, seed, {**trained, "steps": steps, "size": size, **options})
     chosen = _method(method, size)
-    uncut, smaller, done = _models(model, plan)
+    uncut, smaller, done = _models(model, plan, chosen)
+    if patch is not None:
+        _patch_first(
+            uncut, smaller, done, open_task(patch), None if other is None else open_task(other), open_task(task)
+        )
+    elif other is not None:
+        raise InputError("other is for a patch: give patch= (--patch), or method='patch' (--method patch).")
     check_healable(smaller)
-    if not chosen.adds_float32 or head_names(smaller):
-        smaller.require_precision("healing")
     data = open_task(task).with_metric(metric)
     kind, data = select_objective(smaller, data, distill or teacher is not None)
     taught = _distillation(smaller, uncut, kind, teacher, distill, mix, distance, keep_teacher)
@@ -345,6 +375,8 @@ def plan_healing(
             f"{smaller.depth}; cut it there first, or write L for the head."
         )
     chosen.check(smaller, resolved)
+    if strategy is None:
+        _check_room(smaller, chosen, settings)
     started = time.perf_counter()
     objective, learned, held = make_objective(kind, smaller, data, settings, taught)
     log.info(
@@ -354,6 +386,83 @@ def plan_healing(
     return HealingPlan(
         HealingJob(TrainingData(smaller, data, learned, held), resolved, chosen, settings, seed, objective, uncut), done
     )
+
+
+def _plan_patch(
+    model: Any, plan: Any, task: Any, other: Any, metric: str | None, seed: int, refused: dict[str, Any]
+) -> HealingPlan:
+    """Return the plan of a healing that only solves; `refused` has what else was given, by name."""
+    allowed = ("max_length", "train_limit", "validation_limit")
+    for name, value in refused.items():
+        if value not in (None, False) and name not in allowed:
+            raise InputError(
+                f"{name} (--{name.replace('_', '-')}) is for a healing that trains, and method='patch' trains nothing; "
+                "leave it out."
+            )
+    uncut, smaller, done = _models(model, plan)
+    _check_patchable(uncut, smaller, done)
+    assert uncut is not None
+    assert done is not None
+    data = open_task(task).with_metric(metric)
+    without_labels = HEADS[smaller.head].classifier and not data.labelled
+    kind, data = select_objective(smaller, data, taught=True)
+    taught = _distillation(smaller, uncut, kind, None, without_labels, None, DISTANCES[0], None)
+    options = {name: refused[name] for name in allowed if refused.get(name) is not None}
+    length = int(options.get("max_length") or WINDOW)
+    if kind.by_token and data.kind == "text" and "train_limit" not in options:
+        options["train_limit"] = math.ceil(TOKENS / min(length, smaller.positions or length))
+    settings = _settings(smaller, kind, PatchMethod(), None, options)
+    objective, learned, held = make_objective(kind, smaller, data, settings, taught)
+    texts = deal(
+        uncut,
+        data,
+        learned,
+        held=held,
+        other=None if other is None else open_task(other),
+        limit=settings.train_limit,
+        max_length=settings.max_length,
+    )
+    settings = settings.model_copy(update={"max_steps": None})  # which only told how many texts to read
+    strategy = Strategy.parse("full").resolve(smaller.depth)
+    training_data = TrainingData(smaller, data, learned, held)
+    return HealingPlan(
+        PatchJob(training_data, strategy, PatchMethod(), settings, seed, objective, uncut, done, texts), done
+    )
+
+
+def _check_patchable(uncut: Model | None, smaller: Model, plan: LayerPlan | None) -> None:
+    """Raise InputError where it is not known which blocks of which model went."""
+    if uncut is None or plan is None:
+        raise InputError(
+            f"A patch of {smaller.name} is solved for what the uncut model gives; name that model, and the blocks to "
+            "leave out as a plan (--without 13-19), not a model that was cut before."
+        )
+
+
+def _patch_first(
+    uncut: Model | None, smaller: Model, plan: LayerPlan | None, texts: Task, other: Task | None, like: Task
+) -> None:
+    """Fold a patch into the cut model, from which the training then begins."""
+    _check_patchable(uncut, smaller, plan)
+    assert uncut is not None
+    assert plan is not None
+    log.info("%s", apply_patch(uncut, plan, smaller.network, deal(uncut, texts, other=other, like=like)))
+
+
+def _check_room(model: Model, method: Method, settings: Hyperparameters) -> None:
+    """Raise InputError, before anything is trained, where a GPU has clearly too little memory for every block."""
+    shape, tokens = Footprint.of(model), settings.batch * settings.max_length
+
+    def takes(checkpointing: bool) -> int:
+        if method.adds_float32:
+            return shape.lora(tokens, method.size or _RANK, checkpointing)
+        return shape.finetune(tokens, checkpointing)
+
+    less = (
+        "" if settings.checkpointing else f"checkpointing=True (--checkpointing) takes about {takes(True) / 1e9:.0f}, "
+    )
+    way_out = f"{less}a smaller batch (with accumulate, the same steps) or max_length takes less"
+    check_training(model, takes(settings.checkpointing), way_out)
 
 
 def _method(method: str | Method, size: int | None) -> Method:
@@ -370,10 +479,22 @@ def _method(method: str | Method, size: int | None) -> Method:
     return chosen
 
 
-def _models(model: Any, plan: Any) -> tuple[Model | None, Model, LayerPlan | None]:
-    """Return the uncut model where it is given, the cut one, and the plan where there is one."""
-    whole = load(model)
+def _models(model: Any, plan: Any, method: Method | None = None) -> tuple[Model | None, Model, LayerPlan | None]:
+    """Return the uncut model where it is given, the cut one, and the plan where there is one.
+
+    What `method` trains opens in float32 if it trains the weights themselves; what is open in 16 bits is refused then,
+    before anything is cut, and so is a head that is trained beside LoRA.
+    """
+    itself = method is not None and not method.adds_float32
+    dtype = "float32" if itself else AUTO
+    if (isinstance(plan, str) and plan.startswith(WORDS_OF_PLANS)) or plan is None or isinstance(plan, LayerPlan):
+        whole = trained = load_whole(model, "healing", dtype=dtype)
+    else:
+        whole, trained = load(model), load_whole(plan, "healing", dtype=dtype)
     refuse_adapters(whole)
+    refuse_adapters(trained)
+    if itself or (method is not None and head_names(trained)):
+        trained.require_precision("healing")
     if plan is None:
         return None, whole, None
     if isinstance(plan, str) and plan.startswith(WORDS_OF_PLANS):
@@ -381,12 +502,10 @@ def _models(model: Any, plan: Any) -> tuple[Model | None, Model, LayerPlan | Non
     if isinstance(plan, LayerPlan):
         if not plan.removed(whole.depth):
             raise InputError(f"The plan removes no block of {whole.name}; there is nothing to heal.")
-        smaller = load(cut(whole, plan))
+        smaller = load(cut_network(whole, plan, share=True))  # what is trained or patched of it gets its own memory
         smaller.name = f"{whole.name} without blocks {spans(plan.removed(whole.depth))}"
         return whole, smaller, plan
-    smaller = load(plan)
-    refuse_adapters(smaller)
-    return whole, smaller, None
+    return whole, trained, None
 
 
 def _distillation(

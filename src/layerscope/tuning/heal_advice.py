@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope import metrics, resampling
-from layerscope.cutting.advice import Advice
+from layerscope.cutting.advice import Advice, Verdict
 from layerscope.cutting.curves import healing_step
-from layerscope.cutting.cut import cut
+from layerscope.cutting.cut import cut_network
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.selection_test import smallest_within
 from layerscope.cutting.targets import Tolerance
@@ -26,6 +26,7 @@ from layerscope.data import task as open_task
 from layerscope.drawing.captions import caveat, numbers, spread
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.errors import InputError, log
+from layerscope.evaluation.evaluator import Evaluator
 from layerscope.evaluation.score import Score
 from layerscope.models import load
 from layerscope.results import Finding, NextStep, Result
@@ -64,6 +65,29 @@ class HealedAdvice(Result):
     provenance: Mapping[str, Any]
     answers: list[np.ndarray]  # of the healed models, to all rows of the evaluator
     scoring: np.ndarray  # the rows that neither chose nor healed
+    evaluator: Evaluator  # of the rows that chose no plan, to all of which `answers` are
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the chosen plan meets what was asked of the advice now that it is healed."""
+        if self.choice is None:
+            return Verdict(False, str(self.findings()[0]), misses=math.nan)
+        row, whole = self.table[self.table["chosen"]].iloc[0], self.table.iloc[0]
+        loses, metric = max(-float(row["over_whole_low"]), 0.0), str(row["metric"])
+        regains = metrics.upward(metric, row["after"]) - metrics.upward(metric, row["before"])
+        says = (
+            f"Healed, blocks {row['blocks']} have {metric} {row['after']:.4f} on {HELD_OUT}, which is "
+            f"{abs(regains):.4f} {'better' if regains >= 0 else 'worse'} than cut alone, where the whole model has "
+            f"{whole['after']:.4f}"
+        )
+        if self.advice.within is None:
+            return Verdict(True, f"{says}.", loses)
+        tolerance = Tolerance.parse(self.advice.tolerance, metric)
+        allowed = tolerance.allowed(float(whole["after"]))
+        met = loses <= allowed
+        found = "within" if met else f"{loses - allowed:.4f} more than"
+        says += f"; it may lose up to {loses:.4f} (95% interval), {found} the tolerance of {tolerance}."
+        return Verdict(met, says, loses, 0.0 if met else loses - allowed)
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -85,9 +109,8 @@ class HealedAdvice(Result):
         """The chosen model's score on texts that neither chose nor healed, for its card."""
         if self._place is None:
             return None
-        return self.advice.evaluator.with_model(load(self.model)).score(
-            self.answers[self._place], self.scoring, HELD_OUT
-        )
+        evaluator = self.evaluator.with_model(load(self.model))
+        return evaluator.score(self.answers[self._place], self.scoring, HELD_OUT)
 
     def figures(self) -> list[Figure]:
         table, n = self.table[self.table["removed"] > 0].sort_values("macs"), len(self.scoring)
@@ -98,7 +121,7 @@ class HealedAdvice(Result):
             title="Before and after healing",
             shows=f"{metric} of the front's plans on {HELD_OUT}, cut and healed, against multiply-adds.",
             reading="Left is cheaper. What lies between the curves is what healing brings back.",
-            caveat=caveat("The interval is a bootstrap over texts.", n),
+            caveat=caveat(f"The interval is a bootstrap {self.evaluator.resampled(self.scoring) or 'over texts'}.", n),
             series=(Series("cut", share, tuple(map(float, table["before"]))), after),
             x_name="multiply-adds, share of the whole model",
             y_name=metric,
@@ -122,6 +145,8 @@ class HealedAdvice(Result):
                 f"was chosen on other texts, without a bound. {self._distance_from_whole(row, float(whole['after']))}"
             )
         findings = [Finding(text, "", False, ANSWER)]
+        if over := self.evaluator.resampled(self.scoring):
+            findings.append(Finding(f"Intervals are {over}.", "", None, SUPPORT))
         plans = self.table[self.table["removed"] > 0]
         if len(plans) > 1:
             up = metrics.higher_is_better(metric)
@@ -155,7 +180,13 @@ class HealedAdvice(Result):
 
 
 def heal_advice(
-    advice: Advice, task: Any, *, steps: int, on: Any = None, seed: int = 0, **options: Any
+    advice: Advice,
+    task: Any,
+    *,
+    steps: int,
+    on: Any = None,
+    seed: int = 0,
+    **options: Any,
 ) -> HealedAdvice:
     """Heal the plans of an advice's Pareto front, and choose among what comes out.
 
@@ -176,12 +207,7 @@ def heal_advice(
         raise InputError(f"heal is {steps}; at least one step is needed.")
     evaluator = advice.evaluator
     texts = healing_texts(advice, open_task(task), on)
-    scoring = advice.parts.scoring
-    if len(scoring) < 2:
-        raise InputError(f"{len(scoring)} rows are left to choose among healed models and to score them; give more.")
-    labels = None if evaluator.classes is None else np.asarray(evaluator.classes)[scoring]
-    first = resampling.halves(np.asarray(evaluator.texts)[scoring], seed=seed, labels=labels)
-    choosing, scored = scoring[first], scoring[~first]
+    evaluator, choosing, scored = _halved(evaluator, advice.parts.scoring, seed)
     front = advice.frame[(advice.frame["front"] | advice.frame["chosen"]) & advice.frame["savable"]]
     front = front[front["removed"] > 0].sort_values("macs", ascending=False)
     whole = evaluator.logits(note=False)
@@ -191,7 +217,7 @@ def heal_advice(
     for _, candidate in front.iterrows():
         plan = plan_of(str(candidate["blocks"]))
         healing = heal(evaluator.model, plan, texts, steps=steps, seed=seed, **options)
-        before = evaluator.with_model(load(cut(evaluator.model, plan))).logits(note=False)
+        before = evaluator.with_model(load(cut_network(evaluator.model, plan, share=True))).logits(note=False)
         after = evaluator.with_model(load(healing.model)).logits(note=False)
         rows.append(_row(candidate, evaluator, (whole, before, after), choosing, scored))
         healings.append(healing)
@@ -201,7 +227,20 @@ def heal_advice(
     table["chosen"] = table.index == (-1 if choice is None else choice)
     chosen = None if choice is None else healings[choice - 1].plan
     provenance = evaluator.provenance(heal=steps, on=texts.name, seed=seed)
-    return HealedAdvice(advice, table, healings, chosen, provenance, healed, scored)
+    return HealedAdvice(advice, table, healings, chosen, provenance, healed, scored, evaluator)
+
+
+def _halved(evaluator: Evaluator, scoring: np.ndarray, seed: int) -> tuple[Evaluator, np.ndarray, np.ndarray]:
+    """Return an evaluator of the texts of some rows, and its rows by halves of the texts: some choose, others score."""
+    texts = evaluator.made_of(scoring)
+    labels = None if evaluator.classes is None else np.asarray(evaluator.classes)[scoring]
+    parts = np.full(evaluator.text_count, -1)
+    parts[texts] = ~resampling.halves(texts, seed=seed, labels=labels)
+    halved, of_rows = evaluator.dealt(parts)
+    choosing, scored = (np.flatnonzero(of_rows == half) for half in (0, 1))
+    if not len(choosing) or not len(scored):
+        raise InputError(f"{len(scoring)} rows are left to choose among healed models and to score them; give more.")
+    return halved, choosing, scored
 
 
 def healing_texts(advice: Advice, task: Task, on: Any) -> Task:

@@ -14,6 +14,7 @@ from layerscope.drawing.figures.bars import BarsFigure
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.metrics import in_nats, recovered
 from layerscope.models.lineage import RECORD
+from layerscope.models.sources import short_names
 from layerscope.results import Finding, NextStep
 from layerscope.results.finding import ANSWER, DETAIL, NO_INTERVAL, SUPPORT, interval, number
 from layerscope.store import atomic_folder
@@ -86,16 +87,16 @@ class Healing(Training):
         """The healing in the words of its table."""
         outcome, h = self.outcome, self.job.hyperparameters
         return {
-            "model": outcome["model"],
+            "model": short_names([outcome["model"]])[0],
             "method": self.job.method.name,
-            "strategy": str(self.job.strategy),
+            "strategy": "" if self.patched else str(self.job.strategy),
             "teacher": outcome["teacher"] or "",
             "mix": math.nan if outcome["mix"] is None else float(outcome["mix"]),
             "metric": self.metric,
             **{name: self.scores.get(name, math.nan) for name in _NAMES},
             **self._bounds,
             "steps": int(outcome["steps"]),
-            "learning_rate": h.rates[0],
+            "learning_rate": math.nan if self.patched else h.rates[0],
             "seed": self.job.seed,
             "tokens": int(outcome["tokens"]),
             "trainable": self.trainable,
@@ -115,6 +116,8 @@ class Healing(Training):
         better = "Higher" if metrics.higher_is_better(self.metric) else "Lower"
         named = [(_NAMES[name], value) for name, value in self.scores.items()]
         note = f"The healed one is the best of {len(self.epochs)} on these {are}, so a little too good."
+        if self.patched:
+            note = f"Nothing was trained, and these {are} had no part in solving or choosing the patch."
         note = " ".join([note, *self._doubts()])
         bars = BarsFigure(
             title="Before and after healing",
@@ -149,13 +152,15 @@ class Healing(Training):
         before = f", where the uncut model has {scores['uncut']:.4f}" if "uncut" in scores else ""
         text = (
             f"{self.metric} is {scores['healed']:.4f} after healing and {scores['cut']:.4f} before{before}, on "
-            f"{outcome['rows']['scored']:,} held-out {outcome['rows']['are']}; {self.trainable:,} of "
-            f"{self.parameters:,} parameters were trained on {outcome['tokens']:,} tokens in {self.seconds:.0f} s."
+            f"{outcome['rows']['scored']:,} held-out {outcome['rows']['are']}; the healed model has "
+            f"{self.parameters:,} parameters, and {self.trainable:,} were {'solved' if self.patched else 'trained'} on "
+            f"{outcome['tokens']:,} tokens in {self.seconds:.0f} s."
         )
         gain = self.gains.get("cut", UNKNOWN)
         findings = [Finding(text, "", None if math.isnan(gain.low) else gain.sure, ANSWER)]
         better = metrics.upward(self.metric, scores["healed"]) > metrics.upward(self.metric, scores["cut"])
-        if not better:
+        findings += [Finding(text, "", None, SUPPORT) for text in outcome.get("patch", {}).get("said", ())]
+        if not better and not self.patched:
             text = "It did not get better: train longer, on more text, or with another learning rate."
             findings.append(Finding(text, "", None if math.isnan(gain.low) else gain.sure, SUPPORT))
         findings += [Finding(doubt, "", False, SUPPORT) for doubt in self._doubts()]
@@ -170,6 +175,11 @@ class Healing(Training):
             findings.append(Finding(text, "", None, DETAIL))
         return findings
 
+    @property
+    def patched(self) -> bool:
+        """Whether nothing was trained: the model was patched."""
+        return "patch" in self.outcome
+
     def _brought_back(self, gain: Gain) -> Finding:
         """Return how much of what the cut lost is back, or, where that is not a share, the gain over the cut model."""
         uncut, cut, healed = (in_nats(self.metric, self.scores.get(name, math.nan)) for name in _NAMES)
@@ -182,7 +192,8 @@ class Healing(Training):
             evidence = "too few rows for an interval of what it gains over the cut model"
         elif math.isnan(gain.low):
             evidence = NO_INTERVAL
-        return Finding(text, f"{evidence}; one seed", None if math.isnan(gain.low) else gain.sure, SUPPORT)
+        seeds = "" if self.patched else "; one seed"
+        return Finding(text, f"{evidence}{seeds}", None if math.isnan(gain.low) else gain.sure, SUPPORT)
 
     def next_step(self) -> NextStep:
         """The score of what was saved."""
@@ -191,8 +202,8 @@ class Healing(Training):
 
     def _doubts(self) -> list[str]:
         """Return sentences on what the held-out rows leave open, or say only of themselves."""
-        rows = self.outcome["rows"]
-        doubts = []
+        rows, over = self.outcome["rows"], self.outcome.get("intervals")
+        doubts = [f"Intervals are {over}."] if over else []
         for name, gain in self.gains.items():
             if not gain.sure:
                 doubts.append(undecided(self.metric, name, gain, int(rows["scored"]), str(rows["are"])))
@@ -224,4 +235,4 @@ class Healing(Training):
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
-        return f"Healing({self.outcome['model']} by {self.job.method.name}: {self.metric} {parts})"
+        return f"Healing({self.row['model']} by {self.job.method.name}: {self.metric} {parts})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from layerscope.cutting.save import describe
 from layerscope.errors import ModelError, log
 from layerscope.evaluation.score import Score
 from layerscope.models import Model, load
+from layerscope.models.devices import free_on
 from layerscope.models.heads import HEADS
 from layerscope.models.lineage import learn
-from layerscope.models.load import carry
+from layerscope.models.load import carry, sharing_copy
 from layerscope.store import discard
 from layerscope.tuning.frozen_cache import KeptStates, PrefixedNetwork, prefix_cache
 from layerscope.tuning.method import ADAPTER, CHECKPOINT, head_parameters
@@ -26,6 +27,7 @@ from layerscope.tuning.trainer import EvalSpec, ItemRows, Outcome
 from layerscope.tuning.training_job import Caches, TrainingJob
 
 _COMPARED = 8  # held-out rows to which the saved model must answer as the trained one does
+_COPIES = 2.2  # of the weights: merged ones, those of a second opening, and some room
 _PASSES = 2.0  # over the rows from which on the output of frozen blocks is worth keeping
 _SAME = {torch.float32: 2e-3, torch.float64: 2e-3}  # of the largest answer; merging adds up in another order
 
@@ -48,9 +50,9 @@ class HealingJob(TrainingJob):
         return {**super().spec(), "aim": self.objective.spec(), **before}
 
     def prepared(self) -> Model:
-        """Return a copy of the cut model that is marked as having learned from the training rows."""
+        """Return the cut model once more, in the same memory, marked as having learned from the training rows."""
         before = self.training_data.model
-        network = copy.deepcopy(before.network)
+        network = sharing_copy(before.network)
         carry(network, before.tokenizer)
         tuned = load(network)
         tuned.name = before.name
@@ -142,11 +144,12 @@ class HealingJob(TrainingJob):
         )
         return learned, scored
 
-    def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> None:
-        """Merge, write, reopen, and compare answers with those of the trained network."""
+    def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> Model:
+        """Merge, write, reopen, compare answers with those of the trained network, and return what was saved."""
         for name in (CHECKPOINT, ADAPTER):
             discard(folder / name)
         expected = self.objective.answers(self.method.plain(tuned, trained), _COMPARED)
+        make_room(tuned, trained)
         self.method.save(tuned, trained, folder, self.strategy)
         opened = self.reopened(folder)
         got = self.objective.answers(opened, _COMPARED)
@@ -159,6 +162,7 @@ class HealingJob(TrainingJob):
         self._healed = self._noted(self.objective.score(opened, self._healed_answers), outcome)
         scores = [] if np.isnan(self._healed) else [self._healed]
         describe(opened, folder / CHECKPOINT, scores, self._training_entry(outcome))
+        return opened
 
     def _noted(self, score: Score, outcome: Outcome) -> Score:
         looks = len(outcome.epochs)
@@ -167,7 +171,7 @@ class HealingJob(TrainingJob):
         score.note = "; ".join(part for part in (score.note, note) if part)
         return score
 
-    def _result(self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Any) -> dict[str, Any]:
+    def _result(self, outcome: Outcome, trainable: int, cached: bool, rows: Any) -> dict[str, Any]:
         before: dict[str, Any] = {"uncut": self.uncut, "cut": self.training_data.model}
         answers = {name: self.objective.answers(model) for name, model in before.items() if model is not None}
         scores = {name: float(self.objective.score(before[name], given)) for name, given in answers.items()}
@@ -178,7 +182,7 @@ class HealingJob(TrainingJob):
         taken = min(outcome.steps * h.batch * h.accumulate, round(self.passes * len(items)))
         tokens = round(float(np.mean([len(item) for item in items])) * taken)
         result = {
-            **super()._result(outcome, parameters, cached, rows),
+            **super()._result(outcome, trainable, cached, rows),
             "cached": cached or self._kept is not None,
             "score": scores["healed"],
             "scores": scores,
@@ -186,6 +190,7 @@ class HealingJob(TrainingJob):
             "metric": self.objective.metric,
             "majority": self.objective.majority,
             "rows": {"learned": len(items), "scored": len(self.objective.scored.items), "are": self.objective.rows_are},
+            "intervals": self.objective.resampled(),
             "tokens": tokens,
             "teacher": None if teacher is None else teacher.name,
             "mix": None if teacher is None else self.objective.distillation.mix,
@@ -202,6 +207,21 @@ class HealingJob(TrainingJob):
             sum(item.truncated for item in part.items) for part in (self.objective.learned, self.objective.scored)
         )
         return {"learned": learned, "scored": scored}
+
+
+def make_room(tuned: Model, trained: Any) -> None:
+    """Bring a trained network to the host where its GPU has no room for what merging and comparing make of it.
+
+    The models that it shares memory with stay where they are.
+    """
+    if tuned.device.type != "cuda":
+        return
+    gc.collect()  # of the training that is over, above all the optimizer's state
+    size = sum(parameter.nbytes for parameter in tuned.network.parameters())
+    if free_on(tuned.device) < _COPIES * size:
+        log.info("The GPU has no room for merged weights beside the others, so they are merged on the host.")
+        trained.to("cpu")
+        torch.cuda.empty_cache()
 
 
 def _alike(got: np.ndarray, expected: np.ndarray, dtype: torch.dtype) -> bool:

@@ -20,14 +20,14 @@ class Hyperparameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float | tuple[float, ...] = 2e-5
-    epochs: float = Field(3.0, gt=0)
+    epochs: float = Field(3.0, gt=0, allow_inf_nan=False)
     max_steps: int | None = Field(None, ge=1)  # instead of epochs
     batch: int = Field(16, ge=1)
     accumulate: int = Field(1, ge=1)
-    warmup: float = Field(0.06, ge=0)  # a share of the steps, or (1 and above) their number
+    warmup: float = Field(0.06, ge=0, allow_inf_nan=False)  # a share of the steps, or (1 and above) their number
     schedule: Literal["linear", "constant", "cosine", "constant_with_warmup"] = "linear"
-    weight_decay: float = Field(0.0, ge=0)
-    adam_epsilon: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    adam_epsilon: float = Field(1e-8, gt=0, allow_inf_nan=False)
     max_length: int = Field(128, ge=3)
     bf16: bool = False
     evaluate_every: int | None = Field(None, ge=1)  # steps between two looks at what is held out; else an epoch
@@ -86,32 +86,44 @@ _LARGE = ("mnli", "qqp")  # the tasks on which full fine-tuning takes half as ma
 _SHORTER = ("finetune",)  # tables of rates whose whole-model rows are trained for half as long on those
 
 
-def xie_rates(strategy: Strategy, rates: str) -> tuple[float, ...]:
-    """Return the learning rates that Xie et al. tried for a strategy, of a method's set (`paper_rates`)."""
-    kind = "range"
+def xie_rates(strategy: Strategy, depth: int, rates: str, above: bool = False) -> tuple[float, ...]:
+    """Return the learning rates that Xie et al. tried for a strategy in numbers, of a method's set (`paper_rates`).
+
+    Numbers decide, so that one strategy has one set however it was written. `above` says that its bottom is l*+1, which
+    no number shows. Appendix B.4 says that a strategy around l* uses the same learning rate as (bottom, L, L); we read
+    it as the same set, of which each strategy takes its own best.
+    """
+    kind = "above l*" if above else "range"
     if strategy.bottom == 1:
-        kind = "full" if strategy.top == "L" else "from the bottom"
-    elif str(strategy.bottom).startswith("l*+"):
-        kind = "above l*"
+        kind = "full" if strategy.is_whole(depth) else "from the bottom"
     return _XIE[rates][kind]
 
 
-def xie_epochs(strategy: Strategy, method: Method, task: str) -> int:
+def xie_epochs(strategy: Strategy, depth: int, method: Method, task: str) -> int:
     """Return how many epochs Xie et al. train: 10 where all of the model is fine-tuned on MNLI or QQP, else 20."""
-    whole = (strategy.bottom, str(strategy.top), str(strategy.head)) == (1, "L", "L")
-    return 10 if whole and method.paper_rates in _SHORTER and task.split("@", 1)[0] in _LARGE else 20
+    shorter = method.paper_rates in _SHORTER and task.split("@", 1)[0] in _LARGE
+    return 10 if strategy.is_whole(depth) and shorter else 20
 
 
 def hyperparameters(
-    preset: str | None, strategy: Strategy, method: Method, task: str = "", **changes: Any
+    preset: str | None,
+    strategy: Strategy,
+    method: Method,
+    task: str = "",
+    depth: int = 0,
+    above: bool = False,
+    **changes: Any,
 ) -> Hyperparameters:
-    """Return a preset's hyperparameters, or the defaults, with changes; a change to None is ignored."""
+    """Return a preset's hyperparameters, or the defaults, with changes; a change to None is ignored.
+
+    `strategy` is in numbers, for a model of `depth` blocks; `above` says that its bottom was asked for as l*+1.
+    """
     if preset is not None and preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     values = dict(PRESETS.get(preset or "", {}))
     if preset == "xie2022":
-        values["learning_rate"] = xie_rates(strategy, method.paper_rates)
-        values["epochs"] = xie_epochs(strategy, method, task)
+        values["learning_rate"] = xie_rates(strategy, depth, method.paper_rates, above)
+        values["epochs"] = xie_epochs(strategy, depth, method, task)
     values |= {k: v for k, v in changes.items() if v is not None}
     for several in ("learning_rate", "report_to"):
         if isinstance(values.get(several), list):
@@ -133,7 +145,7 @@ def hyperparameters(
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"The training option {first['loc'][0]} is {first['input']!r}: {first['msg']}.") from error
-    for rate in chosen.rates:
-        if not 0 < rate < math.inf:
-            raise InputError(f"A learning rate is {rate:g}; it must be above 0, such as 2e-5.")
+    if not chosen.rates or (wrong := [rate for rate in chosen.rates if not 0 < rate < math.inf]):
+        found = f"A learning rate is {wrong[0]:g}" if chosen.rates else "There is no learning rate"
+        raise InputError(f"{found}; it must be above 0, such as 2e-5.")
     return chosen

@@ -150,6 +150,6 @@ def unfreeze(parameters: list[nn.Parameter]) -> None:
         parameter.requires_grad_(True)
 
 
-def counts(network: nn.Module) -> tuple[int, int]:
-    """Return the number of all parameters, and of those that are trained."""
-    return sum(p.numel() for p in network.parameters()), sum(p.numel() for p in network.parameters() if p.requires_grad)
+def trainable_count(network: nn.Module) -> int:
+    """Return how many parameters are trained."""
+    return sum(p.numel() for p in network.parameters() if p.requires_grad)

@@ -57,7 +57,8 @@ class Strategy:
             middle layer, as Xie et al. count it). None, as `top`, where no block is tuned and only the head is.
         top: The highest tuned block.
         head: The layer that the head reads.
-        embeddings: Whether the embeddings are tuned; None: under (1, L, L) only.
+        embeddings: Whether the embeddings are tuned; None: under (1, L, L) only, which is Xie et al.'s rule. Under
+            `freeze-top-K` they are, as Wu et al. freeze the named blocks and nothing else.
 
     Example:
         >>> import layerscope as ls
@@ -76,8 +77,10 @@ class Strategy:
         """A strategy from its text.
 
         Args:
-            text: `(bottom, top, head)` with numbers, L, l* and m (the middle layer), such as `(l*-2, l*, L)`; or full,
-                head-only, top-3, freeze-bottom-6, freeze-top-4. Or the three one by one: `("l*-2", "l*", 12)`.
+            text: `(bottom, top, head)` with numbers, L, l* and m (the middle layer), such as `(l*-2, l*, L)`, where
+                `with embeddings` or `without embeddings` may follow; or full, head-only, top-3, freeze-bottom-6 (which
+                freezes the embeddings too), freeze-top-4 (which trains them). Or the three one by one:
+                `("l*-2", "l*", 12)`.
 
         Returns:
             The strategy, with its texts as they are.
@@ -103,6 +106,11 @@ class Strategy:
     def needs_best(self) -> bool:
         """Whether l* must be known."""
         return any("l*" in str(bound) for bound in (self.bottom, self.top, self.head))
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the strategy was asked for as tuning from l*+1 up."""
+        return str(self.bottom).startswith("l*+")
 
     def resolve(self, depth: int, best: int | None = None, quiet: bool = False) -> Strategy:
         """The same in numbers.
@@ -133,7 +141,7 @@ class Strategy:
                 log.warning("%s is %d with %s; block 1 is taken instead.", self.bottom, bottom, reason)
             bottom = 1
         way_out = f"The nearest that this model can have is {_nearest(bottom, top, head, depth)}."
-        if isinstance(self.bottom, str) and self.bottom.startswith("l*+") and bottom > depth:
+        if self.is_above and bottom > depth:
             raise InputError(
                 f"The strategy {self} starts above the model: l* = {best} is the top layer of {depth}. {way_out}"
             )
@@ -177,10 +185,13 @@ class Strategy:
             raise InputError(f"The strategy {self} is not in numbers yet; resolve it for a model's depth first.")
         return tuple(range(self.bottom, self.top + 1))
 
+    def is_whole(self, depth: int) -> bool:
+        """Whether every block is tuned under the head on top, of a resolved strategy."""
+        return (self.bottom, self.top, self.head) == (1, depth, depth)
+
     def trains_embeddings(self, depth: int) -> bool:
         """Whether embeddings are tuned: under (1, L, L), or as `embeddings` says."""
-        whole = (self.bottom, self.top, self.head) == (1, depth, depth)
-        return whole if self.embeddings is None else self.embeddings
+        return self.is_whole(depth) if self.embeddings is None else self.embeddings
 
     def spec(self) -> dict[str, Any]:
         """What decides it, for keys of the store."""
@@ -200,7 +211,8 @@ class Strategy:
     def __str__(self) -> str:
         if self.bottom is None:
             return "head-only" if self.head == "L" else f"head-only at {self.head}"
-        return f"({self.bottom}, {self.top}, {self.head})"
+        embeddings = {None: "", True: " with embeddings", False: " without embeddings"}[self.embeddings]
+        return f"({self.bottom}, {self.top}, {self.head}){embeddings}"
 
 
 def _top(match: re.Match[str]) -> Strategy:
@@ -208,16 +220,20 @@ def _top(match: re.Match[str]) -> Strategy:
     return Strategy(f"L-{count - 1}", "L", "L") if count else Strategy(None, None, "L")
 
 
+_EMBEDDINGS = {None: None, "with": True, "without": False}
 _FORMS: tuple[tuple[str, Callable[[re.Match[str]], Strategy]], ...] = (
     (r"full", lambda _: Strategy(1, "L", "L")),
     (r"head-only", lambda _: Strategy(None, None, "L")),
     (r"head-only at (.+)", lambda match: Strategy(None, None, _bound(match[1], match[0]))),
     (r"top-(\d+)", _top),
     (r"freeze-bottom-(\d+)", lambda match: Strategy(int(match[1]) + 1, "L", "L")),
-    (r"freeze-top-(\d+)", lambda match: Strategy(1, f"L-{int(match[1])}", "L")),
+    (r"freeze-top-(\d+)", lambda match: Strategy(1, f"L-{int(match[1])}", "L", embeddings=True)),
     (
-        r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+)\s*\)?",
-        lambda match: Strategy(_bound(match[1], match[0]), _bound(match[2], match[0]), _bound(match[3], match[0])),
+        r"\(?\s*([^,()]+)\s*,\s*([^,()]+)\s*,\s*([^,()]+?)\s*\)?(?:\s+(with|without) embeddings)?",
+        lambda match: Strategy(
+            *(_bound(match[1], match[0]), _bound(match[2], match[0]), _bound(match[3], match[0])),
+            embeddings=_EMBEDDINGS[match[4]],
+        ),
     ),
 )
 

@@ -15,12 +15,12 @@ from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.engine import check_engine
 from layerscope.errors import InputError, log
 from layerscope.evaluation.classification import ClassificationEvaluator
-from layerscope.models.load import ModelSource, load_whole
+from layerscope.models.load import ModelSource, load_trainable
 from layerscope.results import Finding, NextStep, Result, provenance_of
-from layerscope.results.finding import ANSWER, SUPPORT, number
+from layerscope.results.finding import ANSWER, SIGNIFICANT, SUPPORT, number
 from layerscope.tuning.costs import needed_best, parts
 from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
-from layerscope.tuning.method import method_of, possible
+from layerscope.tuning.method import Method, method_of, possible
 from layerscope.tuning.strategy import Asked, Strategy, name_of, of_preset
 from layerscope.tuning.training import Trainings
 from layerscope.tuning.training_job import TrainingData
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figure import Figure
+
+
+_ROUNDING = 1e-9  # differences of scores that differ by less are the same
 
 
 class StrategyStudy(Result):
@@ -114,11 +117,11 @@ class StrategyStudy(Result):
             f"The best mean {best.metric} is {best.mean:.4f}{spread}, of {self._strategies[at]} with "
             f"{job.method.name}, which tunes {len(job.strategy.blocks)} of {job.training_data.model.depth} blocks."
         )
-        tied = [k for k, trainings in enumerate(self.trainings) if k != at and trainings.mean >= low]
+        tied = self._tied(at)
         findings = [Finding(text, "", None if np.isnan(low) else not tied, ANSWER)]
         if tied:
             names = [f"{self._strategies[k]} with {self.trainings[k].trainings[0].job.method.name}" for k in tied]
-            text = f"Within that interval, so tied with it: {listed(names)}."
+            text = f"Not shown to be worse over the same seeds, so tied with it: {listed(names)}."
             findings.append(Finding(text, "", False, SUPPORT))
             first = {k: self.trainings[k].trainings[0] for k in (at, *tied)}
             cheap = min(tied, key=lambda k: first[k].trainable)
@@ -127,9 +130,26 @@ class StrategyStudy(Result):
                 f"{number(self.trainings[cheap].mean)}, {first[cheap].trainable / first[cheap].parameters:.0%} of the "
                 f"parameters, where the best one trains {first[at].trainable / first[at].parameters:.0%}."
             )
-            evidence = f"within the interval of the best one, over {len(best.trainings)} seeds"
+            evidence = f"the difference from the best one is within noise, over {len(best.trainings)} seeds"
             findings.append(Finding(text, evidence, False, SUPPORT))
         return findings
+
+    def _tied(self, at: int) -> list[int]:
+        """Return the places of those that are not shown to score less than the one at a place, by a t-test.
+
+        Seeds that both were trained with are pairs; the level is divided by the number of comparisons (Bonferroni).
+        """
+        from scipy.stats import ttest_rel
+
+        best, tied = {t.job.seed: t.score for t in self.trainings[at].trainings}, []
+        for k, trainings in enumerate(self.trainings):
+            if k == at or len(best) < 2:
+                continue
+            pairs = np.asarray([(best[t.job.seed], t.score) for t in trainings.trainings])
+            varies = np.ptp(pairs[:, 0] - pairs[:, 1]) > _ROUNDING  # without any spread there is nothing to test with
+            if not (varies and ttest_rel(*pairs.T).pvalue < SIGNIFICANT / (len(self.trainings) - 1)):
+                tied.append(k)
+        return tied
 
     @property
     def _best(self) -> int | None:
@@ -177,7 +197,7 @@ def plan_study(
     model: Any,
     task: Any,
     strategies: Sequence[Asked] | None = None,
-    methods: Sequence[str] = ("finetune",),
+    methods: Sequence[str | Method] = ("finetune",),
     *,
     best: int | None = None,
     preset: str | None = None,
@@ -185,14 +205,13 @@ def plan_study(
     **options: Any,
 ) -> list[TuningPlan]:
     """Return the plans for the arguments of `strategy_study`: everything is checked, and nothing is trained."""
-    opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
-    opened.require_precision("tuning")
+    opened, data = load_trainable(model, "tuning"), open_task(task).with_metric(metric)
     chosen = [method_of(name) for name in methods]
     wanted = list(dict.fromkeys(map(name_of, of_preset(preset, opened.depth) if strategies is None else strategies)))
     parsed = {text: Strategy.parse(text) for text in wanted}
     if not chosen or not wanted:
         raise InputError(f"{'strategies' if chosen else 'methods'} is empty; at least one is needed.")
-    # Options, rows and l* are the same for every strategy, so they are checked once.
+    # Options, rows and l* are the same for every strategy, so they are checked once; rates and epochs may differ.
     common = hyperparameters(preset, parsed[wanted[0]], chosen[0], data.name, **options)
     training_data = TrainingData(opened, data, *parts(data, common.train_limit, common.validation_limit, opened))
     best = needed_best(opened, parsed.values(), best, lambda: training_data.train, common.max_length)
@@ -200,14 +219,14 @@ def plan_study(
     plans = [
         TuningPlan(
             training_data,
-            possible_by_method[method.name][text],
+            resolved,
             text,
             method,
-            hyperparameters(preset, parsed[text], method, data.name, **options),
+            hyperparameters(preset, resolved, method, data.name, opened.depth, parsed[text].is_above, **options),
         )
         for text in wanted
         for method in chosen
-        if text in possible_by_method[method.name]
+        if (resolved := possible_by_method[method.name].get(text)) is not None
     ]
     if not plans:
         raise InputError("No strategy is left to be studied.")
@@ -218,7 +237,7 @@ def strategy_study(
     model: ModelSource,
     task: TaskSource,
     strategies: Sequence[Asked] | None = None,
-    methods: Sequence[str] = ("finetune",),
+    methods: Sequence[str | Method] = ("finetune",),
     seeds: int | Sequence[int] = 5,
     *,
     specialty_layer: int | None = None,

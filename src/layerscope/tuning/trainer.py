@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from torch.utils.data import Dataset
 from layerscope import metrics
 from layerscope.data import Examples, Task
 from layerscope.distributed import Team
-from layerscope.errors import DataError, InputError, ModelError, choose
+from layerscope.errors import DataError, InputError, ModelError, choose, is_out_of_memory, log
 from layerscope.extraction.forward import padded
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, cut_texts
@@ -27,9 +28,11 @@ from layerscope.extraction.pooling import Reading
 from layerscope.models import Model
 from layerscope.models.architecture import accepted_inputs
 from layerscope.models.checkpoints import quiet
+from layerscope.models.devices import free_on
 from layerscope.models.selfcheck import head_padding
 from layerscope.progress import progress
 from layerscope.store import Saved, read_json, write_json
+from layerscope.tuning.checkpoint_writer import PARTS, CheckpointWriter, trainer_class
 from layerscope.tuning.frozen_cache import CHOICES, INDEX, ROWS, STATES, PrefixCache, PrefixedNetwork
 from layerscope.tuning.hyperparameters import Hyperparameters
 
@@ -166,6 +169,92 @@ class EvalSpec:
         return EvalSpec(Collate(tuned, task.regression, accepted_inputs(tuned.network)), _Metrics(task))
 
 
+def check_memory(
+    wrapped: PrefixedNetwork, tuned: Model, eval_spec: EvalSpec, rows: ItemRows, hyperparameters: Hyperparameters
+) -> None:
+    """Raise ModelError where a training would run out of the GPU's memory, before its first step.
+
+    What a step takes is measured on one row and on two, the longest there are, and grows by as much with every further
+    one; the optimizer keeps two numbers of every one that is trained.
+    """
+    h, device = hyperparameters, tuned.device
+    lengths = [max(len(rows.items[place]) for place in places) for places in rows.places]
+    longest = sorted(range(len(rows)), key=lambda row: -lengths[row])
+    batch = min(h.batch, len(rows))
+    moments = sum(2 * p.nbytes for p in wrapped.parameters() if p.requires_grad)
+    try:
+        # The first step also makes what stays from step to step, such as rounded weights.
+        _, first, second = (
+            _bytes_of_step(wrapped, eval_spec.collate([rows[row] for row in longest[:count]]), device, h.bf16)
+            for count in (1, 1, 2)
+        )
+        each = max(second - first, 1.0)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        wrapped.zero_grad(set_to_none=True)
+        torch.cuda.empty_cache()
+        first = each = math.inf
+    free = free_on(device)
+    needed = first + moments + ((batch - 1) * each if batch > 1 else 0.0)
+    log.info("A training step takes about %.1f GB beside the model, and %.1f GB are free.", needed / 1e9, free / 1e9)
+    weights = sum(parameter.nbytes for parameter in tuned.network.parameters())
+    if weights > free:
+        raise ModelError(
+            f"{tuned.name} is opened once more when it is trained, to be compared with what was saved; that takes "
+            f"{weights / 1e9:.1f} GB beside the model, and {free / 1e9:.1f} GB of {device} are free. Take a GPU with "
+            "more memory."
+        )
+    if needed <= free:
+        return
+    fitting = math.floor((free - first - moments) / each) + 1 if math.isfinite(first) else 0
+    if fitting > 0:
+        smaller = f"batches of {fitting}, with their gradients added up (batch={fitting}, accumulate=.., --batch), or "
+    else:
+        smaller = "a GPU with more memory, or "
+    takes = f"about {needed / 1e9:.1f} GB" if math.isfinite(needed) else "more, even for single rows,"
+    kept = "" if h.checkpointing else "blocks that are run again in the backward pass (checkpointing=True), or "
+    raise ModelError(
+        f"Training {tuned.name} in batches of {batch} rows of up to {max(lengths)} tokens takes {takes} beside the "
+        f"model, and {free / 1e9:.1f} GB of {device} are free. Take {smaller}{kept}shorter texts (max_length)."
+    )
+
+
+def _bytes_of_step(wrapped: PrefixedNetwork, batch: dict[str, Any], device: torch.device, bf16: bool) -> float:
+    """Return the most bytes that a step on a batch takes beside what is there; nothing is learned from it."""
+    given = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    wrapped.train()
+    with torch.random.fork_rng(devices=[device]):
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            loss = wrapped(**given)["loss"]
+        loss.backward()
+        most = torch.cuda.max_memory_allocated(device) - before
+    wrapped.zero_grad(set_to_none=True)
+    return float(most)
+
+
+class _BestAnswers:
+    """Metrics of every look at the rows that are scored; keeps the answers of the best one, which need no other pass.
+
+    Of equal looks the first counts, and the last where none has a value: as the Trainer chooses the weights it keeps.
+    """
+
+    def __init__(self, eval_spec: EvalSpec) -> None:
+        self._metrics, self._by_score = eval_spec.metrics, eval_spec.by == "score"
+        self._best = math.nan
+        self.answers: np.ndarray | None = None
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        values = self._metrics(prediction)
+        value = values["score"] if self._by_score else -values["held_out"]
+        if math.isnan(self._best) or value > self._best:
+            given = prediction.predictions
+            self._best, self.answers = value, given[0] if isinstance(given, tuple) else given
+        return values
+
+
 def train(
     wrapped: PrefixedNetwork,
     tuned: Model,
@@ -178,20 +267,24 @@ def train(
     title: str,
 ) -> Outcome:
     """Train on the first rows and score on the second at every look; go on from a checkpoint in the folder, if any."""
-    from transformers import EarlyStoppingCallback, Trainer, TrainerState
+    from transformers import EarlyStoppingCallback, TrainerState
     from transformers.trainer import TRAINER_STATE_NAME
 
     if hyperparameters.checkpointing:
         tuned.network.gradient_checkpointing_enable({"use_reentrant": False})
-    with quiet():
-        trainer = Trainer(
+    if tuned.device.type == "cuda":
+        check_memory(wrapped, tuned, eval_spec, rows[0], hyperparameters)
+    seen = _BestAnswers(eval_spec)
+    with quiet(), closing(CheckpointWriter()) as writer:
+        trainer = trainer_class()(
             model=wrapped,
             args=_arguments(hyperparameters, tuned, seed, folder, eval_spec.by),
             data_collator=eval_spec.collate,
             train_dataset=rows[0],
             eval_dataset=rows[1],
-            compute_metrics=eval_spec.metrics,
+            compute_metrics=seen,
         )
+        trainer.writer = writer
         for callback in list(trainer.callback_handler.callbacks):
             if type(callback).__name__ in ("PrinterCallback", "ProgressCallback"):
                 trainer.remove_callback(callback)
@@ -209,8 +302,10 @@ def train(
     epochs = evaluations(trainer.state.log_history)
     if hyperparameters.checkpointing:
         tuned.network.gradient_checkpointing_disable()
-    logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
-    answers = logits[0] if isinstance(logits, tuple) else logits
+    answers = seen.answers
+    if last is not None or answers is None:  # the best weights may be of a look before an interruption
+        logits = trainer.predict(trainer.eval_dataset).predictions  # by all processes together
+        answers = logits[0] if isinstance(logits, tuple) else logits
     return Outcome(answers, epochs, bar.epochs, seconds, trainer.state.global_step, eval_spec.by)
 
 
@@ -254,7 +349,7 @@ def _arguments(
         data_seed=seed,
         restore_callback_states_from_checkpoint=h.patience is not None,  # how long it has been patient already
         **looks,
-        save_total_limit=1,
+        save_total_limit=2,  # the last one may still be on its way to the disk
         load_best_model_at_end=True,
         metric_for_best_model="score" if by == "score" else "held_out",
         greater_is_better=by == "score",
@@ -305,9 +400,11 @@ class _Metrics:
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """Return the newest whole checkpoint, or None; the file that is read here is written last."""
+    """Return the newest whole checkpoint, or None: every part is there once it is whole, whichever is written last."""
     whole = {}
     for path in folder.glob("checkpoint-*"):
+        if not all((path / part).is_file() for part in PARTS):
+            continue
         try:
             whole[read_json(path / "trainer_state.json", _State).global_step] = path
         except DataError:  # not written to its end

@@ -76,12 +76,12 @@ class Training(Result):
 
     @property
     def trainable(self) -> int:
-        """Parameters that were trained."""
+        """Parameters that were trained, those that were merged afterwards included."""
         return int(self.outcome["trainable"])
 
     @property
     def parameters(self) -> int:
-        """Parameters in all."""
+        """Parameters of the model that was saved; what was merged into them does not count again."""
         return int(self.outcome["parameters"])
 
     @property
@@ -141,8 +141,8 @@ class Training(Result):
         """What the tuned model scores; one seed has no interval."""
         text = (
             f"{self.metric} is {self.score:.4f} on validation after epoch {self.best_epoch:g}, and {self.majority:.4f} "
-            f"for always giving the most frequent class; {self.trainable:,} of {self.parameters:,} parameters were "
-            "trained."
+            f"for always giving the most frequent class; it has {self.parameters:,} parameters, and "
+            f"{self.trainable:,} were trained."
         )
         return [Finding(text, "", None, ANSWER)]
 
@@ -238,9 +238,9 @@ class Trainings(Result):
     @property
     def interval(self) -> tuple[float, float]:
         """The 95% interval of the mean over seeds, by Student's t; NaN for one training."""
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
-        width = float(t.ppf(0.975, len(self.trainings) - 1)) * self.error if len(self.trainings) > 1 else float("nan")
+        width = float(stdtrit(len(self.trainings) - 1, 0.975)) * self.error if len(self.trainings) > 1 else float("nan")
         return self.mean - width, self.mean + width
 
     @property
@@ -261,7 +261,7 @@ class Trainings(Result):
         text = f"Tuned, the model has {self.metric} {number(self.mean)}"
         if math.isfinite(first.majority):
             text += f", where always giving the most frequent class has {number(first.majority)}"
-        text += f"; {first.trainable / first.parameters:.0%} of its parameters were trained."
+        text += f"; it has {first.parameters:,} parameters, and {first.trainable:,} were trained."
         comparable = math.isfinite(first.majority) and metrics.higher_is_better(self.metric)
         evidence = f"{interval(low, high)} over {count} seeds; scores are the best epoch's on validation"
         return [

@@ -25,13 +25,15 @@ from layerscope.evaluation.classification import ClassificationEvaluator
 from layerscope.evaluation.layer_heads import classifier_of
 from layerscope.evaluation.score import UNKNOWN, Score
 from layerscope.models import Model, load
-from layerscope.models.lineage import Learned, inherit, learn, learned
+from layerscope.models.extras import parameter_count
+from layerscope.models.lineage import RECORD, Learned, inherit, learn, learned
+from layerscope.models.load import separate
 from layerscope.models.selfcheck import close
 from layerscope.results import provenance_of
 from layerscope.store import Artifact, Saved, discard, inside, read_json, write_json
 from layerscope.tuning.frozen_cache import PrefixCache, PrefixedNetwork, prefix_cache
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.method import ADAPTER, CHECKPOINT, Method, counts
+from layerscope.tuning.method import ADAPTER, CHECKPOINT, Method, trainable_count
 from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.trainer import EvalSpec, ItemRows, Outcome, TextRows, train
 from layerscope.version import __version__
@@ -92,9 +94,21 @@ class TrainingCard(Saved):
     trainable: int = Field(ge=0)
 
 
+class SavedCard(Saved):
+    """The size of a checkpoint, in the record beside its weights."""
+
+    parameters: int | None = Field(None, ge=0)
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     """Return what a training has written of itself; raise ModelError where it is damaged."""
-    return read_json(inside(folder, RESULT), TrainingCard, error=ModelError, way_out="tune again").model_dump()
+    how: Any = {"error": ModelError, "way_out": "tune again"}
+    result = read_json(inside(folder, RESULT), TrainingCard, **how).model_dump()
+    if (folder / CHECKPOINT / RECORD).is_file():
+        # What 0.2 wrote counts LoRA's updates beside the weights that they are merged into; its checkpoints do not.
+        saved = read_json(inside(folder / CHECKPOINT, RECORD), SavedCard, **how).parameters
+        result["parameters"] = result["parameters"] if saved is None else saved
+    return result
 
 
 _COMPARED = 32  # validation texts on which the saved result must answer as the trained one
@@ -152,20 +166,22 @@ class TrainingJob(Artifact):
         tuned, trained, outcome, facts = self.train(folder)
         started = time.perf_counter()
         if Team.current().is_main:
-            self._save(tuned, trained, folder, outcome)
-            write_json(folder / RESULT, self._result(outcome, *facts))
+            saved = self._save(tuned, trained, folder, outcome)
+            parameters = parameter_count(saved.network)
+            write_json(folder / RESULT, {**self._result(outcome, *facts), "parameters": parameters})
             discard(folder / _CHECKPOINTS)
         log.info("Saved, opened again and compared in %.1f s.", time.perf_counter() - started)
 
-    def train(self, folder: Path) -> tuple[Model, Any, Outcome, tuple[tuple[int, int], bool, Sequence[ItemRows]]]:
-        """Return the trained model, the module that was trained, the outcome, and parameters, caching and rows."""
+    def train(self, folder: Path) -> tuple[Model, Any, Outcome, tuple[int, bool, Sequence[ItemRows]]]:
+        """Return the trained model, the trained module, the outcome, and its trainable parameters, caching and rows."""
         training_data, method = self.training_data, self.method
         method.check(training_data.model, self.strategy)
         tuned = self.prepared()
         caches = self._caches()
         trained = method.apply(tuned, self.strategy, self._embeddings, self.seed)
+        separate(tuned.network, training_data.model.network)
         wrapped = self._wrapped(tuned, trained if method.stands_for_network else None)
-        parameters = counts(wrapped.network)
+        trainable = trainable_count(wrapped.network)
         rows = self._rows(wrapped, tuned, caches)
         outcome = train(
             wrapped,
@@ -183,7 +199,7 @@ class TrainingJob(Artifact):
                 f"learning rate below {self.hyperparameters.rates[0]:g}."
             )
         log.info("%d steps took %.1f s.", outcome.steps, outcome.seconds)
-        return tuned, trained, outcome, (parameters, caches[0] is not None, rows)
+        return tuned, trained, outcome, (trainable, caches[0] is not None, rows)
 
     def _wrapped(self, tuned: Model, network: Any) -> PrefixedNetwork:
         return PrefixedNetwork(tuned, self._frozen, self._embeddings, network)
@@ -250,8 +266,8 @@ class TrainingJob(Artifact):
         wrapped.table = torch.cat([learned.table(device), scored.table(device)])
         return 0, learned.tokens + 1
 
-    def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> None:
-        """Write the result, reopen it, and compare its answers with those of the trained network."""
+    def _save(self, tuned: Model, trained: Any, folder: Path, outcome: Outcome) -> Model:
+        """Write the result, reopen it, compare its answers with those of the trained network, and return it."""
         for name in (CHECKPOINT, ADAPTER):
             discard(folder / name)
         part = self.training_data.validation.take(slice(_COMPARED))
@@ -269,6 +285,7 @@ class TrainingJob(Artifact):
             )
         if self.method.standard:
             describe(opened, folder / CHECKPOINT, self._scores(opened, outcome), self._training_entry(outcome))
+        return opened
 
     def _training_entry(self, outcome: Outcome) -> dict[str, Any]:
         """Return the training for the checkpoint's card: how, on what, and with which settings."""
@@ -305,6 +322,7 @@ class TrainingJob(Artifact):
             majority=majority,
             provenance=provenance_of([opened], rows, settings),
             interval=self._interval(outcome),
+            interval_note="one text alone cannot be resampled" if len(rows) < 2 else "",
             kind=ClassificationEvaluator.score_kind,
             note=f"not learned from; of {len(outcome.epochs)} epochs the best on these rows was kept",
         )
@@ -321,9 +339,7 @@ class TrainingJob(Artifact):
             note=False
         )
 
-    def _result(
-        self, outcome: Outcome, parameters: tuple[int, int], cached: bool, rows: Sequence[ItemRows]
-    ) -> dict[str, Any]:
+    def _result(self, outcome: Outcome, trainable: int, cached: bool, rows: Sequence[ItemRows]) -> dict[str, Any]:
         """Return what the training writes of itself into `training.json`."""
         training_data, network = self.training_data, SimpleNamespace()
         metric, majority = self._measured()
@@ -359,8 +375,7 @@ class TrainingJob(Artifact):
             "epoch_seconds": outcome.epoch_seconds,
             "seconds_per_epoch": float(np.mean(outcome.epoch_seconds[1:] or outcome.epoch_seconds or [np.nan])),
             "cached": cached,
-            "parameters": parameters[0],
-            "trainable": parameters[1],
+            "trainable": trainable,
             "steps": outcome.steps,
             "rows": {"learned": len(training_data.train), "scored": len(training_data.validation)},
             "cut_off": self._cut_off(rows),

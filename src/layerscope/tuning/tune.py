@@ -15,7 +15,8 @@ from layerscope.data import task as open_task
 from layerscope.distributed import Team
 from layerscope.engine import Job, check_engine, folders_of
 from layerscope.errors import InputError, check_seed, log
-from layerscope.models.load import ModelSource, load_whole
+from layerscope.models.load import ModelSource, load_trainable
+from layerscope.models.sources import folder_of
 from layerscope.store import check_free, produce_all
 from layerscope.tuning.costs import Strategies, cost_table, needed_best, parts
 from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
@@ -51,8 +52,8 @@ class TuningPlan:
     def __str__(self) -> str:
         row = self.cost.row
         return (
-            f"{self.asked} ({self.strategy}) with {self.method.name} trains {row['trainable']:,} of "
-            f"{row['parameters']:,} parameters."
+            f"{self.asked} ({self.strategy}) with {self.method.name} trains {row['trainable']:,} "
+            f"parameters; the tuned model has {row['parameters']:,}."
         )
 
     def jobs(self, seeds: Sequence[int]) -> list[TrainingJob]:
@@ -146,11 +147,14 @@ def check_seeds(seeds: int | Sequence[int]) -> list[int]:
     return chosen
 
 
-def folders_for(out: str | Path, seeds: Sequence[int] | None = None) -> list[Path]:
-    """Return where trainings are copied to: `out`, or for several seeds folders in it; raise where they cannot be."""
+def folders_for(model: Any, out: str | Path, seeds: Sequence[int] | None = None) -> list[Path]:
+    """Return where trainings of a model are copied to: `out`, or for several seeds folders in it.
+
+    Raises InputError where they cannot be written.
+    """
     folders = [Path(out)] if seeds is None else [Path(out) / f"seed-{seed}" for seed in seeds]
     for folder in folders:
-        check_free(folder, RESULT)
+        check_free(folder, RESULT, folder_of(model))
     return folders
 
 
@@ -184,14 +188,14 @@ def plan_tuning(
     Returns:
         The plan: `.cost` is what it trains, as a table of one row, and `.produce(seeds)` trains.
     """
-    opened, data = load_whole(model, "tuning"), open_task(task).with_metric(metric)
-    opened.require_precision("tuning")
+    opened, data = load_trainable(model, "tuning"), open_task(task).with_metric(metric)
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
-    settings = hyperparameters(preset, parsed, chosen, data.name, **options)
-    training_data = TrainingData(opened, data, *parts(data, settings.train_limit, settings.validation_limit, opened))
-    best = needed_best(opened, [parsed], specialty_layer, lambda: training_data.train, settings.max_length)
+    common = hyperparameters(preset, parsed, chosen, data.name, **options)  # as far as no strategy changes them
+    training_data = TrainingData(opened, data, *parts(data, common.train_limit, common.validation_limit, opened))
+    best = needed_best(opened, [parsed], specialty_layer, lambda: training_data.train, common.max_length)
     resolved = parsed.resolve(opened.depth, best)
     chosen.check(opened, resolved)
+    settings = hyperparameters(preset, resolved, chosen, data.name, opened.depth, parsed.is_above, **options)
     return TuningPlan(training_data, resolved, name_of(strategy), chosen, settings)
 
 
@@ -312,7 +316,7 @@ def tune(  # type: ignore[misc]
             f"engine={engine!r} (--engine) spreads several trainings, and this is one; give several seeds or learning "
             "rates, or leave it out."
         )
-    folders = [] if out is None else folders_for(out, None if seeds is None else chosen)
+    folders = [] if out is None else folders_for(model, out, None if seeds is None else chosen)
     log.info("%s", plan)
     trainings = plan.produce(chosen, engine)
     majority = trainings.trainings[0].majority

@@ -17,6 +17,17 @@ from layerscope.registry import ALIGNERS
 from tests.helpers.data import noisy_pair, quick_options, uneven_rows
 
 
+@pytest.mark.parametrize("wrong", ["a text", b"x", [None], ["x"], {"a": 1}, [[1, 2], [3]], 1j, object(), ls.LayerPlan])
+def test_what_is_no_array_is_refused_by_its_side(wrong):
+    x = np.random.default_rng(0).normal(size=(20, 3))
+    for call in (lambda: ls.align(wrong, x), lambda: ls.align(x, wrong), lambda: ls.align(x, x)(wrong)):
+        with pytest.raises(InputError, match=r"^[XY] (holds|is not an array of numbers|must be rows)"):
+            call()
+    for texts in ([[0]] * 19 + [[1, 2]], [None, 1, "a"] * 6 + [0, 0]):
+        with pytest.raises(InputError, match=r"^texts does not name the text of each row"):
+            ls.align(x, x, texts=texts)
+
+
 @pytest.mark.parametrize("method", ALIGNERS)
 def test_kinds_files_and_inverses(method, tmp_path):
     x, y = noisy_pair(n=80)
@@ -113,7 +124,7 @@ def test_invariances(seed, shift, scale):
         np.testing.assert_allclose(ls.align(x @ turn, y, method=method)(x @ turn), plain, atol=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("method", ALIGNERS)
 def test_on_a_gpu(method):
     x, y = noisy_pair(n=200)

@@ -24,7 +24,7 @@ def test_the_best_map_of_the_top_layer_is_told_with_its_interval():
     top, over = study().findings()
     assert top.text == (
         "Maps from a0 to b at layer 2, on texts that they did not learn from, leave this much of the spread "
-        "unexplained: identity 150%, linear 30%."
+        "unexplained: identity 150%, linear 30%. The best, linear, leaves less than the mean of the texts does."
     )
     assert top.evidence == "linear: 95% interval 0.280 to 0.320, n = 100"
     assert top.sure is True

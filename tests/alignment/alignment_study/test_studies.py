@@ -1,12 +1,14 @@
 """Studies of alignment: the right rows and pairs, floors, figures, keys; rows that do not correspond are refused."""
 
+import math
+
 import numpy as np
 import pandas
 import pytest
 
 import layerscope as ls
 from layerscope.alignment.aligner import by_place, of_any_widths
-from layerscope.alignment.alignment_study import SIMILARITY, _sides, parts_of
+from layerscope.alignment.alignment_study import SIMILARITY, _pairs, _sides, parts_of
 from layerscope.errors import InputError
 from layerscope.evaluation.evaluator import groups_of
 from layerscope.extraction.extract import examples_of
@@ -51,11 +53,53 @@ def test_states_of_every_layer(seeds, data):
     similar = frame[frame["method"] == "pwcca"]
     assert similar["relative"].isna().all()
     assert similar["similarity"].between(0, 1).all()
-    expected = frame[(frame["method"] == "inn") & (frame["split"] == "test")]["mse"].mean()
+    # Ren et al. 2023, table 4: the mean over the layers 1 to L; layer 0, the embeddings, is none of them.
+    expected = frame[(frame["method"] == "inn") & (frame["split"] == "test") & (frame["layer"] > 0)]["mse"].mean()
     assert study.summary.set_index("method").loc["inn", "mse test"] == pytest.approx(expected)
     assert [m["weights"] for m in study.provenance["models"]] == [seed.described()["weights"] for seed in seeds]
     assert study.provenance["data"]["n"] == 120
     assert study.provenance["settings"]["options"] == QUICK
+
+
+def test_all_pairs_are_every_two_models_once():
+    """Ren et al. 2023, figure 2: all pairs of 25 seeds are 300."""
+    names = [f"s{k}" for k in range(25)]
+    pairs = _pairs(names, "all", "same", 0)
+    assert len(pairs) == len({frozenset(pair) for pair in pairs}) == 300 == math.comb(25, 2)
+    assert _pairs(names, "8", "same", 0) == _pairs(names, 8, "same", 0)
+    with pytest.raises(InputError, match="pairs is 'some'; it must be a number of at least 1, or all"):
+        _pairs(names, "some", "same", 0)
+
+
+def test_a_network_with_each_start_stands_under_its_own_name(seeds, data):
+    both = ["linear", "inn start=plain", "inn start=linear"]
+    study = ls.alignment_study(seeds, data, methods=both, layers=[2], pairs=1, options={"inn": {"steps": 1}})
+    assert study.summary["method"].tolist() == both
+    errors = study.frame[study.frame["split"] == "test"].set_index("method")["relative"]
+    assert errors["inn start=linear"] == pytest.approx(errors["linear"], rel=0.01)  # one step adds next to nothing
+    assert errors["inn start=plain"] > 1.05 * errors["linear"]
+    with pytest.raises(InputError, match="linear has no option start"):
+        ls.alignment_study(seeds, data, methods=["linear start=plain"])
+    with pytest.raises(InputError, match="'plain' in 'inn plain' is not an option"):
+        ls.alignment_study(seeds, data, methods=["inn plain"])
+
+
+def test_texts_without_labels_serve_where_there_are_too_few(caplog):
+    """Ren et al. 2023 score 1,600 sentences; the labelled validation split of MRPC has 408, its test split 1,725."""
+    rows = [
+        pandas.DataFrame({"text": [f"{part} {k}" for k in range(n)]}) for part, n in (("a", 30), ("b", 9), ("c", 40))
+    ]
+    splits = dict(zip(("train", "validation", "test"), rows, strict=True))
+    splits = {name: frame.assign(label="x") if name != "test" else frame for name, frame in splits.items()}
+    splits["train"].loc[0, "label"] = "y"
+    task = ls.task(splits)
+    learned, scored = parts_of(task, 20, 25)
+    assert (learned.split, len(learned), scored.split, len(scored)) == ("train", 20, "test", 25)
+    assert not caplog.text
+    assert parts_of(task, 20, 9)[1].split == "validation"
+    learned, scored = parts_of(task, 50, 60)
+    assert "30 texts of" in caplog.text
+    assert "serve to score, where 60 were asked for: there are no more." in caplog.text
 
 
 def test_pairs_are_drawn_and_layers_meet(seeds, other, data, tmp_path):

@@ -12,6 +12,7 @@ PROVENANCE = {"models": [], "data": {}, "settings": {}, "versions": {}}
 def test_what_is_drawn_of_an_injection(layers, kinds, tmp_path):
     about = {"source_score": 0.9, "target_score": 0.8, "majority": 0.5, "metric": "accuracy", "n": 500}
     about |= {"source_low": 0.87, "source_high": 0.92, "target_low": 0.76, "target_high": 0.83}
+    about |= {"lost": 0.1, "lost_low": 0.06, "lost_high": 0.14}
     rows = [
         {"layer": layer, "source_layer": layer, "method": method, "score": 0.7, "low": 0.66, "high": 0.74, **about}
         for layer in layers

@@ -5,7 +5,8 @@ import pytest
 import torch
 from sklearn.cross_decomposition import CCA
 
-from layerscope.alignment.linear_maps import Factors, canonical_map
+import layerscope as ls
+from layerscope.alignment.linear_maps import Factors, canonical_map, held_out_pwcca
 from tests.helpers.data import noisy_pair
 
 
@@ -54,3 +55,26 @@ def test_a_constant_side_maps_to_nothing():
     assert there.abs().max() == 0
     assert back.abs().max() == 0
     assert correlations.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("keep", [0.99, 1.0])
+def test_pwcca_on_the_rows_that_were_learned_from_is_the_measure(keep):
+    x, y = (torch.from_numpy(side) for side in noisy_pair(n=300))
+    expected = ls.measure("pwcca")(x, y, keep=keep)
+    assert held_out_pwcca((x, y), (x, y), keep) == pytest.approx(expected, abs=1e-9)
+
+
+def test_pwcca_of_noise_is_nothing_on_rows_that_were_not_learned_from():
+    generator = np.random.default_rng(0)
+    x, y, u, v = (torch.from_numpy(generator.normal(size=(200, 30))) for _ in range(4))
+    assert held_out_pwcca((x, y), (x, y)) > 0.3  # within the sample noise correlates
+    assert abs(held_out_pwcca((x, y), (u, v))) < 4 / (200 * 30) ** 0.5  # a mean of 30 correlations of 200 rows
+
+
+def test_held_out_correlations_along_single_directions():
+    """With one column on each side it is Pearson's correlation of the other rows, with the sign that was learned."""
+    generator = np.random.default_rng(1)
+    x, u = generator.normal(size=(50, 1)), generator.normal(size=(40, 1))
+    y, v = -x + generator.normal(size=(50, 1)), -u + generator.normal(size=(40, 1))
+    sides = [tuple(map(torch.from_numpy, pair)) for pair in ((x, y), (u, v))]
+    assert held_out_pwcca(*sides) == pytest.approx(-np.corrcoef(u[:, 0], v[:, 0])[0, 1])

@@ -23,6 +23,11 @@ def test_compare_attention(model, reviews, tmp_path):
         "attention_js.png",
         "attention_js-heads.png",
     }
+    drawn = ls.read_record(out / "compare-record").figures[-1]
+    assert drawn.title.startswith("Attention heads of layers 2 and 4: attention_js ")
+    assert drawn.marked
+    assert "Attention heads of layers 2 and 4" in ls.report(out, tmp_path / "page.html").read_text()
+    assert len(ls.paper_figures(out, tmp_path / "figures", format="svg")) == 2
     given = ["compare", model, "--task", words, "--measure", "attention_js"]
     done = run_here(*given, "--pool", "tokens", "--special")
     assert done.returncode == 0, done.stderr
@@ -45,10 +50,10 @@ def test_compare_writes_tables_and_figures(model, reviews, tmp_path):
     assert "nan: every row is the same up to rounding: no column varies by a millionth of its mean." in done.stdout
     assert "with --pool mean that layer has values" in done.stdout
     done = run_here("compare", model, model, "--task", reviews, "--text", "review", "--format", "json")
-    records = json.loads(done.stdout)
+    records = json.loads(done.stdout)["table"]
     assert len(records) == 25
     assert records[0]["value"] is None
-    assert "cka" in {r["name"] for r in json.loads(run_here("measures", "--format", "json").stdout)}
+    assert "cka" in {r["name"] for r in json.loads(run_here("measures", "--format", "json").stdout)["table"]}
 
 
 @pytest.fixture
@@ -66,7 +71,7 @@ def test_compare_prints_what_was_asked_for_beside_the_values(model, lines, tmp_p
     interval = ("the lower end of the 90% interval", "the upper end of the 90% interval", "the bias")
     for heading in (*interval, "shuffled texts", "p-values", "above chance"):
         assert f"cka over lines (40 rows): {heading}\n" in done.stdout
-    assert "Among as many pairs of layers shuffled texts give" in done.stdout
+    assert "among as many pairs of layers shuffled texts give" in done.stdout
     record = ls.read_record(out / "compare-record")
     assert [figure.title for figure in record.figures] == [
         "Similarity of layers: cka",
@@ -88,7 +93,7 @@ def test_options_of_measures(model, lines):
     options = ["--option", "keep=0.8", "--option", "pwcca.keep=0.6", "--option", "k=5", "--option", "standardize=true"]
     done = run_here(*given, *options, "--format", "json")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["table"]
     both = {"standardize": True, "keep": 0.8, "pwcca.keep": 0.6, "k": 5}
     wanted = ls.compare(model, task=lines, pool="mean", measure=["svcca", "pwcca", "mutual_knn"], **both)
     for name, similarity in wanted.items():
@@ -132,5 +137,5 @@ def test_compare_splits_into_blocks(model, tmp_path):
     }
     assert "interval" not in run_here(*given).stdout
     printed = json.loads(run_here(*given, "--format", "json").stdout)
-    assert [(row["measure"], row["block"]) for row in printed["blocks"]] == [("cka", 1), ("cka", 2)]
-    assert len(printed["values"]) == 25
+    assert [(row["measure"], row["block"]) for row in printed["more"]["blocks"]] == [("cka", 1), ("cka", 2)]
+    assert len(printed["table"]) == 25

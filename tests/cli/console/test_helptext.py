@@ -6,7 +6,7 @@ import typer
 from layerscope.cli import app, console
 from tests.helpers.cli import run_here
 
-QUESTIONS = (console.ALIKE, console.LOSE, console.TUNE, console.STAND, console.REST)
+QUESTIONS = (console.ALL, console.ALIKE, console.LOSE, console.TUNE, console.STAND, console.REST)
 
 
 def walk(group, before=()):

@@ -35,7 +35,7 @@ def test_names_that_the_terminal_cannot_spell_are_escaped(format, tmp_path):
     done = run("tasks", tmp_path / "a.csv", "--format", format, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     if format == "json":
-        assert json.loads(done.stdout)[0]["labels"] == "caf\u00e9: 1"
+        assert json.loads(done.stdout)["table"][0]["labels"] == "caf\u00e9: 1"
     else:
         assert "caf\\xe9: 1" in done.stdout
 

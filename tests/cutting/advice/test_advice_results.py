@@ -35,7 +35,9 @@ def advice(decision, chosen=0, confidence=0.9, scores=(0.9, 0.9, 0.88), savable=
             "chosen": np.arange(3) == chosen,
         }
     )
-    evaluator = SimpleNamespace(model=SimpleNamespace(depth=12), examples=range(200), majority=0.5)
+    evaluator = SimpleNamespace(
+        model=SimpleNamespace(depth=12), examples=range(200), majority=0.5, resampled=lambda rows: ""
+    )
     plan = ls.LayerPlan(range(1, 13 - chosen))
     return Advice(table, plan, 0.01, confidence, evaluator, {}, np.zeros((200, 2)), PARTS, decision)
 

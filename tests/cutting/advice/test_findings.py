@@ -30,7 +30,9 @@ def candidates():
 
 def advice(chosen, confidence=0.9, tolerance=0.03, rules=("last", "angular", "random"), target=None):
     frame = candidates().assign(chosen=[k == chosen for k in range(4)])
-    evaluator = SimpleNamespace(model=SimpleNamespace(depth=4), examples=[0] * 300, majority=0.3)
+    evaluator = SimpleNamespace(
+        model=SimpleNamespace(depth=4), examples=[0] * 300, majority=0.3, resampled=lambda rows: ""
+    )
     keep = [1, 3, 4] if chosen == 2 else [1, 2, 3, 4]
     check = SimpleNamespace(candidate=2, change=-0.01, low=-0.02, passed=chosen == 2)
     decision = SimpleNamespace(checks=[check], needed=None) if confidence and target is None else None
@@ -46,9 +48,12 @@ def test_advice_with_a_bound_is_sure_and_tells_it():
     assert "80% of the parameters" in kept.text
     assert "With 90% confidence it loses at most 0.0200 accuracy" in kept.text
     assert kept.sure is True
-    assert "the rule angular does best: accuracy 0.790" in best.text
+    assert "the plan of the rule angular (accuracy 0.790) does better than the middle one of random plans" in best.text
     assert best.sure is True  # random plans have 0.67 in the middle
-    assert best.evidence == "95% interval 0.760 to 0.820 on the 150 rows that did not choose"
+    assert best.evidence == (
+        "95% interval 0.760 to 0.820 on the 150 rows that did not choose, and 0.640 to 0.700 of the random one; the "
+        "best of 2 rules"
+    )
     assert "last at 1 (0.6, random 0.67)" in lost.text
     free = advice(2, confidence=0).findings()[0]
     assert free.sure is False
@@ -75,3 +80,24 @@ def test_advice_goes_on_to_healing_what_it_leaves_out():
     assert (step.command, step.arguments) == ("heal", ("--without", "2", "-o", "healed"))
     assert step.why == "Train the cut model a little, and save it"
     assert advice(0).next_step().arguments[:2] == ("--heal", "300")
+
+
+def test_a_rule_is_not_shown_to_be_better_where_its_interval_meets_that_of_random_plans():
+    near = advice(2)
+    near.frame["low"], near.frame["high"] = near.frame["score"] - 0.07, near.frame["score"] + 0.07
+    best = near.findings()[-1]
+    assert "0.720 to 0.860 on" in best.evidence  # which does not hold 0.67, the random plans' score
+    assert best.sure is False
+
+
+def test_a_rule_that_found_the_choice_and_is_best_nowhere_is_explained():
+    lucky = advice(2)
+    lucky.candidates.loc[1, "score"] = 0.95  # the rule `last` is ahead on the rows that did not choose
+    lucky.candidates.loc[2, "rule"] = "random"
+    said = str(lucky.findings()[1])
+    assert said == (
+        "The chosen plan was found by random and picked on the rows that choose. Rules are compared on the 150 other "
+        "rows, and random stands for the middle one of its plans, so a rule can have found the choice and be the best "
+        "at no size."
+    )
+    assert not any("best at no size" in str(finding) for finding in advice(2).findings())

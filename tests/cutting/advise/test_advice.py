@@ -5,13 +5,16 @@ import dataclasses
 import numpy as np
 import pandas
 import pytest
+import torch
 
 import layerscope as ls
 from layerscope.cutting.selection_test import Parts
-from layerscope.errors import InputError
+from layerscope.errors import InputError, PlanError
 from layerscope.evaluation.evaluate import make_evaluator
+from layerscope.models.devices import is_offloaded
 from layerscope.registry import RULES
-from tests.helpers.models import random_network, word_tokenizer
+from tests.helpers.data import three_class_frame
+from tests.helpers.models import WAYS_TO_OFFLOAD, random_network, save_random, word_tokenizer
 
 EARLIER = ["last", "spans", "greedy"]
 OPTIONS = {"limit": 200, "rules": EARLIER, "evaluations": 6, "max_length": 24}
@@ -163,29 +166,70 @@ def test_mistakes_are_sentences():
         ls.advise(opened, few, evaluations=-1)
 
 
+LOSE_ANY = {"tolerance": 1.0, "confidence": 0, "rules": ["last", "spans"], "timed": False}
+
+
 def test_what_is_advised_can_be_cut(monkeypatch):
-    """Whatever is found out only by cutting is found out before it is advised."""
+    """Whatever is found out only by running is found out before it is advised."""
     from layerscope.cutting import advise as module
-    from layerscope.errors import ModelError
 
-    real = module.cut
+    real = module.check_in_place
 
-    def cut(model, plan):
+    def check_in_place(model, plan):
         if len(plan.keep) < 3:
-            raise ModelError("no")
-        return real(model, plan)
+            raise PlanError("no")
+        real(model, plan)
 
-    monkeypatch.setattr(module, "cut", cut)
+    monkeypatch.setattr(module, "check_in_place", check_in_place)
     frame = pandas.DataFrame({"text": [f"the file {i}" for i in range(24)], "label": np.arange(24) % 3})
     network = random_network("gpt2", scale_attn_by_inverse_layer_idx=True)
-    found = ls.advise(
-        ls.load(network, tokenizer=word_tokenizer("gpt2")), frame, tolerance=1.0, confidence=0, rules=["last", "spans"]
-    )
+    found = ls.advise(ls.load(network, tokenizer=word_tokenizer("gpt2")), frame, **LOSE_ANY)
     assert found.choice == ls.LayerPlan([1, 2, 3])
     table = found.frame.set_index("blocks")
     assert table.loc["1-3", "savable"]
     assert not table.loc["1, 3-4", "savable"]
     assert found.model.config.n_layer == 3
+
+
+def test_memory_that_runs_out_does_not_change_what_is_advised(monkeypatch):
+    network = random_network("bert")
+    opened = ls.load(network, tokenizer=word_tokenizer())
+    frame = three_class_frame(30, 1)
+    expected = ls.advise(opened, frame, **LOSE_ANY)
+    assert expected.choice.removed(4)
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("layerscope.cutting.cut.give_tensors", full)
+    found = ls.advise(opened, frame, **LOSE_ANY)
+    assert found.choice == expected.choice
+    assert found.frame["savable"].tolist() == expected.frame["savable"].tolist()
+    with pytest.raises(InputError, match=r"memory ran out \(CUDA out of memory.*ls.cut_folder\(folder, plan, path\)"):
+        _ = found.model
+
+
+@pytest.mark.parametrize("way", WAYS_TO_OFFLOAD)
+def test_a_network_whose_weights_wait_elsewhere_is_advised_on_and_cut_on_disk(way, tmp_path, monkeypatch):
+    from layerscope.cutting import advice as module
+
+    folder = save_random(tmp_path / "whole", "bert")
+    frame = three_class_frame(30, 1)
+    expected = ls.advise(folder, frame, **LOSE_ANY)
+    network = way(ls.load(folder).network, tmp_path / "offload")
+    assert is_offloaded(network)
+    monkeypatch.setattr(module, "cut", lambda *_: pytest.fail("a network was cut in memory"))
+    found = ls.advise(ls.load(network, tokenizer=word_tokenizer()), frame, **LOSE_ANY)
+    assert found.choice == expected.choice
+    assert found.choice.removed(4)
+    pandas.testing.assert_frame_equal(found.frame, expected.frame, rtol=1e-4)
+    how = found.save_model(tmp_path / "small", folder)
+    assert how == "cut on disk, every tensor compared by its hash, reopened and compared"
+    scored = make_evaluator(ls.load(tmp_path / "small"), frame)
+    assert scored.value(scored.logits(), found.parts.scoring) == pytest.approx(found.row["score"])
+    assert (
+        f"| {found.row['score']:.4f} | {len(found.parts.scoring)} |" in (tmp_path / "small" / "README.md").read_text()
+    )
 
 
 def test_a_language_model_loses_blocks_by_a_share_of_its_perplexity(tmp_path):
@@ -204,10 +248,38 @@ def test_a_language_model_loses_blocks_by_a_share_of_its_perplexity(tmp_path):
     assert "perplexity" in str(found)
     folder = ls.save(found.model, tmp_path / "small", scores=found.score)
     assert type(ls.load(folder).network) is type(opened.network)
+    assert found.score.interval == (found.row["low"], found.row["high"])
+    assert "{:.4f} to {:.4f} | perplexity |".format(*found.score.interval) in (folder / "README.md").read_text()
     sure = ls.advise(opened, data, tolerance=0.3, confidence=0.9, evaluations=0, max_length=16, max_span=1)
     tested = sure.frame[sure.frame["change"].notna()]
     assert len(tested)
     assert (tested["change_low"] <= tested["change"]).all()
+
+
+def test_the_parts_of_running_text_share_no_text():
+    from tests.helpers.data import text_frame
+    from tests.helpers.models import language_model
+
+    data = ls.task(text_frame(60, least=6), kind="text")
+    found = ls.advise(language_model(), data, tolerance=0.3, rules="last", remove=1, timed=False, max_length=16)
+    parts = (found.parts.picking, found.parts.confirming, found.parts.scoring)
+    texts = [set(found.evaluator.made_of(part)) for part in parts]
+    assert set.union(*texts) == set(range(60))
+    assert sum(map(len, texts)) == 60
+    for part, some in zip(parts, texts, strict=True):
+        own = "\n\n".join(data.split().texts[k] for k in sorted(some))
+        ids = found.evaluator.model.tokenizer(own, add_special_tokens=False)["input_ids"]
+        assert np.concatenate([found.evaluator.encoded()[row].ids for row in part.tolist()]).tolist() == ids
+    assert not any("windows" in str(finding) for finding in found.findings())
+
+
+def test_where_all_is_one_text_windows_are_dealt_out_and_the_advice_says_so():
+    from tests.helpers.data import text_frame
+    from tests.helpers.models import language_model
+
+    whole = text_frame(1, least=600, most=601)
+    found = ls.advise(language_model(), whole, tolerance=0.3, rules="last", remove=1, timed=False, max_length=16)
+    assert any("over windows, since all of them are of one text" in str(each) for each in found.findings())
 
 
 def test_the_best_front_of_a_loss_is_its_lowest():
@@ -224,7 +296,7 @@ def test_every_rule_proposes_and_is_set_beside_random_plans():
     from tests.helpers.models import language_model
 
     opened, data = language_model(), ls.task(text_frame(60, least=6), kind="text")
-    found = ls.advise(opened, data, tolerance="30%", confidence=0, **SHORT)
+    found = ls.advise(opened, data, tolerance="30%", confidence=0, rules=list(RULES), **SHORT)
     depth = opened.depth
     named = set(", ".join(found.frame["rule"].iloc[1:]).split(", "))
     assert named == set(found.rule_names) == set(RULES)

@@ -8,8 +8,8 @@ import layerscope as ls
 from layerscope.cutting import advise
 from layerscope.cutting.advise import best_for_target
 from layerscope.cutting.selection_test import of_losses
-from layerscope.cutting.targets import Target
-from layerscope.errors import InputError, ModelError
+from layerscope.cutting.targets import Target, Tolerance
+from layerscope.errors import InputError, PlanError
 
 PLANS = [ls.LayerPlan(keep) for keep in ([1, 2, 3, 4], [1, 2, 3], [1, 2, 4], [1, 2], [1])]
 
@@ -19,6 +19,7 @@ def table(scores, savable=True):
         {
             "removed": [0, 1, 1, 2, 3],
             "chosen_on": scores,
+            "score": scores,
             "change": np.nan,
             "change_low": np.nan,
             "parameters": [100, 90, 90, 80, 70],
@@ -35,6 +36,9 @@ class Comparison:
     def __init__(self, metric):
         self.evaluator = type("Sitting", (), {"metric": metric, "model": None})
 
+    limit = 0.2
+    tolerance = Tolerance.parse(0.2, "accuracy")
+
     def changes(self, place):
         whole = np.linspace(2, 3, 50)
         return of_losses(whole, whole + np.linspace(0.05, 0.15, 50))
@@ -49,13 +53,13 @@ def cut(monkeypatch):
 
     def made(model, plan):
         if plan.keep == (1, 2, 3):
-            raise ModelError("no")
+            raise PlanError("no")
 
-    monkeypatch.setattr(advise, "cut", made)
+    monkeypatch.setattr(advise, "check_in_place", made)
 
 
 def chosen(frame, target, metric="accuracy", confidence=0.9):
-    return best_for_target(Comparison(metric), PLANS, frame, confidence, target)
+    return best_for_target(Comparison(metric), PLANS, frame, confidence, target)[0]
 
 
 def test_the_best_of_those_that_meet_it_and_can_be_cut():
@@ -73,6 +77,10 @@ def test_what_the_choice_changes_is_bounded_on_other_rows():
     assert frame.loc[place, "change"] == pytest.approx(-0.1)
     assert -0.15 < frame.loc[place, "change_low"] < -0.1
     assert frame["change"].notna().sum() == 1
+    comparison = Comparison("accuracy")
+    assert best_for_target(comparison, PLANS, frame, 0.9, Target(blocks=2))[1]  # within 0.2
+    comparison.limit = 0.05
+    assert not best_for_target(comparison, PLANS, frame, 0.9, Target(blocks=2))[1]
     free = table([0.9, 0.8, 0.7, 0.6, 0.5])
     chosen(free, Target(blocks=2), confidence=0)
     assert free["change"].isna().all()

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pandas
 
 import layerscope as ls
@@ -9,7 +10,14 @@ from layerscope.cutting.curves import SkipMap, healing_step
 
 
 def truncation(*given, **options):
-    return ls.Truncation(curve(*given, **options), {}).findings()
+    frame = curve(*given, **options)
+    return ls.Truncation(frame, {}, without(frame["score"], (frame["high"] - frame["score"]).max())).findings()
+
+
+def without(scores, half):
+    """Scores without each of 20 groups of texts, whose differences have intervals of about so much to each side."""
+    noise = np.random.default_rng(0).normal(size=(20, len(scores)))
+    return np.asarray(scores) + half / 10 * noise
 
 
 def curve(scores, half=0.03, metric="accuracy", majority=0.3):
@@ -40,7 +48,9 @@ def test_a_steep_top_is_sure():
     assert told[0].text.startswith("No block at the top is dispensable")
     assert told[0].sure is True
     noisy = truncation([0.3, 0.3, 0.765, 0.8])
-    assert noisy[0].sure is False  # its interval is below, but not after allowing for the choice
+    assert noisy[0].text.startswith("No block at the top is dispensable")
+    assert noisy[0].sure is False  # its interval is below, but that of the difference holds 0
+    assert ls.Truncation(curve([0.3, 0.3, 0.31, 0.8]), {}).findings()[0].sure is None  # no difference was measured
 
 
 def test_perplexity_is_read_downwards():
@@ -54,15 +64,27 @@ def test_a_model_that_guesses_is_said_to_guess():
     assert any("not shown to do better than always giving" in finding.text for finding in told)
 
 
+def measured(frame):
+    """A skip map with its scores, and the whole model's, without each group of texts."""
+    left_out = without([*frame["score"], 0.8], 0.04)
+    skips = SkipMap(frame, {}, left_out[:, :-1])
+    skips.whole_left_out = left_out[:, -1]
+    return skips
+
+
 def test_skips_name_the_blocks_missed_most_and_least():
     spans = {(1, 1): 0.78, (2, 2): 0.81, (3, 3): 0.4, (1, 2): 0.77, (2, 3): 0.4, (1, 3): 0.3}
     rows = [{"first": a, "last": b, "score": s, "low": s - 0.04, "high": s + 0.04} for (a, b), s in spans.items()]
     frame = pandas.DataFrame(rows).assign(whole=0.8, metric="accuracy", n=300)
-    first, most, least = SkipMap(frame, {}).findings()
+    first, most, least = measured(frame).findings()
     assert "blocks 1 to 2" in first.text
     assert first.sure is False
     assert "misses block 3 most" in most.text
     assert most.sure is True
+    assert SkipMap(frame, {}).findings()[1].sure is None
+    alike = frame.assign(score=[0.41, 0.81, 0.4, 0.77, 0.4, 0.3])
+    assert "misses block 3 most" in measured(alike).findings()[1].text
+    assert measured(alike).findings()[1].sure is False  # block 1 may be missed as much
     assert "misses block 2 least" in least.text
 
 
@@ -78,7 +100,7 @@ def test_several_curves_are_told_apart():
 def test_every_span_that_is_missed_is_said():
     spans = {(1, 1): 0.4, (2, 2): 0.5, (1, 2): 0.3}
     rows = [{"first": a, "last": b, "score": s, "low": s - 0.04, "high": s + 0.04} for (a, b), s in spans.items()]
-    first = SkipMap(pandas.DataFrame(rows).assign(whole=0.8, metric="accuracy", n=300), {}).findings()[0]
+    first = measured(pandas.DataFrame(rows).assign(whole=0.8, metric="accuracy", n=300)).findings()[0]
     assert first.text.startswith("No span of blocks can go without a loss of accuracy: every one lies clearly below")
     assert first.sure is True
 

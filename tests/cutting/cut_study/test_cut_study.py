@@ -27,7 +27,10 @@ def test_the_cut_model_stands_beside_the_whole(folder, texts, tmp_path):
     assert float(ls.evaluate(str(tmp_path / "smaller"), texts, max_length=16)) == pytest.approx(smaller["score"])
     assert smaller["parameters"] < whole["parameters"]
     assert 2 not in study.plan.keep
-    assert (study.saved, study.how) == (tmp_path / "smaller", "reopened and compared")
+    assert (study.saved, study.how[:11]) == (tmp_path / "smaller", "cut on disk")
+    assert study.model.config.num_hidden_layers == study.depth - 1
+    opened = ls.cut_study(ls.load(str(folder)), "without 2", texts, save=tmp_path / "other", max_length=16)
+    assert (opened.how, opened.frame.to_dict()) == ("reopened and compared", study.frame.to_dict())
     assert study.figures()[0].title == "The cut model beside the whole"
 
 

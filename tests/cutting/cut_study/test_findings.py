@@ -20,7 +20,8 @@ def test_a_cut_is_sure_to_lose_where_its_interval_says_so():
     assert told(math.nan, math.nan).sure is None
     assert told([0.75, 0.45], [0.85, 0.55]).sure is True
     assert told([0.75, 0.2], [0.85, 0.9]).sure is False
-    assert "includes the uncut model's score, n = 300" in told([0.75, 0.2], [0.85, 0.9]).evidence
+    assert "meets that of the uncut model, n = 300" in told([0.75, 0.2], [0.85, 0.9]).evidence
+    assert told([0.5, 0.3], [0.9, 0.7]).sure is False  # above it is the uncut model's score alone
 
 
 def test_a_cut_model_is_healed_next():

@@ -219,9 +219,9 @@ def test_too_many_columns_are_a_sentence(tmp_path):
 
 @pytest.mark.parametrize("name", ["x" * 300 + ".csv", "x/" * 3000 + "a.csv", "~nobody-here/a.csv", "a\0b.csv"])
 def test_names_that_no_disk_takes_are_a_sentence(name):
-    with pytest.raises(DataError, match="There is no file"):
+    with pytest.raises(InputError, match=r"There is no file|a name in a path may have|no file can have that name"):
         ls.task(name).split()
-    with pytest.raises(DataError, match="There is no file"):
+    with pytest.raises(InputError, match=r"There is no file|a name in a path may have|no file can have that name"):
         ls.task({"all": name}).split()
 
 

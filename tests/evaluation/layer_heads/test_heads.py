@@ -3,6 +3,7 @@
 import pandas
 import pytest
 import torch
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
 import layerscope as ls
 from layerscope.errors import ModelError
@@ -78,7 +79,7 @@ def test_numbers_and_choices_have_heads_of_their_own():
         classifier_of(random_model("gpt2"), ls.task(frame, text="text", choices="options", label="label"))
 
 
-@pytest.mark.parametrize("family", DECODERS)
+@pytest.mark.parametrize("family", [name for name in DECODERS if name in CLASSIFIERS])
 def test_a_decoder_gets_a_padding_token(family):
     base = random_model(family, pad_token_id=None)
     assert classifier_of(base, THREE).network.config.pad_token_id is not None

@@ -10,7 +10,8 @@ import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.evaluation.evaluate import make_evaluator
 from layerscope.evaluation.perplexity import PerplexityEvaluator, first_token
-from tests.helpers.data import text_frame
+from layerscope.evaluation.token_evaluator import bootstrap_of_sums
+from tests.helpers.data import WORDS, random_texts, text_frame
 from tests.helpers.models import LANGUAGE_CONFIGS, language_model, token_losses
 
 FAMILIES = ("gpt2", "llama", "qwen3", *LANGUAGE_CONFIGS)
@@ -175,7 +176,88 @@ def test_some_windows_are_scored_as_they_are_among_all():
     assert some.measured(some.logits(), np.arange(3)) == pytest.approx(
         evaluator.measured(answers, np.asarray([3, 1, 2]))
     )
-    assert some.texts.tolist() == [3, 1, 2]
+    assert some.texts.tolist() == evaluator.texts[[3, 1, 2]].tolist()
+
+
+def long_texts(count=12, words=40):
+    return pandas.DataFrame({"text": [" ".join([WORDS[k % len(WORDS)]] * words) for k in range(count)]})
+
+
+@pytest.mark.parametrize(("stride", "bos"), [(None, None), (5, None), (None, "adds"), (7, "adds")])
+def test_a_window_knows_the_text_in_which_what_is_new_in_it_begins(stride, bos):
+    opened, texts = language_model(bos=bos), random_texts(30)
+    task = ls.task(pandas.DataFrame({"text": texts}), kind="text", stride=stride)
+    evaluator = make_evaluator(opened, task, max_length=16)
+    joined = "\n\n".join(texts)
+    spans = opened.tokenizer(joined, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    room = 16 - (bos is not None)
+    begins = [0, *range(room, len(spans), stride or room)]
+    wanted = [joined[: spans[begin][0]].count("\n\n") for begin in begins]
+    assert evaluator.texts.tolist() == wanted[: len(evaluator.examples)]
+    assert len(set(wanted)) > 10
+
+
+def test_windows_of_one_text_are_resampled_together():
+    opened, data = language_model(), long_texts()
+    evaluator = make_evaluator(opened, ls.task(data, kind="text"), max_length=10)
+    assert len(evaluator.examples) > 3 * len(set(evaluator.texts)) == 36
+    answers = np.zeros((len(evaluator.examples), 3))
+    answers[:, 0], answers[:, 2] = 9 * (2 + 0.1 * (evaluator.texts % 2)), 9  # all windows of a text have one loss
+    low, high = evaluator.interval(answers)
+    again = bootstrap_of_sums(answers, evaluator.texts, lambda sums: math.exp(sums[0] / sums[2]), overlap=True)
+    assert (low, high) == pytest.approx(again)
+    alone = bootstrap_of_sums(answers, np.arange(len(answers)), lambda sums: math.exp(sums[0] / sums[2]))
+    assert high - low > 1.6 * (alone[1] - alone[0])
+    loss, weight = evaluator.losses(answers, np.arange(len(answers)))
+    assert len(loss) == len(weight) == 12
+    assert evaluator.resampled() == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "why"), [(long_texts(1, 400), "all of them are of one text"), (long_texts(3), "their 3 texts are too few")]
+)
+def test_where_texts_are_too_few_windows_are_resampled_and_the_score_says_so(data, why, tmp_path):
+    model = language_model()
+    score = ls.evaluate(model, ls.task(data, kind="text"), max_length=10)
+    assert score.interval[0] <= float(score) <= score.interval[1]
+    assert why in score.interval_note
+    assert any(f"Intervals are over windows, since {why}" in str(finding) for finding in score.findings())
+    assert f"over windows, since {why}" in (ls.save(model, tmp_path / "saved", scores=score) / "README.md").read_text()
+    curve = ls.truncation_curve(model, ls.task(data, kind="text"), max_length=10)
+    assert any(why in str(finding) for finding in curve.findings())
+
+
+def test_one_text_among_short_ones_counts_as_what_it_is():
+    data = pandas.concat([long_texts(1, 2000), text_frame(20, most=4)])
+    score = ls.evaluate(language_model(), ls.task(data, kind="text"), max_length=16)
+    assert "too few, or too unequal" in score.interval_note
+
+
+def test_a_tokenizer_that_gives_no_places_has_windows_by_themselves(monkeypatch):
+    monkeypatch.setattr(
+        "layerscope.evaluation.perplexity.tokens_of",
+        lambda model, text: (np.asarray(model.tokenizer(text, add_special_tokens=False)["input_ids"]), None),
+    )
+    evaluator = make_evaluator(language_model(), ls.task(long_texts(), kind="text"), max_length=10)
+    assert evaluator.units().tolist() == list(range(len(evaluator.examples)))
+    assert "the tokenizer does not tell" in evaluator.resampled()
+
+
+def test_texts_are_dealt_out_first_and_joined_within_their_parts():
+    model, data = language_model(), text_frame(30, least=5)
+    evaluator = make_evaluator(model, ls.task(data, kind="text"), max_length=16)
+    parts = np.arange(30) % 4 - 1  # a quarter is left out
+    dealt, of_rows = evaluator.dealt(parts)
+    for part in range(3):
+        rows = np.flatnonzero(of_rows == part)
+        assert dealt.made_of(rows).tolist() == np.flatnonzero(parts == part).tolist()
+        ids = np.concatenate([dealt.encoded()[row].ids for row in rows.tolist()])
+        joined = "\n\n".join(data["text"][parts == part])
+        assert ids.tolist() == model.tokenizer(joined, add_special_tokens=False)["input_ids"]
+        assert set(parts[dealt.texts[rows]]) == {part}
+    assert str(dealt.spec()) != str(evaluator.spec())
+    same, _ = evaluator.dealt(np.zeros(30, np.int64))
+    assert str(same.spec()) == str(evaluator.spec())
 
 
 def test_one_window_has_no_interval():
@@ -184,4 +266,6 @@ def test_one_window_has_no_interval():
     assert (curve["n"] == 1).all()
     assert curve["score"].notna().all()
     assert curve[["low", "high"]].isna().all(axis=None)
-    assert math.isnan(ls.evaluate(language_model(), task).interval[0])
+    score = ls.evaluate(language_model(), task)
+    assert math.isnan(score.interval[0])
+    assert score.interval_note == "one window alone cannot be resampled"

@@ -183,7 +183,7 @@ def test_token_types_that_a_model_does_not_tell_apart_are_left_out():
 
 def test_a_token_type_without_an_embedding_is_a_sentence():
     model = ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer("xlnet"))
-    with pytest.raises(InputError, match=r"token type 2 for row 0 .* knows 2 types"):
+    with pytest.raises(InputError, match=r"token type 2 for row 1 .* knows 2 types"):
         ls.extract(model, pandas.DataFrame({"text": ["the file"]}), store=False)
 
 

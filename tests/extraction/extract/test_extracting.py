@@ -110,7 +110,7 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(task):
 
 def test_a_text_without_tokens_is_refused_with_its_row():
     frame = pandas.DataFrame({"text": ["a b", "\u200b\u200b"]})
-    with pytest.raises(DataError, match=r"Row 1 of table .* has only special tokens"):
+    with pytest.raises(DataError, match=r"finds only special tokens .* in row 2 of table \(all\)"):
         ls.extract(random_model("bert"), frame, pool="mean", store=False)
 
 
@@ -124,8 +124,8 @@ def test_a_text_without_tokens_is_refused_with_its_row():
         ({"layers": []}, "none"),
         ({"limit": 0}, "limit is 0"),
         ({"limit": 1.5}, "limit is 1.5"),
-        ({"layers": 3}, "a list of whole numbers is needed"),
-        ({"layers": [1.5]}, "a list of whole numbers is needed"),
+        ({"layers": 3}, "layers is 3; it must be a list of whole numbers or None"),
+        ({"layers": [1.5]}, r"layers is \[1\.5\]; it must be a list of whole numbers or None"),
         ({"max_length": 2}, "max_length is 2"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
         ({"autocast": "int8"}, "no autocast type"),
@@ -163,7 +163,7 @@ def test_words_of_any_text_column():
     assert compared.provenance["data"]["words_by"] == "whitespace"
     with pytest.raises(InputError, match=r"'\(', which is not a regular expression"):
         ls.task(frame, words_by="(")
-    with pytest.raises(DataError, match=r"1 of 2 texts of table \(all\) have no word by ',', such as row 1"):
+    with pytest.raises(DataError, match=r"1 of 2 texts have no word by ',', such as row 2 of table"):
         ls.extract(model, ls.task(frame, words_by=","), pool="words")
 
 

@@ -7,10 +7,7 @@ import torch
 from layerscope.extraction import pooling
 from layerscope.extraction.pooling import plain_segment_means, segment_means
 
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")),
-]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("device", DEVICES)

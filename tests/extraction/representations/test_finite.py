@@ -29,7 +29,7 @@ def test_layer_and_row_are_named(value, word):
 def test_names_and_texts_are_told_where_there_are_any(tmp_path):
     rows = Rows("sst2", "train", "", np.arange(9000) // 10 + 5, unit=np.arange(9000) % 10, units="word")
     reps = ls.Representations.from_arrays(layers((2, 12, np.nan)), names=["a", "b", "c"], rows=rows)
-    sentence = r"Layer 2 \(c\) has a NaN in row 12 \(text 6, word 2 of sst2 \(train\)\);"
+    sentence = r"Layer 2 \(c\) has a NaN in row 12 \(text 7, word 2 of sst2 \(train\)\);"
     with pytest.raises(InputError, match=sentence):
         check_finite(reps)
     with pytest.raises(InputError, match=sentence):

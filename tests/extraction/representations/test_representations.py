@@ -154,7 +154,7 @@ def test_text_without_tokens_is_refused_in_a_corpus_too(tmp_path):
     path = tmp_path / "z.txt"
     path.write_text("a fine line\n\u200b\nanother line\n")
     model = ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())
-    with pytest.raises(DataError, match="Row 1 of z"):
+    with pytest.raises(DataError, match=r"in line 2 of z \(all\)"):
         ls.extract(model, path, pool="mean", store=False)
 
 

@@ -2,10 +2,20 @@
 
 import pytest
 import torch
+import transformers
 
-from layerscope.errors import InputError
-from layerscope.models.devices import default_device, device_of, float_type_of, is_spread
-from tests.helpers.models import save_random
+from layerscope import LayerPlan, load, truncate
+from layerscope.cutting.cut import check_in_place
+from layerscope.errors import InputError, ModelError, device_fault
+from layerscope.models.devices import (
+    check_room,
+    default_device,
+    device_faults_told,
+    device_of,
+    float_type_of,
+    is_spread,
+)
+from tests.helpers.models import random_network, save_random
 
 
 def test_a_name_stands_for_a_device():
@@ -42,3 +52,82 @@ def test_what_is_too_large_for_one_gpuis_spread(device, gpus, free, spread, tmp_
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, free))
     assert is_spread(device, tmp_path, torch.float32) == spread
+
+
+@pytest.mark.parametrize(
+    ("gpu", "host", "outcome"),
+    [(10**9, 10**9, "silent"), (1000, 10**9, "warned"), (1000, 1000, "refused"), (0, 1000, "refused")],
+)
+def test_a_model_is_never_offloaded_without_a_word(gpu, host, outcome, tmp_path, monkeypatch, caplog):
+    save_random(tmp_path, "bert")
+    monkeypatch.setattr("layerscope.models.devices.free_memory", lambda: host)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, gpu))
+    if outcome == "refused":
+        with pytest.raises(InputError, match=r"takes 0\.0 GB in float32, and .* free, so it is not opened; in 16 bits"):
+            check_room("model", tmp_path, torch.float32, gpu > 0)
+    else:
+        check_room("model", tmp_path, torch.float32, True)
+    assert ("the rest waits on the host or the disk" in caplog.text) == (outcome == "warned")
+
+
+def test_opening_asks_for_room_first(tmp_path, monkeypatch):
+    folder = save_random(tmp_path, "bert")
+    monkeypatch.setattr("layerscope.models.devices.free_memory", lambda: 1000)
+    with pytest.raises(InputError, match="so it is not opened"):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "memory ran out"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"),
+            "memory ran out",
+        ),
+        (MemoryError(), "memory ran out"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "the device failed"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+        (ValueError("out of memory"), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_memory_and_devices_refuse_is_told_from_other_errors(error, told):
+    fault = device_fault(error)
+    assert fault is None if told is None else fault.startswith(told)
+    with pytest.raises(type(error) if told is None else InputError), device_faults_told("Cutting x", "free memory"):
+        raise error
+
+
+def test_memory_that_runs_out_while_opening_is_a_sentence(tmp_path, monkeypatch):
+    folder = save_random(tmp_path, "bert")
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(transformers.BertForSequenceClassification, "from_pretrained", full)
+    with pytest.raises(InputError, match=r"Opening .* was not possible: memory ran out .*; open it in 16 bits"):
+        load(folder)
+
+
+@pytest.mark.parametrize("words", ["CUDA out of memory.", "CUDA error: unspecified launch failure"])
+def test_a_cut_that_a_device_refuses_is_not_the_architectures_fault(words, monkeypatch):
+    network = random_network("qwen2", "next")
+    model = load(network)
+
+    def refused(*_, **__):
+        raise RuntimeError(words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("layerscope.cutting.cut.give_tensors", refused)
+        with pytest.raises(InputError, match=r"Cutting .* in memory was not possible") as caught:
+            truncate(model, 2)
+        assert not isinstance(caught.value, ModelError)
+    monkeypatch.setattr(type(network), "forward", refused)
+    with pytest.raises(InputError, match=r"Running .* was not possible") as caught:
+        check_in_place(model, LayerPlan([1, 2]))
+    assert not isinstance(caught.value, ModelError)
+    with pytest.raises(InputError, match=r"Opening .* was not possible") as caught:
+        load(network)
+    assert "self-check" not in str(caught.value)

@@ -5,36 +5,24 @@ import copy
 import numpy as np
 import pytest
 import torch
-from accelerate import cpu_offload, disk_offload, dispatch_model
+from accelerate import dispatch_model
 
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.models.devices import input_device, is_offloaded, weight
 from layerscope.store import NoKey
 from tests.helpers.data import three_class_frame
-from tests.helpers.models import random_network, save_random, token_batch, word_tokenizer
-
-BLOCKS = {"bert": "bert.encoder.layer", "llama": "model.layers"}
-
-
-def on_the_host(network, folder):
-    return cpu_offload(network, execution_device=torch.device("cpu"))
-
-
-def on_the_disk(network, folder):
-    return disk_offload(network, str(folder), execution_device=torch.device("cpu"))
-
-
-def half_on_the_disk(network, folder):
-    """As `device_map="auto"` does where memory is short: the upper blocks wait on the disk."""
-    blocks = BLOCKS[network.config.model_type]
-    places = {name: "cpu" for name, child in network.named_modules() if not list(child.children())}
-    places = {name: place for name, place in places.items() if not name.startswith(blocks)}
-    places |= {f"{blocks}.{k}": "disk" if k > 1 else "cpu" for k in range(4)}
-    return dispatch_model(network, places, main_device="cpu", offload_dir=str(folder), force_hooks=True)
-
-
-WAYS = [on_the_host, on_the_disk, half_on_the_disk]
+from tests.helpers.models import (
+    BLOCK_LISTS,
+    WAYS_TO_OFFLOAD,
+    half_on_the_disk,
+    on_the_disk,
+    on_the_host,
+    random_network,
+    save_random,
+    token_batch,
+    word_tokenizer,
+)
 
 
 @pytest.fixture
@@ -49,7 +37,7 @@ def two(family, way, folder):
     return whole, ls.load(way(network, folder / "offload"), tokenizer=word_tokenizer(family))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS_TO_OFFLOAD)
 def test_weights_that_wait_elsewhere_are_found(way, tmp_path):
     whole, spread = two("bert", way, tmp_path)
     assert is_offloaded(spread.network)
@@ -60,7 +48,7 @@ def test_weights_that_wait_elsewhere_are_found(way, tmp_path):
         assert torch.equal(weight(spread.network, name, parameter), expected[name])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS_TO_OFFLOAD)
 def test_other_weights_are_another_model(way, tmp_path):
     whole, first = two("bert", way, tmp_path)
     assert first.spec() == whole.spec()
@@ -98,7 +86,7 @@ def test_everything_runs_on_a_spread_network(family, way, task, tmp_path, monkey
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WAYS_TO_OFFLOAD)
 def test_blocks_are_replayed_where_their_weights_are(way, tmp_path):
     whole, spread = two("bert", way, tmp_path)
     inputs = token_batch()
@@ -115,11 +103,11 @@ def test_cutting_names_the_way_out(tmp_path):
         ls.truncate(spread, 2)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="two GPUs are needed, and there are fewer here")
+@pytest.mark.gpu(count=2)
 def test_two_gpus_give_what_one_gives(task, tmp_path):
     folder = save_random(tmp_path / "model", "bert")
     one, both = ls.load(folder, device="cuda:0"), ls.load(folder, device="auto")
-    blocks = {f"{BLOCKS['bert']}.{k}": k // 2 for k in range(4)}
+    blocks = {f"{BLOCK_LISTS['bert']}.{k}": k // 2 for k in range(4)}
     rest = dict.fromkeys(("bert.embeddings", "bert.pooler", "dropout", "classifier"), 0)
     dispatch_model(both.network, blocks | rest)
     assert len({p.device for p in both.network.parameters()}) == 2

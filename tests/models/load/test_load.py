@@ -6,6 +6,8 @@ import torch
 from layerscope.errors import InputError, ModelError
 from layerscope.models import load
 from layerscope.models.fingerprint import fingerprint
+from layerscope.models.load import load_trainable
+from tests.helpers.checkpoints import numbers_in
 from tests.helpers.models import FAMILIES, random_config, random_network, save_random, token_batch, word_tokenizer
 
 
@@ -29,6 +31,40 @@ def test_half_precision_weights_open_in_float32_unless_asked(tmp_path):
     assert load(tmp_path, dtype="bfloat16").network.dtype == torch.bfloat16
     with pytest.raises(InputError, match="no float type 'int8'"):
         load(tmp_path, dtype="int8")
+
+
+@pytest.mark.parametrize("kept", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_large_checkpoint_opens_in_its_own_type_and_says_so(kept, tmp_path, monkeypatch, caplog):
+    folder = save_random(tmp_path / "model", "llama", "next")
+    network = load(folder).network.to(kept)
+    network.save_pretrained(folder)
+    monkeypatch.setattr("layerscope.models.checkpoints.LARGE", numbers_in(tmp_path / "model"))
+    with caplog.at_level("DEBUG", "layerscope"):
+        assert load(folder).network.dtype == torch.float32  # not over that many
+    assert "its own float type" not in caplog.text
+    monkeypatch.setattr("layerscope.models.checkpoints.LARGE", numbers_in(tmp_path / "model") - 1)
+    with caplog.at_level("DEBUG", "layerscope"):
+        opened = load(folder)
+    assert opened.network.dtype == kept
+    assert ("its own float type" in caplog.text) == (kept != torch.float32)
+    assert opened.described()["dtype"] == str(kept).removeprefix("torch.")
+    assert (opened.spec() == load(folder, dtype="float32").spec()) == (kept == torch.float32)
+    assert load(f"random:{folder}").network.dtype == kept
+    (tmp_path / "model" / "model.safetensors").unlink()
+    assert load(f"random:{folder}").network.dtype == kept  # by its config, as there are no weights
+    assert load(opened).network.dtype == kept
+    if kept != torch.float32:
+        with pytest.raises(InputError, match="convert it yourself"):
+            load(opened, dtype="float32")
+
+
+def test_what_trains_the_weights_themselves_opens_them_in_float32(tmp_path, monkeypatch):
+    folder = save_random(tmp_path / "model", "bert")
+    load(folder).network.to(torch.bfloat16).save_pretrained(folder)
+    monkeypatch.setattr("layerscope.models.checkpoints.LARGE", 1)
+    assert load_trainable(folder, "tuning").network.dtype == torch.float32
+    with pytest.raises(ModelError, match="where tuning goes wrong"):
+        load_trainable(load(folder), "tuning")
 
 
 def test_a_random_twin_has_the_architecture_and_its_seed_decides_the_weights(tmp_path):

@@ -1,5 +1,7 @@
 """The base of a model: its name, its revision and the licence that its card states."""
 
+import os
+
 import pytest
 
 from layerscope.models.load import base_of, licence, short
@@ -34,6 +36,16 @@ def test_folders_packages_and_twins(tmp_path):
         ("---\nlicense: 3\n---\n", {}),
         ("---\nlanguage: en\n---\nMIT licence", {}),
         ("---\nlicense: [mit\n---\n", {}),
+        # Values that YAML cannot make anything of, and lists without end.
+        ("---\nlicense: mit\ndate: 2020-13-45\n---\n", {}),
+        ('---\nlicense: !!int ""\nlicense_name: !!timestamp "x"\n---\n', {}),
+        ("---\n? [a]\n: b\nlicense: mit\nsizes: !!bool x\n---\n", {}),
+        (f"---\nlicense: mit\nx: {'[' * 3000}{']' * 3000}\n---\n", {}),
+        (f"---\nlicense: mit\nx: {'{a: ' * 3000}\n---\n", {}),
+        ('---\nlicense: "\\uD800"\n---\n', {}),
+        ("---\nlicense: &a [*a]\n---\n", {}),
+        ("---\n- license\n---\n", {}),
+        ("---\n\n---\n", {}),
         ("no data", {}),
     ],
 )
@@ -41,3 +53,9 @@ def test_a_licence_is_what_the_card_states(card, stated, tmp_path):
     assert licence(tmp_path) == {}
     (tmp_path / "README.md").write_text(card)
     assert licence(tmp_path) == stated
+    assert base_of(Source(str(tmp_path)), tmp_path).model_dump(include=set(stated)) == stated
+
+
+def test_a_pipe_is_no_card(tmp_path):
+    os.mkfifo(tmp_path / "README.md")
+    assert licence(tmp_path) == {}

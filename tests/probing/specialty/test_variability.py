@@ -9,9 +9,8 @@ import pytest
 import layerscope as ls
 from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.extraction.row_store import Rows
-from layerscope.probing import specialty
+from layerscope.probing import score_curves, specialty
 from layerscope.probing.permutation import permuted_labels
-from layerscope.probing.specialty import streamed
 from layerscope.store import keys_of
 from tests.helpers.data import class_rows, plain_nu
 from tests.helpers.models import random_network, save_random, word_tokenizer
@@ -176,6 +175,29 @@ def test_permuted_labels_have_weights_of_their_own():
     assert "null" not in without.frame
 
 
+def test_press_stands_beside_nu(tmp_path):
+    x, labels = class_rows(300, 6, (0.6, 0.4))
+    noise = np.random.default_rng(0).normal(size=x.shape)
+    reps = ls.Representations.from_arrays([x, x + 4 * noise, x + 2 * noise], labels)
+    curve = ls.specialty(reps, ci=0.95)
+    assert list(curve.frame)[-5:] == ["press", "press_low", "press_high", "press_null", "press_p"]
+    assert curve.press.best == curve.best == 2
+    scored = ls.layer_scores(reps, ["press"])["press"]
+    np.testing.assert_allclose(curve.press.values, scored.values)
+    np.testing.assert_allclose(curve.press.low, scored.low)
+    assert [figure.y_name for figure in curve.figures()] == ["nu", "press"]
+    assert any("tells the labels best: press is" in finding.text for finding in curve.findings())
+    assert "across widths or numbers of rows" in curve.figures()[0].caveat
+    plain = ls.specialty(reps, ci=0.95, press=False)
+    assert plain.press is None
+    assert "press" not in plain.frame
+    assert len(plain.figures()) == 1
+    few = ls.Representations.from_arrays([x[:3]], [0, 1, 0])
+    with pytest.warns(LayerscopeWarning):
+        assert ls.specialty(few, null=0).press is None
+    assert curve.save(tmp_path / "nu.parquet").is_file()
+
+
 def test_shuffled_labels_show_in_no_layer():
     """A layer of many directions has the least nu whatever the labels are: its ratio to the null is still 1."""
     generator = np.random.default_rng(0)
@@ -219,15 +241,19 @@ def test_a_pass_that_keeps_no_row_permutes_alike(weighting, words, monkeypatch):
     model = ls.load(random_network("bert", "encoder"), tokenizer=word_tokenizer())
     examples = words.split("train")
     how = {"weighting": weighting, "null": 20, "seed": 1}
-    kept = streamed(model, examples, **how)
-    monkeypatch.setattr(specialty, "_RowCollector", None)
-    monkeypatch.setattr(specialty, "_rows_take_less", lambda *_: False)
-    summed = streamed(model, examples, **how)
+    kept = ls.specialty(model, examples, **how)
+    monkeypatch.setattr(score_curves, "_Rows", None)
+    monkeypatch.setattr(specialty, "rows_fit", lambda *_: False)
+    summed = ls.specialty(model, examples, **how)
     stored = ls.specialty(ls.extract(model, examples, pool="mean"), weighting=weighting, null=20, seed=1)
     for other in (kept, summed):
         np.testing.assert_allclose(other.values, stored.values, rtol=1e-3)
         np.testing.assert_allclose(other.permuted, stored.permuted, rtol=1e-3)
         assert other.p_best == pytest.approx(stored.p_best)
+    np.testing.assert_allclose(kept.press.values, stored.press.values, rtol=1e-3)
+    np.testing.assert_allclose(summed.press.values, stored.press.values, atol=0.03)  # a tenth of the texts left out
+    assert stored.press.provenance["settings"]["form"] == "each text left out in turn, exactly"
+    assert summed.press.provenance["settings"]["form"].startswith("one of 10 groups of texts left out at a time")
 
 
 def test_words_stream_as_they_are_stored(words):

@@ -60,10 +60,11 @@ def test_tasks_and_seeds():
 
 
 def test_tasks_are_corpora_where_experiments_have_no_others():
-    fig1, fig5 = read_recipe("wu2020").chosen("fig1,fig5")
+    fig1, fig5, together = read_recipe("wu2020").chosen("fig1,fig5")
     assert changed(PROFILE, None, "my.conllu", None, [fig1]).lists["corpora"] == ("my.conllu",)
     both = changed(PROFILE, None, "sst2", None, [fig1, fig5])  # fig5 tunes on tasks and compares on corpora
     assert (both.tasks, both.lists["corpora"]) == (("sst2",), ("pydocs",))
+    assert changed(PROFILE, None, "sst2", None, [together]).lists["corpora"] == ("pydocs",)
 
 
 def test_two_models_of_one_name_are_refused():

@@ -66,7 +66,15 @@ def test_what_is_done_is_not_done_again(given, tmp_path, monkeypatch):
     fewer = {**given, "models": {"b": given["models"]["b"]}}
     ls.reproduce("ren2023", only="norms", **fewer, out=tmp_path / "first")
     left = sorted(path.name.split("-")[0] for path in (tmp_path / "first").iterdir())
-    assert left == ["001", "claims", "notes.txt", "report.html"]  # what the earlier run wrote is gone, and no more
+    assert left == [
+        "001",
+        "claims",
+        "figures",
+        "index.html",
+        "notes.txt",
+        "report.html",
+        "tables",
+    ]  # what the earlier run wrote is gone, and no more
     again = ls.reproduce("ren2023", only="norms", **given, out=tmp_path / "second")
     assert again.missing == first.missing == {}
 
@@ -157,6 +165,19 @@ def test_every_paper_runs_in_seconds(paper, tmp_path):
     assert set(done.claims["experiment"]) <= set(read_recipe(paper).experiments)
     assert len(done.claims)
     assert (tmp_path / "out" / "report.html").is_file()
+    recipe, page = read_recipe(paper), (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    for number in recipe.figures:
+        for ending in ("pdf", "png"):
+            assert (tmp_path / "out" / "figures" / f"{number}.{ending}").stat().st_size > 2000
+        assert f'src="figures/{number}.png"' in page
+    for number in recipe.tables:
+        for ending in ("csv", "tex", "md"):
+            assert (tmp_path / "out" / "tables" / f"{number}.{ending}").is_file()
+        assert f'id="{number}"' in page
+        assert set(done.tables()[number]) >= {"mean", "deviation", "n", "reason"}
+    assert [f.title for f in done.figures()[2:]][: len(recipe.figures)] == [
+        f.title for f in done.paper_figures.values()
+    ]
 
 
 def test_a_float_type_or_device_that_cannot_be_had_is_refused_at_once(given):

@@ -90,3 +90,30 @@ def test_errors_of_the_same_texts_are_compared_text_for_text(study):
     other = SimpleNamespace(frame=frame.assign(n=49), left_out=e.left_out)  # of other texts
     apart = STATISTICS["error_gap"]({"e": e, "o": other}, "e", minus="o")
     np.testing.assert_allclose(apart.high - apart.value, math.hypot(0.01, 0.03))
+
+
+def test_attention_beside_states_relative_and_by_squared_error():
+    """The two may disagree: small numbers are small errors, whatever share of their spread is left."""
+    row = {"source": "s", "target": "t", "layer": 1, "target_layer": 1, "method": "linear", "split": "test", "n": 9}
+    studies = {
+        name: SimpleNamespace(
+            frame=pandas.DataFrame(
+                [
+                    {
+                        **{
+                            **row,
+                            "relative": relative,
+                            "relative_low": relative - 0.1,
+                            "relative_high": relative + 0.1,
+                        },
+                        **{"mse": squared, "mse_low": squared / 2, "mse_high": squared * 2},
+                    }
+                ]
+            )
+        )
+        for name, relative, squared in (("states", 0.5, 0.06), ("attention", 0.8, 0.02))
+    }
+    relative = STATISTICS["error_gap"](studies, "attention", minus="states")
+    squared = STATISTICS["squared_error_gap"](studies, "attention", minus="states")
+    np.testing.assert_allclose([relative.value, squared.value], [0.3, -0.04])
+    np.testing.assert_allclose(squared.low, -0.04 - math.hypot(0.01, 0.06))

@@ -105,6 +105,8 @@ def test_strategies_that_are_not_there_or_are_the_same(study):
     assert reason.startswith("the strategy (l*+1, L, L) was not trained; with finetune there were: full")
     assert "; nothing was tuned with adapter" in gap({"s": study}, "s", "full", "head-only", "adapter").reason
     assert "same strategy" in gap({"s": study}, "s", better="full", worse="(1, 4, 4)").reason
+    unequal = gap({"s": study}, "s", better="full", worse="head-only", as_many=True).reason
+    assert unequal == "full is (1, 4, 4) here and head-only head-only at 4: they do not tune as many blocks"
     assert "(m-2, m, L) was not trained" in gap({"s": study}, "s", better="full", worse="(m-2, m, L)").reason
 
 

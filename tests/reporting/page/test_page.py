@@ -11,6 +11,7 @@ import pytest
 import layerscope as ls
 from layerscope.drawing.captions import MEANINGS, numbers
 from layerscope.errors import InputError
+from layerscope.models.sources import short_names
 from layerscope.reporting.page import MOST_QUESTIONS, brief, cards, embedded, spell
 from tests.helpers.figures import SCRIPT, large_study, record_of_every_kind
 
@@ -79,7 +80,7 @@ def test_words_provenance_and_tables_need_no_script(page):
         "12.5 s",
     ):
         assert word in text
-    assert page.count('<article class="card') == 6  # the two heat maps take turns in one place
+    assert page.count('<article class="card') == 7  # the two heat maps take turns in one place
     assert "1\u2009200" in text
     assert 'data-value="1200.0"' in page
 
@@ -93,7 +94,7 @@ def test_the_page_begins_with_what_was_asked_what_came_out_and_what_to_do(tmp_pa
     page = ls.report(replace(made, models=[model], data={"task": "t"}), tmp_path / "r.html").read_text()
     summary = page[page.index('id="summary"') : page.index('id="record-1"')]
     said = " ".join(Page(summary).words)
-    assert f"Which layers of {SCRIPT} represent the same thing on t?" in said
+    assert f"Which layers of {short_names([SCRIPT])[0]} represent the same thing on t?" in said
     assert "2 blocks, cut before layer " in said
     assert {"not sure", "not tested"} & set(re.findall(r'data-sure="([^"]*)"', summary))
     assert "layerscope compare x --task 'a b' --ci 0.95 --baseline 200" in said
@@ -156,7 +157,7 @@ def test_any_text_may_stand_in_a_script_element(text):
 def test_figures_of_one_group_take_turns():
     record = record_of_every_kind()
     found = cards(record.figures)
-    assert [len(card.figures) for card in found] == [2, 1, 1, 1, 1, 1]
+    assert [len(card.figures) for card in found] == [2, 1, 1, 1, 1, 1, 1]
     assert found[0].facets == {"measure": ["cka", "svcca"]}
     assert found[1].facets == {}
 
@@ -219,5 +220,5 @@ def test_a_page_that_no_browser_shows_is_a_sentence(tmp_path, monkeypatch):
 
 
 def test_a_place_that_no_disk_takes_is_a_sentence(tmp_path):
-    with pytest.raises(InputError, match="File name too long"):
+    with pytest.raises(InputError, match="a name in a path may have at most 255 bytes"):
         ls.report(record_of_every_kind(), tmp_path / ("x" * 300))

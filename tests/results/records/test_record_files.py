@@ -72,7 +72,7 @@ def test_a_record_of_the_format_before_is_still_read(tmp_path):
     assert found.kinds == {"lm": "score"}
     assert found.frames("score")[0]["score"].tolist() == [9.5]
     page = ls.report(found, tmp_path / "report.html").read_text()
-    summary = page[page.index('id="summary"') : page.index('id="record-1"')]
+    summary = page[page.index('id="summary"') : page.index("</section>")]
     assert all(finding.text in summary for finding in found.findings)
     assert summary.count("not tested</a>") == 2
     again = ls.read_record(ls.write_record(tmp_path / "record", found))
@@ -209,13 +209,15 @@ def test_a_folder_of_the_first_version_is_refused_by_name(tmp_path):
 
 
 def test_unfinished_records_are_not_found_and_a_lost_one_comes_back(tmp_path):
-    from layerscope.store.atomic import OLD, STAGING
+    from layerscope.store.atomic import OLD
+    from tests.helpers.jobs import abandoned_staging
 
     record = ls.Record(kind="x", title="a", figures=[])
     ls.write_record(tmp_path / "out" / "record", record)
-    for left in (tmp_path / f"{STAGING}1" / "new", tmp_path / "out" / f"{STAGING}2"):
-        ls.write_record(left, record)
+    for parent in (tmp_path, tmp_path / "out"):
+        ls.write_record(abandoned_staging(parent) / "new", record)
     assert find_records(tmp_path) == [tmp_path / "out" / "record"]
-    (tmp_path / f"{STAGING}3" / OLD).mkdir(parents=True)
-    (tmp_path / "out").rename(tmp_path / f"{STAGING}3" / OLD / "out")
+    moved = abandoned_staging(tmp_path, 3) / OLD
+    moved.mkdir()
+    (tmp_path / "out").rename(moved / "out")
     assert find_records(tmp_path / "out") == [tmp_path / "out" / "record"]

@@ -52,7 +52,7 @@ def test_a_save_that_fails_leaves_the_file_before_it(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pyarrow.parquet, "write_table", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(InputError, match=r"a\.parquet cannot be written: No space left on device; give another path"):
         table(9).save(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]

@@ -8,7 +8,7 @@ import layerscope as ls
 from layerscope.similarity.attention import jensen_shannon
 from tests.helpers.models import random_network, word_tokenizer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
+pytestmark = pytest.mark.gpu
 NAMES = [f"attention_{name}" for name in ("norm", "pearson", "js", "cka", "svcca", "pwcca")]
 
 

@@ -130,7 +130,7 @@ def some_long_words(tmp_path):
 @pytest.mark.parametrize("name", ROUTES)
 def test_every_route_gives_the_same_intervals_where_texts_have_no_row(name, some_long_words, monkeypatch):
     one = random_model("bert", num_hidden_layers=2)
-    reading = {"task": some_long_words, "pool": "words", "max_length": 8, "ci": 0.9}
+    reading = {"task": some_long_words, "pool": "words", "max_length": 8, "ci": 0.9, "measure": "procrustes"}
     expected = ls.compare(one, **reading)
     keep, where, room = ROUTES[name]
     monkeypatch.setattr(budget, "choose_plan", lambda *_: ExecutionPlan(keep, where, 0, room, 1, False, 0.0, 0.0))
@@ -151,7 +151,7 @@ def test_every_route_says_what_is_not_read(name, some_long_words, monkeypatch, c
     ]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU is needed")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_route_on_a_gpu_gives_what_float64_gives(dtype, texts, monkeypatch):
     one = random_model("bert", num_hidden_layers=2)

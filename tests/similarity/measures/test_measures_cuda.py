@@ -8,7 +8,7 @@ import layerscope as ls
 from layerscope.similarity.moments import Moments
 from tests.helpers.models import random_network, word_tokenizer
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU on this machine")
+pytestmark = pytest.mark.gpu
 
 
 def test_moments_and_their_merge():
@@ -40,7 +40,7 @@ def test_models_on_a_gpu_compare_as_on_a_cpu(tmp_path):
 def test_measures_of_gpu_tensors():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(200, 6, generator=generator)
-    y = x @ torch.randn(6, 5, generator=generator) + torch.randn(200, 5, generator=generator)
+    y = x @ torch.randn(6, 6, generator=generator) + torch.randn(200, 6, generator=generator)
     table = ls.measures()
     for name in table["name"][table["needs"] != "attention"]:
         assert ls.measure(name)(x.cuda(), y.cuda()) == pytest.approx(ls.measure(name)(x, y), abs=1e-6)

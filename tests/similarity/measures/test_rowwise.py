@@ -197,8 +197,8 @@ def test_chance_knows_that_a_distance_is_low_where_layers_are_alike(tmp_path):
         assert found.best.p_value == pytest.approx(1 / 41)
         found.save(tmp_path / f"{name}.parquet")
         assert ls.Similarity.load(tmp_path / f"{name}.parquet").distance == found.distance == (name == "angular")
-    assert "angular is lowest for the layers 0 and 1" in str(near["angular"].findings()[0])
-    assert "cosine is highest for the layers 0 and 1" in str(near["cosine"].findings()[0])
+    assert "The lowest angular is " in str(near["angular"].findings()[0])
+    assert "The highest cosine is " in str(near["cosine"].findings()[0])
     assert near["angular"].baseline[0, 1] == pytest.approx(0.5, abs=0.05)
     heat, above = near["angular"].figures()
     assert heat.title == "Distance of layers: angular"

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 import layerscope as ls
-from layerscope.errors import InputError
-from layerscope.similarity.layer_statistics import u_centred
+from layerscope.errors import InputError, LayerscopeWarning
+from layerscope.extraction.row_store import Rows
 from layerscope.similarity.measures.unbiased import _Memory, _together
+from layerscope.similarity.unbiased_hsic import u_centred
 from tests.similarity import reference
 from tests.similarity.pairs import data
 
@@ -113,3 +114,32 @@ def test_one_row_far_from_the_others(size):
         for j in range(3):
             expected = reference.cka_minibatch(layers[i].double().numpy(), layers[j].double().numpy(), 100)
             assert values[i, j] == pytest.approx(expected, rel=2e-4)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 100}, {"batch": 90, "shuffle": 3}])
+def test_a_minibatch_counts_no_pairs_of_rows_of_one_text(options):
+    """Words of 100 independent texts: what the words of a text share is no likeness of the layers."""
+    text = np.repeat(np.arange(100), 10)
+    values = []
+    for seed in range(5):
+        draw = np.random.default_rng(seed).normal
+        layers = [draw(size=(100, 16))[text] + draw(size=(1000, 16)) for _ in range(2)]
+        reps = ls.Representations.from_arrays(layers, rows=Rows("t", "all", "f", text))
+        found = ls.compare(reps, measure="cka_minibatch", **options).values[0, 1]
+        called = ls.measure("cka_minibatch")(*layers, texts=text, **options)
+        assert called == pytest.approx(found, abs=1e-5)
+        values.append(found)
+    assert abs(np.mean(values)) < 0.012  # .03 and more with such pairs
+
+
+def test_a_minibatch_with_all_rows_is_debiased_cka_of_texts():
+    text = np.repeat(np.arange(20), np.tile([1, 4], 10))
+    x, y = (np.random.default_rng(seed).normal(size=(50, 4)) for seed in (0, 1))
+    expected = ls.measure("cka_debiased")(x, y, texts=text)
+    assert ls.measure("cka_minibatch")(x, y, texts=text) == pytest.approx(expected, rel=1e-4)
+    apart = ls.measure("cka_minibatch")(x, y, texts=np.arange(50))
+    assert apart == pytest.approx(ls.measure("cka_minibatch")(x, y), rel=1e-6)
+    with pytest.warns(
+        LayerscopeWarning, match="at least 4 texts and there are 2 in a batch of 6; give a larger batch="
+    ):
+        assert np.isnan(ls.measure("cka_minibatch")(x, y, texts=np.repeat(np.arange(17), 3)[:50], batch=6))

@@ -72,5 +72,5 @@ def test_moments_that_are_no_safetensors_or_lie_elsewhere_are_a_sentence(saved, 
         Moments.load(saved)
     (saved / "moments.safetensors").unlink()
     (saved / "moments.safetensors").write_bytes(b"x" * 100)
-    with pytest.raises(DataError, match="damaged or no safetensors file"):
+    with pytest.raises(DataError, match="damaged or not a safetensors file"):
         Moments.load(saved)

@@ -50,7 +50,7 @@ def test_two_models_are_set_beside_one_another_layer_by_layer():
     above, *told = both.findings()
     assert "is left above chance" in above.text
     assert above.sure is (both.best.p_value < 0.05)
-    assert "least alike in layer 2" in told[0].text
+    assert "less alike in layer 2" in told[0].text
     assert told[0].sure is True
     assert "not shown to share more than chance" in told[1].text
     assert told[1].sure is False
@@ -65,3 +65,11 @@ def test_a_comparison_gets_intervals_first_and_then_goes_on(stepped):
     known.provenance = {**known.provenance, "models": described}
     assert known.next_step().command == "truncate"
     assert known.next_step().models == ("BertForSequenceClassification",)
+
+
+def test_steps_of_layers_that_are_copies_up_to_noise_are_not_sure():
+    for seed in range(5):
+        draw = np.random.default_rng(seed).normal
+        base = draw(size=(300, 4))
+        copies = [base + 0.5 * draw(size=base.shape) for _ in range(4)]
+        assert ls.compare(copies, measure="cka_debiased", ci=0.95).findings()[0].sure is False

@@ -10,6 +10,7 @@ import pytest
 
 from layerscope.errors import StoreError
 from layerscope.store import Store, full_disk
+from tests.helpers.jobs import abandoned_staging
 
 SPEC = {"a": 1, "b": "x"}
 
@@ -189,15 +190,12 @@ def test_a_card_of_another_shape_is_damage(change, tmp_path, caplog):
 
 
 def test_what_a_killed_try_left_in_the_folder_is_not_published(tmp_path):
-    from layerscope.store.atomic import STAGING
-
     store = Store(tmp_path)
 
     def build(folder: Path) -> None:
-        for left in (folder / f"{STAGING}1", folder / "checkpoint" / f"{STAGING}2"):
-            left.mkdir(parents=True)
-            (left / "config.json").write_text("{}")
-        (folder / f"{STAGING}3").write_text("half")
+        for parent in (folder, folder / "checkpoint"):
+            parent.mkdir(exist_ok=True)
+            (abandoned_staging(parent) / "config.json").write_text("{}")
         (folder / "checkpoint" / "model").write_text("whole")
 
     folder = store.produce("thing", SPEC, build)

@@ -2,15 +2,16 @@
 
 import errno
 import os
-import signal
 import stat
 import threading
+from pathlib import Path
 
 import pytest
 
 from layerscope.errors import InputError
 from layerscope.store import atomic, atomic_folder, check_free, settled
 from layerscope.store.atomic import STAGING
+from tests.helpers.jobs import killed_at
 
 
 def write(target, text="new"):
@@ -64,35 +65,10 @@ def test_everything_is_on_the_disk_before_the_name_is_taken(can_exchange, tmp_pa
     assert names(tmp_path) == ["out"]
 
 
-def _killed_at(step, work):
-    """Whether some work in a fork was killed just before or after its `step`-th change of the disk."""
-    child = os.fork()
-    if child == 0:
-        count = iter(range(1, 10_000))
-
-        def lethal(act):
-            def acted(*given, **options):
-                if next(count) == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                result = act(*given, **options)
-                if next(count) == step:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return result
-
-            return acted
-
-        for name in ("fsync", "rename", "replace", "mkdir", "unlink", "rmdir"):
-            setattr(os, name, lethal(getattr(os, name)))
-        atomic.exchange = lethal(atomic.exchange)
-        work()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
-
-
 def test_a_kill_at_any_step_leaves_one_of_both_whole(can_exchange, tmp_path):
     target, step = tmp_path / "out", 0
     write(target, "old")
-    while _killed_at(step := step + 1, lambda: write(target, "new")):
+    while killed_at(step := step + 1, lambda: write(target, "new")):
         if can_exchange:
             assert target.exists()
         texts = {(settled(target) / name).read_text() for name in ("card", "deep/er")}
@@ -147,7 +123,7 @@ def test_a_folder_that_cannot_be_replaced_is_kept(can_exchange, at, tmp_path, mo
 
 
 def test_two_that_write_one_folder_leave_one_of_them_whole(can_exchange, tmp_path, monkeypatch):
-    target, once, real = tmp_path / "out", [], atomic._sync_all
+    target, once, real = tmp_path / "out", [], atomic.sync_all
 
     def another_writes(folder):
         real(folder)
@@ -155,7 +131,7 @@ def test_two_that_write_one_folder_leave_one_of_them_whole(can_exchange, tmp_pat
             once.append(1)
             write(target, "other")
 
-    monkeypatch.setattr(atomic, "_sync_all", another_writes)
+    monkeypatch.setattr(atomic, "sync_all", another_writes)
     write(target)
     assert (target / "card").read_text() == "new"
     assert names(tmp_path) == ["out"]
@@ -163,9 +139,29 @@ def test_two_that_write_one_folder_leave_one_of_them_whole(can_exchange, tmp_pat
 
 def test_a_folder_that_was_moved_away_is_a_sentence(tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(atomic, "_sync_all", lambda _: (tmp_path / "out").rename(tmp_path / "elsewhere"))
+    monkeypatch.setattr(atomic, "sync_all", lambda _: (tmp_path / "out").rename(tmp_path / "elsewhere"))
     with pytest.raises(InputError, match="does another command write to the same folder"):
         write(tmp_path / "out" / "run")
+
+
+@pytest.mark.parametrize(
+    ("target", "where"),
+    [
+        *[(name, "is") for name in ("model", "model/", "./model", "other/../model", "link", "link/.", "parent/model")],
+        *[("model/small", "lies in"), ("link/small", "lies in"), ("new/../model/a/b", "lies in"), (".", "holds")],
+    ],
+)
+def test_what_is_read_is_not_written_to_however_it_is_spelled(target, where, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("model", "other"):
+        write(tmp_path / folder, folder)
+    (tmp_path / "link").symlink_to("model")
+    (tmp_path / "parent").symlink_to(tmp_path)
+    for source in ("model", tmp_path / "model", "link", "parent/model"):
+        with pytest.raises(InputError, match=rf"{where} the folder of the model that is read"):
+            check_free(Path(target), "card", Path("other/elsewhere"), Path(source))
+    check_free(Path("models"), "card", Path("model"), None)
+    assert (tmp_path / "model" / "card").read_text() == "model"
 
 
 def test_a_name_that_no_disk_takes_is_a_sentence(tmp_path):

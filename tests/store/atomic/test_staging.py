@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from layerscope.store import clear, clear_everywhere, discard, is_staging, settled, write_text
+from layerscope.errors import InputError
+from layerscope.store import atomic_folder, clear, clear_everywhere, discard, is_staging, settled, write_text
 from layerscope.store.atomic import OLD, STAGING, lasting_folder, remembered, staging_file, staging_folder
+from tests.helpers.jobs import abandoned_staging
 
 
 def killed(work, *arguments) -> None:
@@ -86,10 +88,10 @@ def test_names_cannot_be_guessed_and_links_are_not_followed(tmp_path, monkeypatc
     with staging_file(tmp_path) as one, staging_file(tmp_path) as other:
         assert one.parent.name != other.parent.name
         assert str(os.getpid()) not in one.parent.name.removeprefix(STAGING)[:8]
-    victim, link = tmp_path / "victim", tmp_path / f"{STAGING}guessed"
+    victim, link = tmp_path / "victim", tmp_path / f"{STAGING}{7:016}"
     victim.write_text("precious")
     link.symlink_to(victim)
-    monkeypatch.setattr("layerscope.store.atomic.secrets.token_hex", lambda _: "guessed")
+    monkeypatch.setattr("layerscope.store.atomic.secrets.token_hex", lambda _: f"{7:016}")
     with pytest.raises(FileExistsError), staging_file(tmp_path):
         pass
     clear(tmp_path)
@@ -121,8 +123,7 @@ def test_a_folder_that_a_killed_replacement_moved_away_comes_back_when_it_is_ope
 
 
 def test_what_was_moved_away_does_not_replace_what_is_there_again(tmp_path):
-    left = tmp_path / f"{STAGING}0"
-    (left / OLD / "out").mkdir(parents=True)
+    (abandoned_staging(tmp_path) / OLD / "out").mkdir(parents=True)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "card").write_text("new")
     clear(tmp_path)
@@ -148,3 +149,38 @@ def test_folders_that_cannot_be_listed_are_no_obstacle(tmp_path):
     (tmp_path / "file").write_text("x")
     assert settled(tmp_path / "file" / "below") == tmp_path / "file" / "below"
     assert settled(tmp_path / ("x" * 300)).name == "x" * 300
+
+
+@pytest.mark.parametrize("name", [f"{STAGING}notes", f"{STAGING}{5:016}", f"{STAGING}{5:015}g", f"{STAGING}{5:017}"])
+@pytest.mark.parametrize("kind", ["a folder", "a file", "a marked name"])
+def test_what_others_call_like_unfinished_work_stays(name, kind, tmp_path):
+    mine = tmp_path / name
+    if kind == "a file":
+        mine.write_text("mine")
+    else:
+        mine.mkdir()
+        (mine / "thesis.txt").write_text("mine")
+        if kind == "a marked name":  # of another folder than this
+            (mine / f"unfinished-{6:016}").touch()
+    write_text(tmp_path / "a.csv", "1")
+    with staging_folder(tmp_path):
+        clear_everywhere()
+    assert (mine if kind == "a file" else mine / "thesis.txt").read_text() == "mine"
+    assert list(remembered()) == []
+
+
+def test_a_kill_before_the_marker_or_while_it_is_cleared_leaves_nothing(tmp_path):
+    (tmp_path / f"{STAGING}{1:016}").mkdir()
+    left = abandoned_staging(tmp_path, 2)
+    (left / "part").write_text("half")
+    assert is_staging(left / "part")
+    clear(tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_name_of_unfinished_work_is_none_for_an_output(tmp_path):
+    with pytest.raises(InputError, match=r"names that begin with \.layerscope- are those of unfinished work"):
+        write_text(tmp_path / f"{STAGING}notes", "1")
+    with pytest.raises(InputError, match="give another"), atomic_folder(tmp_path / f"{STAGING}out", "card"):
+        pass
+    assert names(tmp_path) == []

@@ -113,7 +113,7 @@ def test_tensors_that_cannot_be_read_are_a_sentence(tmp_path):
         content[:9] + b"\xff" + content[10:],
     ):
         (tmp_path / "bad").write_bytes(damaged)
-        with pytest.raises(ModelError, match=r"is damaged or no safetensors file .*; fetch it again"):
+        with pytest.raises(ModelError, match=r"is damaged or not a safetensors file .*; fetch it again"):
             open_tensors(tmp_path / "bad", error=ModelError, way_out="fetch it again")
     file = open_tensors(good)
     assert sorted(file.names) == ["a", "b"]

@@ -34,6 +34,22 @@ def test_the_cost_told_before_is_that_of_the_training(method, strategy, task):
     assert (cost["trainable"], cost["parameters"]) == (training.trainable, training.parameters)
 
 
+def test_what_wu_freezes_is_counted(task):
+    """Wu et al. 2020, appendix D: the named blocks and no more; below frozen blocks nothing needs a gradient."""
+    base = random_model()
+    network = base.network
+    blocks = [sum(p.numel() for p in block.parameters()) for block in network.encoder.layer]
+    everything = ls.training_cost(base, task, "full").row
+    top, bottom = (ls.training_cost(base, task, f"freeze-{side}-3").row for side in ("top", "bottom"))
+    assert everything["trainable"] - top["trainable"] == sum(blocks[1:])
+    embeddings = sum(p.numel() for p in network.embeddings.parameters())
+    assert everything["trainable"] - bottom["trainable"] == sum(blocks[:3]) + embeddings
+    assert top["backward"] == everything["backward"]
+    assert bottom["backward"] < everything["backward"] / 2
+    xie = ls.training_cost(base, task, "(1, L-3, L)").row
+    assert top["trainable"] - xie["trainable"] == embeddings
+
+
 def test_mistakes_are_sentences(task):
     with pytest.raises(InputError, match=r"l\* is 9; this model has layers 1..4"):
         ls.strategies(random_model(), task, specialty_layer=9)

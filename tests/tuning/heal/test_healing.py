@@ -8,6 +8,7 @@ import transformers
 import layerscope as ls
 from layerscope.errors import InputError, ModelError
 from layerscope.tuning.heal import plan_healing
+from tests.helpers.checkpoints import numbers_in
 from tests.helpers.data import running_task, text_frame, three_class_task
 from tests.helpers.models import (
     FEW_STEPS,
@@ -169,3 +170,12 @@ def test_a_head_that_is_the_embeddings_is_trained_as_both():
     network = healing.model
     assert network.lm_head.weight.data_ptr() == network.get_input_embeddings().weight.data_ptr()
     assert healing.scores["healed"] < healing.scores["cut"]
+
+
+@pytest.mark.parametrize("method", ["lora", "finetune"])
+def test_the_parameters_are_those_of_the_saved_model(method, tmp_path):
+    options = {**FEW_STEPS, "steps": 1, "method": method, "out": tmp_path / "healed"}
+    healing = ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), **options)
+    assert healing.parameters == numbers_in(tmp_path / "healed")
+    assert healing.parameters == ls.describe(str(tmp_path / "healed")).facts["parameters"]
+    assert f"the healed model has {healing.parameters:,} parameters" in healing.findings()[0].text

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 import layerscope as ls
 from layerscope.errors import DataError, ModelError
-from layerscope.tuning.methods.adapter import add_adapters, load_adapters, trained_state
+from layerscope.tuning.methods.adapter import Bottleneck, add_adapters, load_adapters, trained_state
 from tests.helpers.models import FAMILIES, QUICK, check_what_changes, random_model, token_batch, tuning_cases
 
 
@@ -75,5 +75,14 @@ def test_adapters_that_are_damaged_are_a_sentence(tmp_path):
     bad[1] = torch.nan
     refused(good, {**state, name: bad}, f"{name}, row 1 holds a value that is not a finite number")
     (tmp_path / "adapter.safetensors").write_bytes(b"x" * 40)
-    with pytest.raises(DataError, match="damaged or no safetensors file"):
+    with pytest.raises(DataError, match="damaged or not a safetensors file"):
         load_adapters(random_model(kind="classifier"), tmp_path)
+
+
+def test_both_matrices_start_with_berts_deviation():
+    """Xie et al. 2022, B.2: initialised as BERT is, by a normal distribution with a deviation of 0.02."""
+    torch.manual_seed(0)
+    adapter = Bottleneck(256, 128, torch.zeros(1))
+    for linear in (adapter.down, adapter.up):
+        assert abs(float(linear.weight.detach().std()) - 0.02) < 0.0005  # 32,768 draws: a standard error of 0.00008
+        assert not linear.bias.any()

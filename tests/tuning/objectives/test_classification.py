@@ -65,6 +65,16 @@ def test_without_labels_a_score_is_agreement_with_the_teacher():
     assert "not beside labels" in smaller.note
 
 
+def test_agreement_with_the_teacher_has_an_interval():
+    model = small_classifier()
+    job = plan_healing(model, ls.LayerPlan([1]), three_class_task(labels=False), distill=True, epochs=1).job
+    objective = job.objective
+    score = objective.score(objective.model, objective.answers(objective.model))
+    assert score.interval[0] <= float(score) <= score.interval[1]
+    assert score.interval[0] < score.interval[1]
+    assert score.kind == "classes"
+
+
 def test_choices_that_a_text_lacks_cost_nothing():
     frame = three_class_frame(12, 0)
     options = [[WORDS[(k + c) % 3] for c in range(2 + i % 2)] for i, k in enumerate(frame["label"])]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import layerscope as ls
+from layerscope.evaluation.embedding_similarity import single_texts
 from layerscope.tuning.heal import plan_healing
-from layerscope.tuning.objectives.embeddings import single_texts
 from tests.helpers.checkpoints import save_sentence_transformer
 from tests.helpers.data import scored_pairs, three_class_task
 from tests.helpers.models import small_encoder
@@ -56,3 +56,6 @@ def test_scored_pairs_score_and_other_texts_are_compared_with_the_whole_model():
     texts = _job(small_encoder(), three_class_task(labels=False)).objective
     whole = texts.distillation.teacher
     assert float(texts.score(whole, texts.answers(whole))) == pytest.approx(1.0)
+    smaller = texts.score(texts.model, texts.answers(texts.model))
+    assert smaller.interval[0] < float(smaller) < smaller.interval[1]
+    assert smaller.kind == "similarity of embeddings"

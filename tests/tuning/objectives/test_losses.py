@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from layerscope.tuning.objectives import losses
 from layerscope.tuning.objectives.losses import Likeliest, divergence, head_loss, mixed
@@ -108,3 +109,31 @@ def test_the_gradient_of_the_likeliest_outputs_is_that_of_their_divergence():
     value, gradient = mixed(logits.detach(), targets, few, 0.7)
     torch.testing.assert_close(value.double(), loss(logits).detach(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(gradient.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+class Sizes(TorchDispatchMode):
+    """Counts the float32 tensors with memory of their own that operations make of so many numbers."""
+
+    def __init__(self, numbers):
+        super().__init__()
+        self.numbers, self.made = numbers, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        answer = function(*args, **(kwargs or {}))
+        for tensor in answer if isinstance(answer, (tuple, list)) else (answer,):
+            if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32 and tensor.numel() >= self.numbers:
+                self.made.add(tensor.untyped_storage().data_ptr())
+        return answer
+
+
+def test_beside_logits_in_bfloat16_there_is_one_tensor_of_their_size_in_float32():
+    torch.manual_seed(0)
+    logits, targets = torch.randn(300, 50, dtype=torch.bfloat16), torch.randint(50, (300,))
+    with Sizes(logits.numel()) as sizes:
+        loss, gradient = mixed(logits, targets, None, 0.0)
+    assert len(sizes.made) == 1
+    wide = logits.double().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(wide, targets, reduction="none")
+    torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-6, atol=1e-6)
+    (wanted,) = torch.autograd.grad(expected.sum(), [wide])
+    torch.testing.assert_close(gradient.double(), wanted, rtol=1e-5, atol=1e-6)

@@ -64,6 +64,16 @@ def test_embeddings_are_tuned_under_full_only():
     assert not ls.Strategy(1, 12, 12, embeddings=False).trains_embeddings(12)
 
 
+def test_wu_freezes_the_named_blocks_and_xie_the_embeddings_too():
+    """Wu et al. 2020, appendix D: with the top frozen all else is tuned; with the bottom frozen nothing lies below."""
+    top, bottom = (ls.Strategy.parse(f"freeze-{side}-4").resolve(12) for side in ("top", "bottom"))
+    assert top.trains_embeddings(12)
+    assert not bottom.trains_embeddings(12)
+    assert not ls.Strategy.parse("(1, 8, 12)").resolve(12).trains_embeddings(12)
+    assert str(top) == "(1, 8, 12) with embeddings"
+    assert ls.Strategy.parse("(1, L, L) without embeddings").resolve(12) == ls.Strategy(1, 12, 12, embeddings=False)
+
+
 def test_its_spec_is_plain_and_whole():
     assert ls.Strategy(2, 3, 4).spec() == {"bottom": 2, "top": 3, "head": 4, "embeddings": None}
     assert ls.Strategy(1, 4, 4, embeddings=True).spec() != ls.Strategy(1, 4, 4).spec()

@@ -12,8 +12,18 @@ from transformers import Trainer
 
 import layerscope as ls
 from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.tuning.checkpoint_writer import PARTS
 from layerscope.tuning.hyperparameters import Hyperparameters
-from layerscope.tuning.trainer import Outcome, _arguments, _is_finished, _last_checkpoint, _Metrics, evaluations
+from layerscope.tuning.trainer import (
+    EvalSpec,
+    Outcome,
+    _arguments,
+    _BestAnswers,
+    _is_finished,
+    _last_checkpoint,
+    _Metrics,
+    evaluations,
+)
 from tests.helpers.data import three_class_frame
 from tests.helpers.models import random_model
 
@@ -53,9 +63,14 @@ def test_only_a_whole_checkpoint_is_gone_on_from(tmp_path):
     for step in (5, 20, 100):
         (tmp_path / f"checkpoint-{step}").mkdir()
     assert _last_checkpoint(tmp_path) is None
-    for step in (5, 20):  # the state is written last
+    for step in (5, 20, 30):
+        (tmp_path / f"checkpoint-{step}").mkdir(exist_ok=True)
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(f'{{"global_step": {step}}}')
-    for content in ("", "{}", "[]", '{"global_step": "x"}'):  # and perhaps not to its end
+        for part in PARTS[: 2 if step == 30 else 3]:  # they are written while the training goes on
+            (tmp_path / f"checkpoint-{step}" / part).touch()
+    for part in PARTS:
+        (tmp_path / "checkpoint-100" / part).touch()
+    for content in ("", "{}", "[]", '{"global_step": "x"}'):  # the state is perhaps not written to its end
         (tmp_path / "checkpoint-100" / "trainer_state.json").write_text(content)
     assert _last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
 
@@ -117,3 +132,28 @@ def test_the_hyperparameters_are_the_trainers(tmp_path):
     assert arguments.per_device_eval_batch_size == 32
     assert arguments.report_to in ([], ["none"])
     assert arguments.use_cpu
+
+
+@pytest.mark.parametrize(
+    ("values", "by", "kept"),
+    [
+        ([0.5, 0.7, 0.7], "score", 1),
+        ([math.nan, 0.1, math.nan], "score", 1),
+        ([math.nan, math.nan], "score", 1),
+        ([3.0, 1.0, 2.0], "held_out", 1),
+    ],
+)
+def test_the_answers_of_the_best_look_are_kept_as_the_trainer_keeps_its_weights(values, by, kept):
+    given = iter(values)
+    look = _BestAnswers(EvalSpec(list, lambda _: {by: (value := next(given)), "score": value}, by))
+    for number in range(len(values)):
+        look(SimpleNamespace(predictions=np.full(2, number)))
+    assert look.answers[0] == kept
+
+
+def test_a_training_makes_no_pass_besides_its_looks(monkeypatch):
+    monkeypatch.setattr(Trainer, "predict", None)
+    task = ls.task({"train": three_class_frame(24, 0), "validation": three_class_frame(12, 1)})
+    training = ls.tune(random_model(), task, epochs=2, batch=8, learning_rate=1e-2)
+    assert training.score == max(entry["score"] for entry in training.epochs)
+    assert float(ls.evaluate(training.model, task)) == pytest.approx(training.score)

@@ -12,7 +12,10 @@ class Spans(Rule):
 
     name = "spans"
     source = "Phang et al. 2021"
-    deepest = SHALLOW
+
+    @classmethod
+    def usual(cls, depth: int, max_span: int | None) -> bool:
+        return depth <= SHALLOW or max_span is not None  # spans of limited length are few in deep models, too
 
     def plans(self, search: Search) -> list[LayerPlan]:
         spans = contiguous(search.depth, search.max_span)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from layerscope.drawing.figure import Columns, Figure, Marks, check_shape, line_settings, restored_lines
-from layerscope.drawing.render import named_rows
+from layerscope.drawing.render import named_rows, rows_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ class BarsFigure(Figure):
         return cls(**words, **restored_lines(settings), names=names, values=values, **extras)
 
     def size(self, width: float | None = None) -> tuple[float, float]:
-        return 5.6 if width is None else width, 0.9 + 0.26 * len(self.names)
+        return rows_size(self.names, width)
 
     def draw(self, ax: Axes) -> None:
         errors = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from layerscope.drawing.figure import Columns, Figure, Marks, line_settings, places_of, restored_lines
-from layerscope.drawing.render import named_rows
+from layerscope.drawing.render import named_rows, rows_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ class BoxFigure(Figure):
         return cls(**words, **restored_lines(settings), boxes=boxes)
 
     def size(self, width: float | None = None) -> tuple[float, float]:
-        return 5.6 if width is None else width, 0.9 + 0.26 * len(self.boxes)
+        return rows_size(list(self.boxes), width)
 
     def draw(self, ax: Axes) -> None:
         for k, values in enumerate(self.boxes.values()):

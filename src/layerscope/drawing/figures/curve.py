@@ -20,11 +20,12 @@ from layerscope.drawing.figure import (
 from layerscope.drawing.render import (
     MARKERS,
     MOST_NAMED,
-    axis_names,
     lay_out,
+    legend_below,
     name_levels,
     name_lines,
     name_uprights,
+    names_fit_beside,
     plain,
     point_boxes,
     reference_lines,
@@ -93,27 +94,29 @@ class CurveFigure(Figure):
         """Draw every curve with its name at its end, and lines with their names where these cover no point."""
         from matplotlib.ticker import MaxNLocator
 
-        named = 1 < len(self.series) <= MOST_NAMED
+        names = [series.name for series in self.series]
+        beside = len(names) <= MOST_NAMED and names_fit_beside(ax, names)
         for k, series in enumerate(self.series):
-            label = plain(series.name) if len(self.series) > MOST_NAMED else None
-            ax.plot(series.x, series.y, marker=MARKERS[k % len(MARKERS)], label=label, color=f"C{k % 7}")
+            marker, label = MARKERS[k % len(MARKERS)], plain(series.name)
+            ax.plot(series.x, series.y, marker=marker, label=label, color=f"C{k % 7}")
             if series.low is not None and series.high is not None:
                 ax.fill_between(series.x, series.low, series.high, color=f"C{k % 7}", alpha=0.2, linewidth=0)
         reference_lines(self, ax.axhline)
-        for _, value in self.marks:
-            ax.axvline(value, color="0.4", linestyle=":", linewidth=0.8)
+        for name, value in self.marks:
+            ax.axvline(value, color="0.4", linestyle=":", linewidth=0.8, label=plain(name))
         if self.log:
             ax.set_yscale("log")
         if all(x == int(x) for series in self.series for x in series.x):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axis_names(ax, self.x_name, self.y_name)
-        if named:
+        ax.set_xlabel(plain(self.x_name))
+        ax.set_ylabel(plain(self.y_name))
+        below = [] if beside or len(names) < 2 else names
+        if beside and len(names) > 1:
             finite = [[y for y in series.y if math.isfinite(y)] for series in self.series]
             ends = [(s.name, y[-1], f"C{k % 7}") for k, (s, y) in enumerate(zip(self.series, finite, strict=True)) if y]
             name_lines(ax, ends)
-        elif len(self.series) > MOST_NAMED:
-            ax.legend()
+        legend_below(ax, below)
         lay_out(ax)
         occupied = point_boxes(ax, [point for series in self.series for point in zip(series.x, series.y, strict=True)])
-        name_uprights(ax, self.marks, occupied)
-        name_levels(ax, self.references, occupied)
+        homeless = [*name_uprights(ax, self.marks, occupied), *name_levels(ax, self.references, occupied)]
+        legend_below(ax, [*below, *homeless] if homeless else ())

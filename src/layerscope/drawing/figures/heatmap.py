@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from layerscope.drawing.figure import Columns, Figure, HeatmapAxis, check_shape, floats
-from layerscope.drawing.render import plain, side_ticks, size_of
+from layerscope.drawing.render import lay_out, plain, side_ticks, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,8 +116,10 @@ class HeatmapFigure(Figure):
         for i, j in self.reasons:
             if not np.isnan(self.values[i, j]):
                 continue  # the reason is of something beside the value
-            cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="/////", linewidth=0)
-            ax.add_patch(cell)
+            hatched = Rectangle(
+                (j - 0.5, i - 0.5), 1, 1, facecolor="white", edgecolor="0.6", hatch="/////", linewidth=0
+            )
+            ax.add_patch(hatched)
         for edges, line in ((self.rows.edges, ax.axhline), (self.columns.edges, ax.axvline)):
             for edge in edges:
                 line(edge - 0.5, color="white", linewidth=1.5)
@@ -126,13 +129,32 @@ class HeatmapFigure(Figure):
         if self.marked:
             rows, columns = zip(*self.marked, strict=True)
             ax.scatter(columns, rows, s=28, facecolors="none", edgecolors="tab:red", linewidths=1.2)
-        width, height = size_of(ax)
-        side_ticks(ax.xaxis, self.columns, 4.5 * width, upright=False)
-        side_ticks(ax.yaxis, self.rows, 5 * height, upright=True)
         for side, name in ((self.columns, ax.set_xlabel), (self.rows, ax.set_ylabel)):
             name("layer" if side.edges else plain(side.name))
         for spine in ax.spines.values():
             spine.set_visible(False)
         if bar:
             ax.figure.colorbar(image, ax=ax, label=plain(self.value_name), shrink=0.9)
+        self._label_sides(ax)
         return image
+
+    def _label_sides(self, ax: Axes) -> None:
+        """Write layers and models beside the map, models as letters with a key where their names are too long."""
+        # How many labels have room is known when the axes are laid out, and their lines take room from the axes.
+        (width, height), canvas = size_of(ax), ax.get_figure(root=True)
+        assert canvas is not None
+        cell = min(0.6 * width / len(self.columns), 0.75 * height / len(self.rows))
+        rows, columns = self.rows, self.columns
+        for _ in range(4):
+            long = [side_ticks(ax.xaxis, columns, cell * len(columns), upright=False)]
+            long += [side_ticks(ax.yaxis, rows, cell * len(rows), upright=True)]
+            if any(long):
+                keys = dict(zip(dict.fromkeys((*rows.models, *columns.models)), ascii_uppercase, strict=False))
+                rows = replace(rows, models=tuple(keys.get(name, name) for name in rows.models))
+                columns = replace(columns, models=tuple(keys.get(name, name) for name in columns.models))
+                ax.set_xlabel(plain(f"layer ({', '.join(f'{key}: {name}' for name, key in keys.items())})"))
+                continue
+            lay_out(ax)
+            before, cell = cell, min(cell, float(ax.bbox.width) / canvas.dpi / len(columns))
+            if cell > 0.95 * before:
+                return

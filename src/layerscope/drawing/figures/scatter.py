@@ -12,9 +12,9 @@ from layerscope.drawing.render import (
     MARKERS,
     Box,
     axes_box,
-    axis_names,
     boxes_around,
     lay_out,
+    legend_below,
     name_levels,
     place,
     plain,
@@ -89,17 +89,17 @@ class ScatterFigure(Figure):
         reference_lines(self, ax.axhline)
         if self.log:
             ax.set_yscale("log")
-        axis_names(ax, self.x_name, self.y_name)
+        ax.set_xlabel(plain(self.x_name))
+        ax.set_ylabel(plain(self.y_name))
         if all(p.x == int(p.x) for p in self.points if math.isfinite(p.x)):
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if len(names) > 1:
-            drawn = [line for line in ax.get_lines() if line.get_label() in {plain(name) for name in names}]
-            ax.legend(handles=drawn)
+        legend_below(ax, names if len(names) > 1 else ())
         lay_out(ax)
         occupied = point_boxes(ax, [(p.x, p.y) for p in self.points])
         named = [p for p in self.points if p.series in self.stressed or (few and not self.stressed)]
         self._name_points(ax, occupied, named)
-        name_levels(ax, self.references, occupied)
+        homeless = name_levels(ax, self.references, occupied)
+        legend_below(ax, [*(names if len(names) > 1 else ()), *homeless] if homeless else ())
 
     def _name_points(self, ax: Axes, occupied: list[Box], points: Sequence[Point]) -> None:
         """Write the labels of points beside them where they cover nothing, and add their boxes to `occupied`."""

@@ -13,7 +13,7 @@ from layerscope.recipes.statistics.registry import Range, Values, estimated, mea
 if TYPE_CHECKING:
     import pandas
 
-_NAMES = ("relative", "relative_low", "relative_high")
+RELATIVE, SQUARED = "relative", "mse"  # the error over the spread of Y, and the mean squared error per entry
 
 
 @register("relative error")
@@ -25,6 +25,7 @@ def error_gap(
     minus: str | None = None,
     minus_layers: Range | None = None,
     minus_method: str | None = None,
+    by: str = RELATIVE,
 ) -> Statistic:
     """The mean relative error of layers of the same number, less that of another study, other layers or another method.
 
@@ -37,10 +38,16 @@ def error_gap(
     for rows, (_, _, name) in zip(chosen, sides, strict=True):
         if not len(rows):
             return Statistic.missing(f"{name} has no error on these layers")
-    by_pair = [rows.groupby(["source", "target"], sort=False)["relative"].mean() for rows in chosen]
+    by_pair = [rows.groupby(["source", "target"], sort=False)[by].mean() for rows in chosen]
     apart = [f"{by_pair[0][pair] - by_pair[1][pair]:.3g}" for pair in by_pair[0].index if pair in by_pair[1].index]
-    gap = _difference(studies, chosen)
+    gap = _difference(studies, chosen, by)
     return gap if gap.reason or len(apart) < 2 else gap.noted(f"pair by pair {', '.join(apart)}")
+
+
+@register("squared error")
+def squared_error_gap(values: Values, of: str, **options: Any) -> Statistic:
+    """As `error_gap`, of the mean squared error per entry, which grows with the scale of what is mapped."""
+    return error_gap(values, of, by=SQUARED, **options)
 
 
 def _same_number(study: Any, layers: Range, method: str) -> pandas.DataFrame:
@@ -50,12 +57,17 @@ def _same_number(study: Any, layers: Range, method: str) -> pandas.DataFrame:
     return tested[within(tested["layer"].to_numpy(), layers, _top(tested))] if len(tested) else tested
 
 
-def _difference(studies: tuple[Any, Any], chosen: Sequence[pandas.DataFrame]) -> Statistic:
-    """Return the mean error of some rows less that of others, with its interval."""
-    groups = [_without_groups(study, rows) for study, rows in zip(studies, chosen, strict=True)]
+def _difference(studies: tuple[Any, Any], chosen: Sequence[pandas.DataFrame], by: str = RELATIVE) -> Statistic:
+    """Return the mean error of some rows less that of others, with its interval.
+
+    Squared errors are not measured without each group of texts; those of two studies are taken as independent.
+    """
+    groups = [
+        _without_groups(study, rows) if by == RELATIVE else None for study, rows in zip(studies, chosen, strict=True)
+    ]
     n = [int(rows["n"].min()) for rows in chosen]
     if n[0] != n[1] or any(part is None for part in groups):
-        return mean(_each(chosen[0])).minus(mean(_each(chosen[1])))
+        return mean(_each(chosen[0], by)).minus(mean(_each(chosen[1], by)))
     first, second = (float(rows["relative"].mean()) for rows in chosen)
     return estimated(first - second, np.asarray(groups[0]) - np.asarray(groups[1]), n=n[0])
 
@@ -96,8 +108,9 @@ def recovers(values: Values, of: str, truth: str, method: str) -> Statistic:
     return mean(each).noted(f"repeat by repeat {', '.join(f'{part.value:.3g}' for part in each)}" if each[1:] else "")
 
 
-def _each(rows: pandas.DataFrame) -> list[Statistic]:
-    bounds = [[float(row[name]) for name in _NAMES] for row in rows.to_dict("records")]
+def _each(rows: pandas.DataFrame, by: str = RELATIVE) -> list[Statistic]:
+    names = (by, f"{by}_low", f"{by}_high")
+    bounds = [[float(row[name]) for name in names] for row in rows.to_dict("records")]
     return [Statistic(value, low, high, n=int(n)) for (value, low, high), n in zip(bounds, rows["n"], strict=True)]
 
 

@@ -73,7 +73,7 @@ def goes_with_probes(
 
 # What can be measured again without each group of texts, by the names of the curves.
 _QUICK: dict[str, Callable[[Representations], Curve]] = {
-    "nu": lambda reps: specialty(reps, null=0),
+    "nu": lambda reps: specialty(reps, null=0, press=False),
     "numerical_rank": numerical_rank,
 }
 
@@ -88,7 +88,7 @@ def _without_groups(reps: Representations, curves: Sequence[Curve]) -> list[list
 def nu_without_groups(reps: Representations) -> list[Curve]:
     """Return nu of the rows without each group of texts."""
     group = groups_of(reps.rows.row)
-    return [specialty(reps.select(rows=group != g), null=0) for g in range(group.max() + 1)]
+    return [specialty(reps.select(rows=group != g), null=0, press=False) for g in range(group.max() + 1)]
 
 
 @register("correlation")
@@ -109,7 +109,7 @@ def rougher(values: Values, of: str, than: str) -> Statistic:
     sides: list[Representations] = [result(values, name) for name in (of, than)]
     whole, groups = [], []
     for reps in sides:
-        curve = specialty(reps, null=0)
+        curve = specialty(reps, null=0, press=False)
         whole.append(smoothness(curve))
         groups.append(np.asarray([smoothness(part) for part in nu_without_groups(reps)]))
     return estimated(
@@ -172,7 +172,7 @@ def _drawn(study: Any, reps: Representations, settings: Sequence[str]) -> list[l
     groups_by_part = [np.asarray([group[text] for text in part.rows.row.tolist()]) for part in parts]
     return [
         [
-            _above(specialty(part.select(rows=groups_of_part != g), null=0))
+            _above(specialty(part.select(rows=groups_of_part != g), null=0, press=False))
             for part, groups_of_part in zip(parts, groups_by_part, strict=True)
         ]
         for g in range(max(group.values()) + 1)

@@ -82,10 +82,13 @@ def _no_points(metric: str) -> Statistic | None:
 
 
 @register("points")
-def strategy_gap(values: Values, of: str, better: str, worse: str, method: str = "finetune") -> Statistic:
+def strategy_gap(
+    values: Values, of: str, better: str, worse: str, method: str = "finetune", as_many: bool = False
+) -> Statistic:
     """How many points one strategy scores above another, both averaged over seeds, text for text; seeds in the note.
 
-    A strategy that was not asked for by its name is looked for by its blocks and head.
+    A strategy that was not asked for by its name is looked for by its blocks and head. With `as_many` both must tune as
+    many blocks, which (l*-2, l*, L) does not where l* is below 3.
     """
     study = result(values, of)
     frame = study.frame
@@ -102,6 +105,11 @@ def strategy_gap(values: Values, of: str, better: str, worse: str, method: str =
     resolved = [str(side[0].job.strategy) for side in sides]
     if resolved[0] == resolved[1]:
         return Statistic.missing(f"{names[0]} and {names[1]} are the same strategy here, {resolved[0]}")
+    counts = [len(side[0].job.strategy.blocks) for side in sides]
+    if as_many and counts[0] != counts[1]:
+        return Statistic.missing(
+            f"{names[0]} is {resolved[0]} here and {names[1]} {resolved[1]}: they do not tune as many blocks"
+        )
     refused = _no_points(str(sides[0][0].metric))
     if refused is not None:
         return refused

@@ -38,8 +38,8 @@ function heatmap(card, figure, plot, width) {
     range(rows.length).forEach((i) => range(columns.length).forEach((j) => {
       const v = values[i][j];
       if (!known(v)) return;
-      const dark = (v - low) / (high - low) < 0.6;
-      make("text", { x: left + (j + 0.5) * cell, y: y(i) + cell / 2 + 4, "text-anchor": "middle", "font-size": 11, style: `fill:${dark ? "#fff" : "#111"};pointer-events:none` }, svg, Math.abs(v) >= 99.5 ? v.toFixed(0) : v.toFixed(2).replace(/^(-?)0\./, "$1."));
+      const ink = inkOn(colour(Math.round(((v - low) / (high - low)) * LEVELS) / LEVELS));
+      make("text", { x: left + (j + 0.5) * cell, y: y(i) + cell / 2 + 4, "text-anchor": "middle", "font-size": 11, class: "digits", style: `fill:${ink};pointer-events:none` }, svg, Math.abs(v) >= 99.5 ? v.toFixed(0) : v.toFixed(2).replace(/^(-?)0\./, "$1."));
     }));
   }
   sideTicks(svg, figure.rows, rows, cell, { left, top, w, h, upright: true, room: h, several: models[0] > 1 });

@@ -15,6 +15,8 @@ class Card {
     this.off = new Set();
     this.width = 0;
     this.selects.forEach((select) => select.addEventListener("change", () => this.switched(select)));
+    const save = tag("button", { type: "button", class: "save" }, this.controls, "Save as SVG");
+    save.addEventListener("click", () => { const svg = this.plot.querySelector("svg"); if (svg) download(this.name(), "svg", "image/svg+xml", svgOf(svg)); });
     this.details.addEventListener("toggle", () => this.list());
   }
 
@@ -109,6 +111,7 @@ const sized = new ResizeObserver((entries) => {
 });
 cards.forEach((card) => seen.observe(card.plot));
 document.querySelectorAll("table.sortable").forEach(sortable);
+document.querySelectorAll(".card[data-kind='table'] .scroll").forEach((box) => saveButton(box, box.getAttribute("aria-label")));
 document.querySelectorAll("[data-copy]").forEach((button) => {
   const code = button.parentNode.querySelector("code");
   button.hidden = false;

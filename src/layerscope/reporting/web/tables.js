@@ -23,6 +23,12 @@ function sortable(table) {
   });
 }
 
+function saveButton(box, title) {
+  const save = tag("button", { type: "button", class: "save" }, null, "Save as CSV");
+  save.addEventListener("click", () => download(title, "csv", "text/csv", csvOf(box.querySelector("table"))));
+  box.after(save);
+}
+
 function numbers(figure, pair, box) {
   let columns = figure.data;
   if (figure.kind === "heatmap") {
@@ -53,4 +59,5 @@ function numbers(figure, pair, box) {
   }
   sortable(table);
   box.replaceChildren(table);
+  if (!box.nextElementSibling) saveButton(box, figure.title);
 }

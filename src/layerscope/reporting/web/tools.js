@@ -25,6 +25,38 @@ function tag(name, attributes, parent, text) {
   return node;
 }
 
+// Black or white, whichever stands out more: on any colour that is a contrast of 4.5 or more.
+function inkOn(rgb) {
+  const [red, green, blue] = rgb.match(/\d+/g).map((level) => { const c = level / 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
+  const light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return (light + 0.05) ** 2 > 1.05 * 0.05 ? "#000000" : "#ffffff";
+}
+
+function download(title, ending, type, text) {
+  const name = title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "figure";
+  const link = tag("a", { href: URL.createObjectURL(new Blob([text], { type })), download: `${name}.${ending}` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function csvOf(table) { // as layerscope writes it: no text is one that a spreadsheet computes
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const plain = (text) => quoted(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text);
+  const cell = (node) => (node.classList.contains("number") && node.tagName === "TD" ? node.dataset.value : plain(node.textContent.trim()));
+  return [...table.rows].map((row) => [...row.cells].map(cell).join(",")).join("\n") + "\n";
+}
+
+const LOOKS = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "opacity", "font-family", "font-size", "font-weight", "text-anchor", "paint-order"];
+function svgOf(svg) { // with the page's style inside, so that it looks alike anywhere
+  const copy = svg.cloneNode(true), from = [svg, ...svg.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+  from.forEach((node, k) => {
+    const looks = getComputedStyle(node);
+    LOOKS.forEach((name) => { const value = looks.getPropertyValue(name); if (value) { to[k].style.setProperty(name, value); to[k].removeAttribute(name); } });
+  });
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  return new XMLSerializer().serializeToString(copy);
+}
+
 const known = (v) => typeof v === "number";
 const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 const range = (n) => Array.from({ length: n }, (_, k) => k);

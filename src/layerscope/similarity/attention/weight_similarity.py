@@ -1,6 +1,8 @@
-"""Attention matrices as parameters: the matrices of a block by attention head, and the distance of two models' ones.
+"""Weights as such: the attention matrices of a block by attention head, and how far two models' weights are apart.
 
-Heads have no order of their own, so the distance is taken after the permutation that makes it smallest.
+Heads have no order of their own, so the distance of attention matrices is taken after the permutation that makes it
+smallest. A model and the one that it was tuned from share their coordinates, so all their parameters are set beside one
+another as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from layerscope.drawing.captions import numbers
+from layerscope.drawing.figure import HeatmapAxis
 from layerscope.drawing.figures.curve import CurveFigure, Series
+from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.errors import InputError, ModelError, choose
 from layerscope.models import load
 from layerscope.models.architecture import block_modules
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 
 MATRICES = ("query", "key", "value", "output")
+PARAMETERS = "parameters"  # all of a block, by their own names
 
 
 def head_matrices(model: Model, block: int, which: str) -> Tensor:
@@ -72,16 +77,36 @@ def _weight(block: nn.Module, path: str) -> Tensor:
 
 
 class WeightDistances(Tabled):
-    """How far two models' attention matrices are apart, layer by layer, after the best permutation of heads."""
+    """How far two models' attention matrices, or all their parameters, are apart, layer by layer."""
 
     name = "weights"
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: layer, which, distance, unpermuted, permutation."""
+        """Columns: layer, which, distance, unpermuted, permutation.
+
+        Of all parameters: layer, which, distance, change, size. `change` is the norm of A less B,
+        `size` the root mean square of the norms of A and B.
+        """
         return self._frame
 
     def figures(self) -> list[Figure]:
+        if "permutation" not in self._frame:
+            grid = self._frame.pivot_table("distance", "which", "layer", sort=False)
+            kinds, layers = tuple(map(str, grid.index)), tuple(f"{layer}" for layer in grid.columns)
+            drawn_all = HeatmapFigure(
+                title="Distance of all parameters",
+                shows=r"$\lVert A - B \rVert_F$ over the root mean square of $\lVert A \rVert_F$ and "
+                r"$\lVert B \rVert_F$, for every parameter of every block.",
+                reading="0 is equal. A row that stands out is a kind of parameter that was changed more than others, a "
+                "column a block.",
+                rows=HeatmapAxis("parameter", ("",) * len(kinds), kinds),
+                columns=HeatmapAxis("block", ("",) * len(layers), layers),
+                values=grid.to_numpy(dtype=float),
+                value_name="relative distance",
+                scale=(0.0, float(max(grid.to_numpy(dtype=float).max(), 1e-12))),
+            )
+            return [drawn_all, numbers("Every parameter", "Distances of every block.", self._frame)]
         series = tuple(
             Series(str(which), tuple(map(float, part["layer"])), tuple(map(float, part["distance"])))
             for which, part in self._frame.groupby("which", sort=False)
@@ -105,18 +130,20 @@ class WeightDistances(Tabled):
 def compare_weights(a: Any, b: Any, which: str | Sequence[str] = MATRICES) -> WeightDistances:
     """Compare two models' attention matrices, layer by layer, after the best permutation of attention heads.
 
-    Biases are left out.
+    Biases are left out. `parameters` compares all parameters of the blocks instead, biases too, each by its own name
+    and as they are: for a model and the one that it was tuned from.
 
     Args:
         a: A model.
         b: Another one of the same shape.
-        which: Which matrices: `query`, `key`, `value`, `output`, or several of them.
+        which: Which matrices: `query`, `key`, `value`, `output`, or several of them; or `parameters`.
 
     Returns:
         A result whose `frame` has one row per layer and matrix: `distance` is the norm of A less the permuted B, over
         the root mean square of the norms of A and B, with the permutation of B's heads that makes it smallest;
         `unpermuted` is the same without it; `permutation` lists the head of B (from 0) that stands for each head of
-        A. 0 is equal; unrelated matrices of like size come near the root of 2.
+        A. 0 is equal; unrelated matrices of like size come near the root of 2. Of all parameters nothing is permuted,
+        `change` has the norm of A less B and `size` the root mean square of both norms.
 
     Example:
         >>> import layerscope as ls
@@ -131,6 +158,8 @@ def compare_weights(a: Any, b: Any, which: str | Sequence[str] = MATRICES) -> We
             f"Weights are compared layer by layer, and {first.name} has {first.depth} blocks, {second.name} "
             f"{second.depth}."
         )
+    if which == PARAMETERS:
+        return WeightDistances(pandas.DataFrame(_every_parameter(first, second)), provenance_of([first, second]))
     records = []
     for name in [which] if isinstance(which, str) else list(which):
         for layer in range(1, first.depth + 1):
@@ -144,6 +173,28 @@ def compare_weights(a: Any, b: Any, which: str | Sequence[str] = MATRICES) -> We
             record = {"layer": layer, "which": name, "distance": distance, "unpermuted": unpermuted}
             records.append({**record, "permutation": order})
     return WeightDistances(pandas.DataFrame(records), provenance_of([first, second]))
+
+
+def _every_parameter(first: Model, second: Model) -> list[dict[str, Any]]:
+    """The distance of every parameter of every block, by its name in the block."""
+    records = []
+    for layer, (block, other) in enumerate(zip(first.blocks(), second.blocks(), strict=True), 1):
+        ours, theirs = dict(block.named_parameters()), dict(other.named_parameters())
+        for name in [*ours, *(name for name in theirs if name not in ours)]:
+            shapes = [tuple(side[name].shape) if name in side else None for side in (ours, theirs)]
+            if shapes[0] != shapes[1]:
+                raise InputError(
+                    f"{name} of block {layer} is {shapes[0] or 'not there'} in {first.name} and "
+                    f"{shapes[1] or 'not there'} in {second.name}; only blocks of the same parameters can be compared."
+                )
+            left = ours[name].detach().double()
+            right = theirs[name].detach().to(left.device).double()
+            change = float((left - right).norm())
+            scale = float(((left.pow(2).sum() + right.pow(2).sum()) / 2).sqrt())
+            kind = name.removesuffix(".weight")
+            distance = change / scale if scale else 0.0
+            records.append({"layer": layer, "which": kind, "distance": distance, "change": change, "size": scale})
+    return records
 
 
 def matched_distance(a: Tensor, b: Tensor) -> tuple[float, float, list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -162,3 +164,29 @@ def _centred_distances(x: Tensor) -> Tensor:
 def distance_correlation(a: Tensor, b: Tensor) -> float:
     """Distance correlation, biased sample version."""
     return max(_inner(a, b), 0.0) ** 0.5
+
+
+@register(
+    "rsm_norm_difference",
+    family="representation",
+    symmetric=True,
+    bounds=(0.0, math.inf),
+    invariances=("orthogonal", "translation"),
+    needs="rows",
+    source="Yin & Shen 2018",
+    factor=distances,
+    reorder=reordered,
+    distance=True,
+    metric=True,
+    growth=1.0,
+    caveat="A distance: low is alike. It has the unit of the states and grows with the number of rows.",
+)
+def rsm_norm_difference(a: Tensor, b: Tensor, *, norm: str = "frobenius") -> float:
+    """The norm of the difference of the matrices of Euclidean distances between rows.
+
+    `norm` is frobenius, which takes all entries, or spectral, the largest singular value of the difference.
+    """
+    choose("norm", norm, ("frobenius", "spectral"))
+    if norm == "spectral":  # the difference is symmetric
+        return float(torch.linalg.eigvalsh(a - b).abs().max())
+    return float(torch.linalg.matrix_norm(a - b))

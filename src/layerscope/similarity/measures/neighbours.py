@@ -128,3 +128,72 @@ def cknna(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> float:
     same = near_a[:, :, None] == near_b[:, None, :]
     together = float((kernel_a[:, :, None] * kernel_b[:, None, :] * same).sum())
     return together / float(kernel_a.norm() * kernel_b.norm())
+
+
+@register(
+    "rank_similarity",
+    family="neighbours",
+    symmetric=True,
+    bounds=(0.0, 1.0),
+    invariances=("orthogonal", "scaling"),
+    needs="rows",
+    source="Wang et al. 2020",
+    factor=nearest,
+    reorder=reordered,
+    caveat="Depends on k and on the number of rows. Neighbours of a row in one layer alone do not count against it.",
+)
+def rank_similarity(a: Tensor, b: Tensor) -> float:
+    """Mean over rows of how alike the ranks of its shared neighbours are, near ones counting most; 0 without any.
+
+    A neighbour at ranks r and s gives 2 / ((1 + |r - s|) (r + s)), and a row the sum of these over 1 + 1/2 + .. + 1/m
+    for its m shared neighbours.
+    """
+    k = a.shape[1]
+    same = a[:, :, None] == b[:, None, :]
+    ranks = torch.arange(1, k + 1, device=a.device, dtype=torch.float64)
+    first, second = ranks[:, None], ranks[None, :]
+    score = (same * (2 / ((1 + (first - second).abs()) * (first + second)))).sum(dim=(1, 2))
+    most = torch.cat([ranks.new_ones(1), (1 / ranks).cumsum(0)])  # without any the score is 0, over 1
+    return float((score / most[same.sum(dim=(1, 2))]).mean())
+
+
+def _near_cosines(x: Tensor, *, k: int = 10) -> tuple[Tensor, Tensor]:
+    """Each row's neighbours (n, k), and the rows at unit length (n, d)."""
+    near = nearest(x, k=k)
+    return near, x / x.norm(dim=1, keepdim=True)
+
+
+def _reordered_cosines(factor: tuple[Tensor, Tensor], order: Tensor) -> tuple[Tensor, Tensor]:
+    near, unit = factor
+    return reordered(near, order), unit[order]
+
+
+@register(
+    "second_order_cosine",
+    family="neighbours",
+    symmetric=True,
+    bounds=(-1.0, 1.0),
+    invariances=("orthogonal", "scaling"),
+    needs="rows",
+    source="Hamilton et al. 2016",
+    factor=_near_cosines,
+    reorder=_reordered_cosines,
+    caveat="Depends on k and on the number of rows, and an offset that all rows share makes it high.",
+)
+def second_order_cosine(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], *, distances: bool = False) -> float:
+    """Mean over rows of the cosine of its cosines with all rows that are near it in either layer.
+
+    With `distances` the vectors hold 1 - cosine, as published code has it, in place of the cosines of the definition.
+    """
+    (near_a, unit_a), (near_b, unit_b) = a, b
+    either = torch.cat([near_a, near_b], dim=1)
+    # A row that is near in both counts once.
+    new = torch.cat([torch.ones_like(near_a, dtype=torch.bool), ~(near_b[:, :, None] == near_a[:, None, :]).any(2)], 1)
+    sides = []
+    for unit in (unit_a, unit_b):
+        cosines = torch.stack([(unit * unit[other]).sum(dim=1) for other in either.unbind(1)], dim=1)
+        sides.append((1 - cosines if distances else cosines) * new)
+    norms = sides[0].norm(dim=1) * sides[1].norm(dim=1)
+    if not bool((norms > 0).all()):
+        raise Undefined("a row has cosines of 0 with all of its neighbours, or distances of 0")
+    return float(((sides[0] * sides[1]).sum(dim=1) / norms).clamp(-1.0, 1.0).mean())

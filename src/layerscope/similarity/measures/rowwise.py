@@ -37,6 +37,7 @@ def cosine(left: Tensor, right: Tensor, cosines: Tensor) -> Tensor:
     needs="sums",
     source="Gromov et al. 2024",
     distance=True,
+    metric=True,
     caveat="A distance: low is alike. Nothing is centred: an offset that all rows share, or one runaway neuron, makes "
     "every angle small.",
 )

@@ -10,13 +10,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from layerscope.errors import InputError
-from layerscope.similarity.layer_statistics import LEAST, NOISE, LayerStatistics, u_centred
+from layerscope.similarity.layer_statistics import LayerStatistics
 from layerscope.similarity.moments import power_of_two
 from layerscope.similarity.registry import SAME, Undefined, register, varies
+from layerscope.similarity.unbiased_hsic import LEAST, NOISE, u_centred
 
 _STRIPES = 3  # of a Gram matrix: more are fewer products, and smaller ones
 
@@ -45,14 +47,20 @@ def gram_cka_debiased(products: Tensor, i: int, j: int) -> float:
     gram=u_centred,
 )
 def cka_debiased(x: LayerStatistics, y: LayerStatistics, cross: float) -> float:
-    """Linear CKA with unbiased HSIC: 0 on average for independent data at any n; may be below 0."""
+    """Linear CKA with unbiased HSIC: 0 on average for independent data at any n; may be below 0.
+
+    Where texts have several rows, only pairs of rows of different texts count.
+    """
     return cross / (x.hsic**0.5 * y.hsic**0.5)
 
 
-def _of_batches(batches: Tensor) -> Tensor:
-    """The U-centred Gram matrices of batches (batches, rows, d) in float32, flattened into one vector."""
+def _of_batches(batches: Tensor, texts: np.ndarray | None = None) -> Tensor:
+    """The U-centred Gram matrices of batches (batches, rows, d) in float32, flattened into one vector.
+
+    `texts` has the text of every row of a single batch, where texts have several rows.
+    """
     batches = (batches - batches.mean(dim=1, keepdim=True)).float()
-    return u_centred(batches @ batches.mT).flatten()
+    return u_centred(batches @ batches.mT, texts).flatten()
 
 
 def _check(rows: int, batch: int) -> None:
@@ -63,8 +71,11 @@ def _check(rows: int, batch: int) -> None:
         raise Undefined(f"unbiased HSIC needs at least {LEAST} rows and there are {rows}")
 
 
-def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
-    """The factor of a layer: the U-centred Gram matrices of all batches of its rows in float32, as one vector."""
+def _batched(x: Tensor, texts: np.ndarray | None = None, *, batch: int = 250, shuffle: int | None = None) -> Tensor:
+    """The factor of a layer: the U-centred Gram matrices of all batches of its rows in float32, as one vector.
+
+    Batches with rows of too few texts are left out, as a last batch of too few rows is.
+    """
     _check(len(x), batch)
     x = x if x.dtype == torch.float64 else x.float()  # rows that are kept in 16 bits are exact, their means are not
     size = power_of_two(x)
@@ -72,6 +83,9 @@ def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tens
     if shuffle is not None:
         order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(shuffle))
         rows = rows[order.to(rows.device)]
+        texts = None if texts is None else texts[order.numpy()]
+    if texts is not None:
+        return _batched_by_text(rows, texts, batch)
     whole = len(rows) // batch * batch
     parts = [_of_batches(rows[:whole].reshape(-1, batch, rows.shape[1]))] if whole else []
     if len(rows) - whole >= LEAST:
@@ -79,18 +93,31 @@ def _batched(x: Tensor, *, batch: int = 250, shuffle: int | None = None) -> Tens
     return torch.cat(parts)
 
 
+def _batched_by_text(rows: Tensor, texts: np.ndarray, batch: int) -> Tensor:
+    """The same where texts have several rows; raises Undefined where every batch has rows of too few texts."""
+    parts, reason = [], Undefined("")
+    for start in range(0, len(rows) - LEAST + 1, batch):
+        try:
+            parts.append(_of_batches(rows[start : start + batch][None], texts[start : start + batch]))
+        except Undefined as few:
+            reason = few
+    if not parts:
+        raise Undefined(f"{reason} in a batch of {min(batch, len(rows))}; give a larger batch=, or shuffle= a seed")
+    return torch.cat(parts)
+
+
 Part = Callable[[int, int, int], Tensor]  # of a layer: its rows from start to stop
 
 
 def _together(
-    part: Part, layers: int, rows: int, *, batch: int = 250, shuffle: int | None = None
+    part: Part, layers: int, rows: int, texts: np.ndarray | None = None, *, batch: int = 250, shuffle: int | None = None
 ) -> Callable[[int, int], float] | None:
     """A function that gives the value of two layers, computed for all layers at once while a batch is in the caches.
 
-    None if rows are shuffled, too few or not finite, or not on a CPU: then each layer is factored by itself, which
-    gives the reasons.
+    None if rows are shuffled, too few or not finite, of texts with several rows, or not on a CPU: then each layer is
+    factored by itself, which gives the reasons.
     """
-    if shuffle is not None or part(0, 0, 1).device.type != "cpu":
+    if shuffle is not None or texts is not None or part(0, 0, 1).device.type != "cpu":
         return None
     try:
         _check(rows, batch)
@@ -179,13 +206,15 @@ class _Memory:
     estimate=True,
     factor=_batched,
     together=_together,
+    by_text=True,
     caveat="An estimate from batches of rows.",
 )
 def cka_minibatch(a: Tensor, b: Tensor) -> float:
     """Mean of unbiased HSIC over batches of rows, then the ratio: an estimate, for previews.
 
     Batches are `batch` rows in their order, so rows sorted by class need `shuffle=SEED`. A last batch of fewer than
-    four rows has no unbiased HSIC and is left out.
+    four rows has no unbiased HSIC and is left out. Where texts have several rows, only pairs of rows of different texts
+    count, and a batch with rows of fewer than four texts is left out.
     """
     xx, yy = float(torch.dot(a, a)), float(torch.dot(b, b))
     if xx <= 0 or yy <= 0:

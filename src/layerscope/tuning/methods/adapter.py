@@ -19,7 +19,7 @@ from layerscope.tuning.method import ADAPTER, Method, head_parameters, unfreeze
 from layerscope.tuning.strategy import Strategy
 
 CONFIG, WEIGHTS = "adapter.json", "adapter.safetensors"
-_SPREAD = 0.02  # BERT's initialisation
+_SPREAD = 0.02  # BERT's initialisation, of both matrices (Xie et al. 2022, B.2)
 
 
 class Bottleneck(nn.Module):
@@ -32,7 +32,6 @@ class Bottleneck(nn.Module):
         for linear in (self.down, self.up):
             nn.init.normal_(linear.weight, std=_SPREAD)
             nn.init.zeros_(linear.bias)
-        nn.init.normal_(self.up.weight, std=_SPREAD**2)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.up(nn.functional.gelu(self.down(x)))
@@ -53,6 +52,9 @@ class Adapter(Method):
     size_is = "width of an adapter"
     default_size = 256
     standard = False
+
+    def spec(self) -> dict[str, Any]:
+        return {**super().spec(), "spread": _SPREAD}  # adapters whose `up` began nearer to 0 are others
 
     def check(self, model: Model, strategy: Strategy) -> None:
         super().check(model, strategy)

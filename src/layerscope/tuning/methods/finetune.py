@@ -15,7 +15,7 @@ from layerscope.tuning.strategy import Strategy
 
 
 class Finetune(Method):
-    """Trains the blocks, the head, and under (1, L, L) the embeddings."""
+    """Trains the blocks, the head, and under strategies that say so the embeddings and all else beside the blocks."""
 
     name = "finetune"
     paper_rates = "finetune"
@@ -25,7 +25,8 @@ class Finetune(Method):
         modules = block_modules(base, model.architecture)
         unfreeze([p for b in strategy.blocks for p in modules[b - 1].parameters()])
         if embeddings:
-            unfreeze(list(base.parameters()))
+            in_blocks = {id(p) for module in modules for p in module.parameters()}
+            unfreeze([p for p in base.parameters() if id(p) not in in_blocks])
         unfreeze(head_parameters(model))
         return model.network
 

@@ -2,8 +2,13 @@
 
 Small models wait for Python and for kernels to be started, not for arithmetic. peft runs a projection as a dozen
 operations, each with its own node in the graph of gradients, and under autocast rounds the frozen weight anew in every
-step. `QuickLinear` is one node, with three products forward and five back; the frozen weight is rounded to bfloat16
-once, and gradients are in closed form. The weights, their names, and how they are merged and saved are peft's.
+step. `QuickLinear` is one node, with three products forward and five back, and gradients in closed form; the frozen
+weight is rounded to bfloat16 once, or used as it is where it lies in that type. The weights, their names, and how they
+are merged and saved are peft's.
+
+Large models wait for memory. Beside weights of 16 bits peft makes the input of every projection float32, for its
+updates, and autocast rounds that again: each of the seven projections in a block of Llama keeps a copy of its input for
+the backward pass. Here they keep the input itself, which is one tensor where several projections read the same states.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ class Lora(PeftMethod):
 
     def save(self, tuned: Model, trained: Any, folder: Path, strategy: Strategy) -> None:
         super().save(tuned, trained, folder, strategy)
-        network = trained.merge_and_unload()
+        network = trained.merge_and_unload(safe_merge=True)  # into new tensors: others may use the weights as they were
         network.requires_grad_(True)
         save(load(network, tokenizer=tuned.tokenizer), folder / CHECKPOINT)
 
@@ -97,6 +102,7 @@ def projections(model: Model, strategy: Strategy) -> list[str]:
     return [path for path, module in model.network.named_modules() if id(module) in inside]
 
 
+_HALF = 2  # bytes of a number
 _ROOM = 0.5  # of the free memory of a GPU: so much the rounded copies of frozen weights may take
 
 
@@ -112,9 +118,12 @@ class QuickLinear(Linear):
             return super().forward(x, *args, **kwargs)
         name, kind = names[0], x.device.type
         base: Any = self.base_layer
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-        bias = None if base.bias is None else base.bias.to(dtype)
         trained = (self.lora_A[name].weight, self.lora_B[name].weight)
+        rounds = torch.is_autocast_enabled(kind)
+        if not rounds and base.weight.dtype != trained[0].dtype:  # then the updates alone are in float32
+            return super().forward(x, *args, **kwargs)
+        dtype = torch.get_autocast_dtype(kind) if rounds else x.dtype
+        bias = None if base.bias is None else base.bias.to(dtype)
         answer: Tensor = _Projection.apply(x, *trained, self._frozen(base.weight, dtype), bias, self.scaling[name])
         return answer
 
@@ -182,7 +191,8 @@ def quicken(network: nn.Module) -> int:
     if not chosen:
         return 0
     weights = [module.base_layer.weight for module in chosen]
-    size, device = sum(weight.numel() for weight in weights) * torch.bfloat16.itemsize, weights[0].device
+    rounded = sum(weight.numel() for weight in weights if weight.dtype != torch.bfloat16)
+    size, device = rounded * torch.bfloat16.itemsize, weights[0].device
     fits = device.type != "cuda" or size <= _ROOM * torch.cuda.mem_get_info(device)[0]
     for module in chosen:
         module.__class__, module.keeps_weight = QuickLinear, fits
@@ -199,4 +209,6 @@ def _is_plain(module: Any) -> bool:
     if len(names) != 1 or module.lora_variant or not isinstance(module.lora_dropout[names[0]], nn.Identity):
         return False
     down, up, weight = module.lora_A[names[0]], module.lora_B[names[0]], module.base_layer.weight
-    return up.bias is None and not weight.requires_grad and down.weight.dtype == up.weight.dtype == weight.dtype
+    if up.bias is not None or weight.requires_grad or down.weight.dtype != up.weight.dtype:
+        return False
+    return weight.is_floating_point() and (weight.dtype == down.weight.dtype or weight.itemsize == _HALF)

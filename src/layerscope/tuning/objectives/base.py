@@ -175,6 +175,10 @@ class Objective(ABC):
     def gain(self, before: np.ndarray, after: np.ndarray) -> Gain:
         """Return how much better the answers `after` are than `before`, both to all scored rows, with its interval."""
 
+    def resampled(self) -> str:
+        """Return what intervals of held-out rows are over where that is not texts, and why; else nothing."""
+        return ""
+
     def extra_results(self) -> dict[str, Any]:
         """Return what else `training.json` says of the healing."""
         return {}

@@ -15,7 +15,7 @@ from layerscope.cutting.selection_test import of_answers
 from layerscope.data import Examples, Task
 from layerscope.evaluation.classification import ClassificationEvaluator
 from layerscope.evaluation.label_order import outputs_of
-from layerscope.evaluation.score import Score
+from layerscope.evaluation.score import UNKNOWN, Score
 from layerscope.extraction.encoding import encode
 from layerscope.extraction.loop import Loop
 from layerscope.extraction.pooling import Reading
@@ -103,10 +103,13 @@ class ClassificationObjective(Objective):
     def _value(self, logits: np.ndarray) -> float:
         if self._evaluator is not None:
             return self._evaluator.value(logits if self.model.multiple_choice else logits[..., self._order])
-        whole = self._teachers_answers
-        if self._is_number:
-            return metrics.score("pearson", whole[:, 0], logits[:, 0])
-        return float((logits.argmax(axis=-1) == whole.argmax(axis=-1)).mean())
+        return metrics.score(*self._beside(logits))
+
+    def _beside(self, logits: np.ndarray) -> tuple[str, np.ndarray, np.ndarray]:
+        """Return the metric of answers beside the whole model's, the whole model's answers, and these."""
+        both = (self._teachers_answers, logits)
+        whole, given = (a[:, 0] if self._is_number else a.argmax(axis=-1) for a in both)
+        return "pearson" if self._is_number else "accuracy", whole, given
 
     @property
     def _teachers_answers(self) -> np.ndarray:
@@ -139,7 +142,8 @@ class ClassificationObjective(Objective):
     def score(self, model: Model, answers: np.ndarray) -> Score:
         if self._evaluator is not None:
             return self._evaluator.with_model(model).score(answers)
-        value = self._value(answers)
+        value, beside = self._value(answers), self._beside(answers)
+        defined = not np.isnan(value) and len(answers) > 1
         return Score(
             value,
             metric=self.metric,
@@ -148,13 +152,15 @@ class ClassificationObjective(Objective):
             majority=float("nan"),
             provenance=provenance_of([model], self.scored.examples, {"metric": self.metric}),
             note="beside the answers of the whole model, not beside labels",
+            interval=metrics.bootstrap(*beside) if defined else UNKNOWN,
+            interval_note="" if defined else "the score is undefined, or of one text alone",
+            kind=ClassificationEvaluator.score_kind,
         )
 
     def gain(self, before: np.ndarray, after: np.ndarray) -> Gain:
         if self._evaluator is not None:
             return gain_between(self._evaluator, before, after)
-        whole, metric = self._teachers_answers, "pearson" if self._is_number else "accuracy"
-        wanted, first, second = (a[:, 0] if self._is_number else a.argmax(axis=-1) for a in (whole, before, after))
+        (metric, wanted, first), (_, _, second) = self._beside(before), self._beside(after)
         return gain_of(of_answers(metric, wanted, first, second), of_answers(metric, wanted, second, first))
 
 

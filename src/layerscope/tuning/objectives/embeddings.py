@@ -18,6 +18,7 @@ from layerscope.evaluation.embedding_similarity import (
     embedding_of,
     prompt_length,
     read_as,
+    single_texts,
 )
 from layerscope.evaluation.score import Score
 from layerscope.extraction.encoding import encode
@@ -28,6 +29,7 @@ from layerscope.extraction.pooling import Reading
 from layerscope.models import Model
 from layerscope.models.architecture import accepted_inputs
 from layerscope.models.replay import caches_off
+from layerscope.resampling import mean_interval
 from layerscope.results import provenance_of
 from layerscope.tuning.frozen_cache import PrefixedNetwork
 from layerscope.tuning.objectives.base import (
@@ -56,7 +58,8 @@ class EmbeddingObjective(Objective):
     def __init__(
         self, model: Model, task: Task, learned: Examples, scored: Examples, distillation: Distillation, max_length: int
     ) -> None:
-        self.embedding = embedding_of(model, task.prompt_options.embedding)
+        self._asked = task.prompt_options.embedding
+        self.embedding = embedding_of(model, self._asked)
         self._max_length = min(max_length, self.embedding.max_length or max_length)
         self._loop = Loop.over_tokens([model], Reading("cls", max_length=self._max_length), encoder=self._encoded)
         super().__init__(model, self._part(learned), self._part(scored), distillation)
@@ -96,7 +99,8 @@ class EmbeddingObjective(Objective):
         return {"score": float(cosines.mean()), "held_out": mean_loss(lost)}
 
     def answers(self, model: Model, count: int | None = None) -> np.ndarray:
-        """Return (texts, width') embeddings."""
+        """Return (texts, width') embeddings, as the model itself makes them."""
+        embedding = embedding_of(model, self._asked)
         items = self.scored.items[:count]
         collate, rows = _TextCollate(model), ItemRows(items)
         vectors = []
@@ -105,14 +109,15 @@ class EmbeddingObjective(Objective):
             real = batch.pop(_REAL).to(model.device)
             inputs = {k: v.to(model.device) for k, v in batch.items() if k != "labels"}
             states = Teacher(model)(partial(_states, inputs))
-            vectors.append(self.vectors(states, real).float().cpu().numpy())
+            vectors.append(embedding.pooled(states, real, self._prompt).float().cpu().numpy())
         return np.concatenate(vectors)
 
     def score(self, model: Model, answers: np.ndarray) -> Score:
         if self._pairs is not None:
             evaluator = self._pairs.with_model(model)
             return evaluator.score(evaluator.logits(note=False))
-        value = float(self._cosines(answers).mean())
+        cosines = self._cosines(answers)
+        value, bounds = float(cosines.mean()), mean_interval(cosines, self.scored.examples.rows)
         return Score(
             value,
             metric="cosine",
@@ -121,6 +126,9 @@ class EmbeddingObjective(Objective):
             majority=float("nan"),
             provenance=provenance_of([model], self.scored.examples, {"metric": "cosine"}),
             note="mean cosine with the whole model's embeddings of the same texts",
+            interval=bounds,
+            interval_note="the texts are one row, or all alike" if np.isnan(bounds[0]) else "",
+            kind=EmbeddingSimilarityEvaluator.score_kind,
         )
 
     def _cosines(self, answers: np.ndarray) -> np.ndarray:
@@ -140,20 +148,6 @@ class EmbeddingObjective(Objective):
             return gain_between(self._pairs, *cosines)
         earlier, later = self._cosines(before), self._cosines(after)
         return gain_of(of_losses(-earlier, -later), of_losses(-later, -earlier))
-
-
-def single_texts(examples: Examples) -> Examples:
-    """Return every text of the examples as a row of its own: both of a pair, and all choices."""
-    texts, rows = list(examples.texts), list(examples.rows)
-    if examples.pairs is not None:
-        texts, rows = [*texts, *examples.pairs], [*rows, *examples.rows]
-    if examples.choices is not None:
-        texts += [choice for choices in examples.choices for choice in choices]
-        rows += [row for row, choices in zip(examples.rows, examples.choices, strict=True) for _ in choices]
-    single = replace(examples, texts=texts, rows=np.asarray(rows), labels=None, label_names=None)
-    single = replace(single, pairs=None, choices=None, prompts=None, tags=None, words=None, words_by=None)
-    object.__setattr__(single, "_whole", (examples.fingerprint, examples.texts_fingerprint))
-    return single
 
 
 def _states(inputs: dict[str, Tensor], network: Any) -> Tensor:

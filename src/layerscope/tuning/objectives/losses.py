@@ -17,6 +17,7 @@ from torch import Tensor
 
 Head = Callable[[Tensor], Tensor]  # (places, width) states -> (places, outputs) logits
 Ask = Callable[[slice], "Tensor | Likeliest"]  # what the teacher says of some places
+_SHARES = 8  # in which logarithms of a portion are made
 _NUMBERS = {"cpu": 1 << 23, "cuda": 1 << 27}  # logits that are made at once
 
 
@@ -74,16 +75,22 @@ def mixed(logits: Tensor, targets: Tensor | None, teacher: Tensor | Likeliest | 
     Without a teacher it is the cross entropy alone, without targets the divergence alone.
     """
     mix = 0.0 if teacher is None else 1.0 if targets is None else mix
-    logs = logits.float().log_softmax(dim=-1)
-    gradient = logs.exp()
+    logs = logits.to(torch.float32, copy=True)
+    for rows in logs.split(-(-len(logs) // _SHARES) or 1):  # in place, and what the sums need besides is an eighth
+        rows.sub_(rows.amax(dim=-1, keepdim=True))
+        rows.sub_(rows.logsumexp(dim=-1, keepdim=True))
     loss = torch.zeros(len(logits), device=logits.device)
+    wanted = None
     if teacher is not None and mix > 0:
         apart, wanted = divergence(logs, teacher)
         loss += mix * apart
-        gradient.sub_(wanted, alpha=mix)
     if targets is not None and mix < 1:
         loss -= (1 - mix) * logs.gather(-1, targets[:, None])[:, 0]
-        gradient.scatter_add_(-1, targets[:, None], torch.full_like(logs[:, :1], mix - 1))
+    gradient = logs.exp_()  # in the same memory: nothing asks for the logarithms again
+    if wanted is not None:
+        gradient.sub_(wanted, alpha=mix)
+    if targets is not None and mix < 1:
+        gradient.scatter_add_(-1, targets[:, None], gradient.new_full((len(logits), 1), mix - 1))
     return loss, gradient
 
 

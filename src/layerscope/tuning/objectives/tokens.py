@@ -208,7 +208,8 @@ class TokenObjective(Objective):
         return self.evaluator.majority
 
     def settings(self) -> dict[str, Any]:
-        return {"learned": _items_spec(self._learned), "scored": _items_spec(self.evaluator)}
+        units = {"units": version} if (version := self.evaluator.units_version) > 1 else {}  # the gains are kept, too
+        return {"learned": _items_spec(self._learned), "scored": _items_spec(self.evaluator), **units}
 
     @cached_property
     def kept_answers(self) -> KeptAnswers | None:
@@ -217,6 +218,9 @@ class TokenObjective(Objective):
         if distillation.teacher is None or distillation.keep is None:
             return None
         return LikeliestAnswers(distillation.teacher, self._learned, distillation.keep).open()
+
+    def resampled(self) -> str:
+        return self.evaluator.resampled()
 
     def extra_results(self) -> dict[str, Any]:
         distillation = self.distillation

@@ -12,7 +12,7 @@ from peft import LoraConfig, get_peft_model
 from transformers.pytorch_utils import Conv1D
 
 from layerscope.tuning.heal import plan_healing
-from layerscope.tuning.methods.lora import QuickLinear, quicken
+from layerscope.tuning.methods.lora import QuickLinear, _Projection, quicken
 from tests.helpers.data import running_task
 from tests.helpers.models import FEW_STEPS, WITHOUT_BLOCK_2, language_model, small_decoder
 
@@ -75,6 +75,63 @@ def test_under_autocast_they_differ_by_rounding_alone():
         assert (got[name].float() - expected[name].float()).abs().max() < 0.03 * scale, name
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("turned", [False, True])
+def test_beside_weights_of_16_bits_the_updates_are_float32_and_answers_are_those_of_peft(turned, dtype):
+    plain, _, _ = pair(turned)
+    for module in plain.modules():
+        if hasattr(module, "base_layer"):
+            module.base_layer.to(dtype)
+    quick = copy.deepcopy(plain)
+    assert quicken(quick) == 2
+    exact = copy.deepcopy(plain).float()
+    wanted = answers_and_gradients(exact)
+    expected, got = (answers_and_gradients(network, torch.bfloat16) for network in (plain, quick))
+    for name in wanted:
+        assert got[name].dtype == expected[name].dtype
+        scale = wanted[name].abs().max()
+        assert (got[name].float() - wanted[name].float()).abs().max() < 0.03 * scale, name
+    x = torch.randn(2, 5, dtype=dtype)
+    with torch.no_grad():
+        assert torch.equal(quick(x), plain(x))  # without autocast as peft does it
+
+
+def kept_for_backward(network, **inputs):
+    """Bytes by float type of what a forward under autocast keeps, parameters and what they share memory with aside."""
+    own = {p.untyped_storage().data_ptr() for p in network.parameters()}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = (storage, tensor.dtype)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), torch.autocast("cpu", dtype=torch.bfloat16):
+        answer = network(**inputs)
+    sizes = {}
+    for storage, dtype in kept.values():
+        sizes[dtype] = sizes.get(dtype, 0) + storage.nbytes()
+    return sizes, answer
+
+
+def test_a_block_in_16_bits_keeps_less_than_peft_and_no_float32_input():
+    network = small_decoder().network.to(torch.bfloat16)
+    config = LoraConfig(r=2, lora_alpha=4, target_modules="all-linear")
+    plain = get_peft_model(network, config)
+    quick = copy.deepcopy(plain)
+    blocks = network.config.num_hidden_layers
+    assert quicken(quick) == 7 * blocks
+    ids = torch.arange(2 * 16).view(2, 16) % network.config.vocab_size
+    (ours, answer), (theirs, other) = (kept_for_backward(n, input_ids=ids, use_cache=False) for n in (quick, plain))
+    torch.testing.assert_close(answer.logits, other.logits, rtol=0.05, atol=0.02)
+    # Four copies of the width are gone: two of the three that q, k and v had, one of gate's and up's, and that of o,
+    # whose input attention keeps anyway. Roundings of the updates' own weights are kept in return.
+    copies = 2 * ids.numel() * 4 * network.config.hidden_size * network.config.num_hidden_layers
+    assert sum(ours.values()) <= sum(theirs.values()) - 0.95 * copies
+    assert ours.get(torch.float32, 0) <= theirs.get(torch.float32, 0)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_what_was_rounded_is_rounded_anew_after_a_step(fused):
     _, quick, _ = pair()
@@ -134,7 +191,19 @@ def test_a_healing_learns_the_same(family, monkeypatch):
     assert _losses(model) == pytest.approx(expected, rel=1e-5)
 
 
-def _losses(model):
+def test_a_healing_in_16_bits_learns_what_peft_learns(monkeypatch):
+    model = small_decoder()
+    model.network.bfloat16()
+    with monkeypatch.context() as patch:
+        patch.setattr("layerscope.tuning.methods.lora.quicken", lambda network: 0)
+        expected = _losses(model, bf16=True)
+    made, plain = [], _Projection.apply
+    monkeypatch.setattr(_Projection, "apply", lambda *given: made.append(given[3].dtype) or plain(*given))
+    assert _losses(model, bf16=True) == pytest.approx(expected, rel=1e-2)
+    assert set(made) == {torch.bfloat16}
+
+
+def _losses(model, **options):
     with tempfile.TemporaryDirectory() as folder:
-        job = plan_healing(model, WITHOUT_BLOCK_2, running_task(), evaluate_every=2, **FEW_STEPS).job
+        job = plan_healing(model, WITHOUT_BLOCK_2, running_task(), evaluate_every=2, **FEW_STEPS, **options).job
         return [look["loss"] for look in job.train(Path(folder))[2].epochs]

@@ -1,0 +1,870 @@
+"""Patches: what a cut takes away is solved for on unlabelled texts, and folded into weights that are there anyway.
+
+Nothing is trained. Where blocks a..b go, the last matrix of the block before them is solved anew, so that the state it
+leaves is near the whole model's state after block b (as ReplaceMe does by a map behind it, arXiv 2505.02819). Where a
+head reads the last state through a dense layer of its own, that layer is solved anew, so that it gives what it gives in
+the whole model. Where a norm stands between a matrix and the state, only the norm's scale and shift can be tried.
+
+Three sets of texts are kept apart: one is solved on, one chooses (the ridge, and how rows are weighted), and one tells
+what the patch is worth. A patch is judged by its loss there, never by its residual: a small one may be of no use, and a
+block that makes the large states of a first token has a small residual that ruins the model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from layerscope.cutting.least_squares import ElementMoments, solve, solve_elements
+from layerscope.cutting.model_card import PATCH
+from layerscope.cutting.plan import LayerPlan, spans
+from layerscope.data import Examples, Task
+from layerscope.data.registry import registry
+from layerscope.distributed import Team
+from layerscope.errors import InputError, PlanError, log
+from layerscope.evaluation.divergence import DivergenceEvaluator, real_places
+from layerscope.evaluation.evaluate import select_evaluator
+from layerscope.evaluation.evaluator import Evaluator, Read
+from layerscope.evaluation.perplexity import PerplexityEvaluator
+from layerscope.evaluation.token_evaluator import COUNT, LOSS
+from layerscope.extraction.items import Items
+from layerscope.metrics import recovered
+from layerscope.models import Model, Replay, load
+from layerscope.models.architecture import block_modules, evaluating, head_modules
+from layerscope.models.devices import is_offloaded
+from layerscope.models.extras import attach_extras, extras
+from layerscope.models.families import EXPERTS, WRITERS, Writer
+from layerscope.models.heads import HEADS, TASKS
+from layerscope.models.lineage import TRAINED, learn, learned, trained
+from layerscope.models.selfcheck import close, primary, probe_inputs
+from layerscope.models.sentence_embedding import Embedding, with_dense
+from layerscope.resampling import folds as dealt_out
+from layerscope.similarity.moments import Moments
+from layerscope.store import Artifact, write_json
+
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # shares of the mean square of what a matrix reads
+POWERS = (0.0, 1.0)  # rows are weighted by 1 / (the length of the wanted state) ^ power
+_RUINED = 1e9  # the loss of outputs that are no numbers
+TOKENS = 40_960  # of running text, where nothing else is asked for
+WINDOW = 512
+TEXTS = 2_500
+_OTHER = 200  # texts of a second domain
+_LEAST_TOKENS = 16_000  # to solve on
+_LEAST_TEXTS = 10
+_CHARACTERS = 8  # of a token, at most as a rule: so much text is read for so many tokens
+_AND = " + "  # between modes of pooling
+_PATCHES, _WEIGHTS = "patches.json", "folds.safetensors"
+_SHORTEST = 1e-6  # a state that has no length counts as one of this
+_MEMORY = 2 << 30  # bytes of moments that are gathered in one pass
+_HEAD = 0  # the number of the block of a fold into the head
+_EMBEDDING = -1  # and of a module that is put behind the pooling
+
+
+class NoPlaceError(PlanError):
+    """There is no place to fold a patch into, and why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module of the network that a patch can be folded into."""
+
+    block: int  # that it stands in; 0 for the head, -1 for a module behind the pooling, whose modes are the path then
+    path: str  # from that block, or from the network
+    module: nn.Module
+    elements: bool = False  # whether it scales and shifts each element, as a norm does
+    transposed: bool = False  # its weight is (in, out)
+    offset: float = 0.0  # what a norm adds to its stored scale
+
+    @property
+    def old(self) -> Tensor:
+        """The weight as it is solved for: (out, in), or the whole scale of a norm."""
+        weight = self.module.weight.data
+        assert isinstance(weight, Tensor)
+        return weight.T if self.transposed else weight + self.offset if self.elements else weight
+
+    @property
+    def constant(self) -> bool:
+        """Whether there is a bias or a shift."""
+        return isinstance(getattr(self.module, "bias", None), Tensor)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The weights that were solved for one place, as they are stored there, and how."""
+
+    block: int
+    path: str
+    weight: Tensor
+    bias: Tensor | None
+    ridge: float
+    power: float
+    elements: bool = False
+
+    def spec(self) -> dict[str, Any]:
+        """Return how it was made, for cards and records."""
+        where = {_HEAD: "head", _EMBEDDING: "embedding"}.get(self.block, f"block {self.block}")
+        module = f"Dense behind {self.path} pooling" if self.block == _EMBEDDING else self.path
+        return {"where": where, "module": module, "ridge": self.ridge, "weighting": self.power}
+
+    def embedding(self, own: Embedding) -> Embedding:
+        """Return an embedding with this module behind its pooling."""
+        assert self.bias is not None
+        return with_dense(own, tuple(self.path.split(_AND)), self.weight, self.bias)
+
+
+Folds = tuple[Fold, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A plan, and what is folded into the blocks that stay."""
+
+    plan: LayerPlan
+    folds: Folds = ()
+
+
+def gaps(plan: LayerPlan, depth: int) -> list[tuple[int, int]]:
+    """Return, for each gap, the block before it (0 where there is none) and the last block that went."""
+    ends = (0, *plan.keep, *([depth + 1] if plan.head < depth else []))
+    return [(before, after - 1) for before, after in pairwise(ends) if after > before + 1]
+
+
+def block_place(model: Model, block: int) -> Place:
+    """Return where a patch is folded into a block; raise NoPlaceError, with the reason, where it cannot be.
+
+    What the table says of the family is tried on the network: what is added to what the matrix gives must be added to
+    what the block gives, and nothing else may happen to it.
+    """
+    architecture, family = model.architecture, model.network.config.model_type
+    name = f"{model.name} ({family})"
+    if block < 1:
+        raise NoPlaceError(f"No block stands before the gap, so {name} has no matrix to fold a patch into")
+    if architecture.shared:
+        raise NoPlaceError(f"The blocks of {name} share their weights, so none can be changed by itself")
+    if family in EXPERTS:
+        raise NoPlaceError(
+            f"The feed-forward part of {name} is a mixture of experts: several matrices write to the state, and which "
+            "ones depends on the token, so no one matrix can be solved for"
+        )
+    writer = WRITERS.get(family)
+    if writer is None:
+        raise NoPlaceError(f"Where {name} adds its feed-forward part to the state is not known")
+    module = block_modules(model.network.base_model, architecture)[block - 1]
+    path = writer.norm or writer.matrix
+    try:
+        found = module.get_submodule(path)
+    except AttributeError:
+        raise NoPlaceError(f"Block {block} of {name} has no {path}, so no patch can be folded into it") from None
+    transposed = writer.layout == "transposed" and not writer.norm
+    place = Place(block, path, found, bool(writer.norm), transposed, writer.offset)
+    if not isinstance(getattr(found, "weight", None), Tensor):
+        raise NoPlaceError(f"{path} in block {block} of {name} has no weight of its own")
+    _check(model, place, writer, name)
+    return place
+
+
+def _check(model: Model, place: Place, writer: Writer, name: str) -> None:
+    """Raise NoPlaceError unless what a module gives is added to the state unchanged, or is the state."""
+    weight: Any = place.module.weight
+    expected = (1,) if place.elements else (2,)
+    if weight.dim() not in expected or place.old.shape[0] != model.width:
+        raise NoPlaceError(f"{place.path} in block {place.block} of {name} does not give states of its width")
+    moved: list[Tensor] = []
+
+    def move(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        moved.append(torch.ones_like(output) * output.detach().abs().amax())
+        return output + moved[-1]
+
+    with torch.inference_mode(), evaluating(model.network):
+        replay = Replay(model, probe_inputs(model, rows=1))
+        before = replay.run(replay.states[place.block - 1], place.block)
+        handle = place.module.register_forward_hook(move)
+        try:
+            after = replay.run(replay.states[place.block - 1], place.block)
+        finally:
+            handle.remove()
+    if len(moved) != 1 or not close(after, before + moved[0].reshape(before.shape)):
+        raise NoPlaceError(
+            f"What {place.path} of block {place.block} of {name} gives is not added to the state unchanged "
+            f"({'a norm or a factor stands' if not place.elements else 'something stands'} between)"
+        )
+
+
+def head_place(model: Model) -> Place | None:
+    """Return the head's first dense layer, where the head reads one state for a text, or the state of every token."""
+    kind = HEADS[model.head]
+    if not (kind.classifier or model.head in ("tags", "masked")):
+        return None
+    network, seen = model.network, list[tuple[str, Tensor]]()
+    inside = f"{network.base_model_prefix}."
+    handles = []
+    for path in head_modules(network, model.architecture):
+        for name, module in network.get_submodule(path).named_modules(prefix=path):
+            # A pooler gives nothing to the heads that answer at every token.
+            if isinstance(module, nn.Linear) and (kind.classifier or not path.startswith(inside)):
+                handles.append(module.register_forward_pre_hook(partial(_see, seen, name)))
+    try:
+        with torch.inference_mode(), evaluating(network):
+            inputs = probe_inputs(model)
+            network(**inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not seen or seen[0][1].shape[-1] != model.width:
+        return None
+    path, read = seen[0]
+    if (read.dim() == 3) == kind.classifier:  # a classifier that gives an answer at every token, and takes one of them
+        return None
+    module = network.get_submodule(path)
+    tied = module.weight is network.get_input_embeddings().weight
+    return None if tied else Place(_HEAD, path, module)
+
+
+def embedding_places(own: Embedding, width: int) -> list[Place]:
+    """Return modules to put behind the pooling, one for the model's own and one for the mean of all tokens.
+
+    They give what the model's own pooling gives, and begin as nearly that as they can: as the identity.
+    """
+    places = []
+    for modes in dict.fromkeys([own.modes, ("mean",)]):
+        module = nn.Linear(width * len(modes), width * len(own.modes))
+        eye = torch.eye(width).repeat(len(own.modes), 1)
+        module.weight.data = torch.eye(width * len(own.modes)) if modes == own.modes else eye
+        module.bias.data.zero_()
+        places.append(Place(_EMBEDDING, _AND.join(modes), module))
+    return places
+
+
+def _see(seen: list[tuple[str, Tensor]], path: str, module: nn.Module, args: tuple[Tensor, ...]) -> None:
+    seen.append((path, args[0]))
+
+
+def _module(model: Model, fold: Fold) -> nn.Module:
+    """Return the module of a model that a fold goes into, whose blocks still have their numbers."""
+    if fold.block == _HEAD:
+        return model.network.get_submodule(fold.path)
+    return block_modules(model.network.base_model, model.architecture)[fold.block - 1].get_submodule(fold.path)
+
+
+@contextmanager
+def installed(model: Model, folds: Folds) -> Iterator[None]:
+    """Give the network the weights of folds until the block ends."""
+    before: list[tuple[nn.Module, Tensor, Tensor | None]] = []
+    try:
+        for fold in folds:
+            if fold.block == _EMBEDDING:
+                continue
+            module: Any = _module(model, fold)
+            bias = module.bias.data if fold.bias is not None else None
+            before.append((module, module.weight.data, bias))
+            module.weight.data = fold.weight.to(module.weight)
+            if fold.bias is not None:
+                module.bias.data = fold.bias.to(module.weight)
+        yield
+    finally:
+        for module, weight, bias in reversed(before):
+            module.weight.data = weight
+            if bias is not None:
+                module.bias.data = bias
+
+
+def fold_into(smaller: Model, plan: LayerPlan, folds: Folds) -> None:
+    """Give folds to a model that was cut by a plan, where blocks have other numbers.
+
+    Its tensors are replaced and not written into: other models may lie in the same memory.
+    """
+    for fold in folds:
+        if fold.block == _EMBEDDING:
+            held = extras(smaller.network)
+            made = fold.embedding(held.embedding or Embedding())
+            attach_extras(smaller.network, replace(held, embedding=made))
+            continue
+        there = fold if fold.block == _HEAD else replace(fold, block=plan.keep.index(fold.block) + 1)
+        module: Any = _module(smaller, there)
+        module.weight.data = fold.weight.to(module.weight, copy=True)
+        if fold.bias is not None:
+            module.bias.data = fold.bias.to(module.bias, copy=True)
+
+
+def _state(replay: Replay, variant: Variant, last: int | None = None) -> Tensor:
+    """Return the state after the last kept block, or before block `last`; the folds are installed."""
+    changed = {fold.block for fold in variant.folds}
+    keep = variant.plan.keep if last is None else tuple(block for block in variant.plan.keep if block < last)
+    same = 0
+    while same < len(keep) and keep[same] == same + 1 and keep[same] not in changed:
+        same += 1
+    state = replay.states[same]
+    for block in keep[same:]:
+        state = replay.run(state, block)
+    return state
+
+
+def answers(evaluator: Evaluator, model: Model, variants: Sequence[Variant]) -> np.ndarray:
+    """Return (1 + variants, n, numbers): what the evaluator sums of the whole model's outputs and of each variant's."""
+    subject = evaluator.subject
+
+    def act(inputs: dict[str, Tensor], read: Read) -> Tensor:
+        replay = Replay(subject, inputs)
+        found = [read(replay.result)]
+        for variant in variants:
+            with installed(model, variant.folds), embedding_as(evaluator, variant.folds):
+                sums = read(replay.finish(_state(replay, variant)))
+                found.append(torch.nan_to_num(sums, nan=_RUINED, posinf=_RUINED))
+        return torch.stack(found)
+
+    return evaluator.logits(act, f"patches of {model.name}", note=False)
+
+
+@contextmanager
+def embedding_as(evaluator: Any, folds: Folds) -> Iterator[None]:
+    """Let an evaluator make embeddings as folds say until the block ends."""
+    behind = [fold for fold in folds if fold.block == _EMBEDDING]
+    own = evaluator.embedding if behind else None
+    try:
+        for fold in behind:
+            evaluator.embedding = fold.embedding(evaluator.embedding)
+        yield
+    finally:
+        if behind:
+            evaluator.embedding = own
+
+
+def losses(sums: np.ndarray) -> np.ndarray:
+    """Return (..,) the mean loss of (.., n, numbers) sums."""
+    totals = sums.astype(float).sum(axis=-2)
+    return totals[..., LOSS] / totals[..., COUNT]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be solved for: the weights of a place, on a variant's states, for a layer of the whole model."""
+
+    variant: Variant
+    place: Place
+    target: int  # the layer whose states are wanted; of a head, what it gives in the whole model is
+    power: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """The bytes of its moments."""
+        rows, columns = self.place.old.shape[-1], self.place.old.shape[0]
+        return 32 * columns if self.place.elements else 8 * (rows + columns) ** 2
+
+    def empty(self, device: torch.device) -> Moments | ElementMoments:
+        """Return moments without rows."""
+        if self.place.elements:
+            return ElementMoments(self.place.old.shape[0], device)
+        out, width = self.place.old.shape
+        return Moments([width, out], pairs=[(0, 1)], exact=True, device=device)
+
+    def solved(self, moments: Moments | ElementMoments, ridge: float, dtype: torch.dtype) -> Fold:
+        """Return the fold for a ridge, rounded to the float type that the weights have on disk."""
+        place, constant = self.place, self.place.constant
+        if isinstance(moments, ElementMoments):
+            weight, bias = solve_elements(moments, place.old, ridge, constant=constant)
+            weight = weight - place.offset
+        else:
+            weight, bias = solve(moments, place.old, ridge, constant=constant)
+            weight = weight.T if place.transposed else weight
+        like: Any = place.module.weight
+        stored = [None if part is None else part.to(dtype).to(like).contiguous() for part in (weight, bias)]
+        assert stored[0] is not None
+        return Fold(place.block, place.path, stored[0], stored[1], ridge, self.power, place.elements)
+
+
+def gathered(evaluator: Evaluator, model: Model, requests: Sequence[Request]) -> list[Moments | ElementMoments]:
+    """Return the moments of each request, of one pass over the texts; memory does not grow with them."""
+    sums = [request.empty(model.device) for request in requests]
+    subject = model if any(request.place.block == _HEAD for request in requests) else evaluator.subject
+
+    def measure(items: Items, inputs: dict[str, Tensor]) -> None:
+        replay = Replay(subject, inputs)
+        real = real_places(items, inputs["input_ids"].shape[-1], evaluator.padding_left).to(model.device)
+        for request, moments in zip(requests, sums, strict=True):
+            with installed(model, request.variant.folds):
+                if request.place.block == _EMBEDDING:
+                    read, wanted = _pooled(replay, request, evaluator, real)
+                else:
+                    read, wanted = _rows(replay, request)
+            if read.dim() == 3:
+                read, wanted = read[real], wanted[real]
+            elif read.dim() > 3:
+                raise NoPlaceError("its states have more than three axes")
+            weights = None
+            if request.power:
+                lengths = replay.states[request.target][real].double().norm(dim=-1)
+                weights = lengths.clamp_min(_SHORTEST) ** -request.power
+            moments.update([read, wanted], weights)
+
+    for _ in evaluator.over_batches(measure, f"states of {model.name}"):
+        pass
+    with torch.inference_mode():  # as the rows that wait were made
+        for moments in sums:
+            moments.settle()
+    return sums
+
+
+def _pooled(replay: Replay, request: Request, evaluator: Any, real: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the pooled states of a variant, and those of the whole model under its own pooling."""
+    plain, prompt = replace(evaluator.embedding, steps=()), evaluator.prompt_length
+    wanted = plain.pooled(primary(replay.result), real, prompt)
+    modes = tuple(request.place.path.split(_AND))
+    states = primary(replay.finish(_state(replay, request.variant)))
+    return replace(plain, modes=modes).pooled(states, real, prompt), wanted
+
+
+def _rows(replay: Replay, request: Request) -> tuple[Tensor, Tensor]:
+    """Return what a place reads on the variant's states, and what it should give."""
+    place, seen = request.place, list[tuple[Tensor, Tensor]]()
+
+    def see(module: nn.Module, args: Any, output: Tensor) -> None:
+        seen.append((args[0].detach(), output.detach()))
+
+    handle = place.module.register_forward_hook(see)
+    try:
+        if place.block == _HEAD:
+            replay.finish(replay.states[-1])
+            replay.finish(_state(replay, request.variant))
+            (_, wanted), (read, _) = seen
+            return read, wanted
+        entering = _state(replay, request.variant, place.block)
+        state = replay.run(entering, place.block)
+    finally:
+        handle.remove()
+    read, given = (part.reshape(*state.shape[:-1], part.shape[-1]) for part in seen[-1])
+    if place.elements:  # a norm gives scale x normalised + shift: what it reads is the normalised state
+        shift: Any = place.module.bias if place.constant else 0.0
+        read = (given - shift) / place.old
+    # In float64, since states of 16 bits would lose in the difference what the matrix gives.
+    return read, replay.states[request.target].double() - (state.double() - given.double())
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What a patch is worth on texts that it was neither solved nor chosen on: the loss of three models there.
+
+    `loss` is `nll`, or `divergence` from the whole model's answers.
+    """
+
+    task: str
+    loss: str
+    texts: int
+    rows_are: str
+    whole: float
+    cut: float
+    patched: float
+
+    @property
+    def better(self) -> bool:
+        """Whether the patched model has less loss than the plain cut."""
+        return self.patched < self.cut
+
+    @property
+    def regained(self) -> float:
+        """The share of the loss that the cut costs and the patch takes back; NaN where the cut costs nothing."""
+        return recovered(self.whole, self.cut, self.patched)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What was solved for one plan.
+
+    Attributes:
+        plan: The plan.
+        folds: The weights to fold in; none where the patch is not applied.
+        tried: How each fold was made, those that were dropped in the end included.
+        domains: The loss on held-out texts, of the domain of the calibration first.
+        notes: Why something was not done, in sentences.
+        solved_on: How many texts, or windows, and how many tokens it was solved on, and of which task and split.
+    """
+
+    plan: LayerPlan
+    folds: Folds
+    tried: tuple[dict[str, Any], ...]
+    domains: tuple[Domain, ...]
+    notes: tuple[str, ...]
+    solved_on: Mapping[str, Any]
+
+    @property
+    def applied(self) -> bool:
+        """Whether anything is folded in."""
+        return bool(self.folds)
+
+    def __str__(self) -> str:
+        first = self.domains[0]
+        tried = ", ".join(f"{each['module']} of {each['where']}" for each in self.tried)
+        shown = "; ".join(
+            f"{each.task} ({each.loss}): {each.cut:.4f} cut, {each.patched:.4f} patched, {each.whole:.4f} whole "
+            f"({each.texts} held-out {each.rows_are})"
+            for each in self.domains
+        )
+        if not self.applied:
+            return " ".join(f"{note}." for note in self.notes) or "There is nothing to patch."
+        share = f", {first.regained:.0%} of what the cut costs is back" if 0 < first.regained <= 1 else ""
+        return f"Solved anew without training: {tried}. Loss on {shown}{share}."
+
+    def sentences(self) -> list[str]:
+        """Return what was solved, and what was not done and why."""
+        return [str(self), *(f"{note}." for note in self.notes if self.applied)]
+
+    def entry(self) -> dict[str, Any]:
+        """Return the patch for the card of a checkpoint."""
+        first = self.domains[0]
+        losses = {"loss_cut": first.cut, "loss_patched": first.patched, "loss_whole": first.whole}
+        return {
+            "method": PATCH,
+            "solved": [f"{each['module']} of {each['where']}, ridge {each['ridge']:g}" for each in self.tried],
+            **self.solved_on,
+            **{name: round(value, 6) for name, value in losses.items()},
+            "held_out": first.texts,
+        }
+
+
+@dataclass(frozen=True)
+class PatchTexts:
+    """The texts of patches, in sets that share none: they solve, they choose, and they tell what it is worth.
+
+    `other` may hold texts of another domain, on which a patch must not be worse than the plain cut either.
+    """
+
+    solving: Evaluator
+    choosing: Evaluator
+    held: Evaluator
+    learned: Examples  # all of these that the model is not to be scored on
+    other: Evaluator | None = None
+
+    def spec(self) -> dict[str, Any]:
+        """Return what decides them, for keys of the store."""
+        parts = {"solving": self.solving, "choosing": self.choosing, "held": self.held, "other": self.other}
+        return {name: None if part is None else part.spec() for name, part in parts.items()}
+
+
+class Patches(Artifact):
+    """The patches of a model for some plans, all solved together, in one pass over the texts for each gap."""
+
+    kind = "patches"
+    version = 1
+
+    def __init__(self, model: Model, plans: Sequence[LayerPlan], texts: PatchTexts) -> None:
+        model.require_blocks("patching")
+        if is_offloaded(model.network):
+            raise InputError(
+                f"Some weights of {model.name} stay on the host or the disk until they are needed, so none can be "
+                "solved for; open it on a device with more memory, or patch a smaller model."
+            )
+        self.model, self.plans, self.texts = model, list(plans), texts
+
+    def spec(self) -> dict[str, Any]:
+        return {"model": self.model.spec(), "plans": [plan.spec() for plan in self.plans], **self.texts.spec()}
+
+    def solved(self) -> list[Patch]:
+        """Return the patch of each plan, from the store where it is there."""
+        folder = self.produce(Team.current())
+        tensors = load_file(folder / _WEIGHTS)
+        stored = json.loads((folder / _PATCHES).read_text(encoding="utf-8"))
+        patches = []
+        for number, (plan, entry) in enumerate(zip(self.plans, stored, strict=True)):
+            folds = [
+                Fold(**{**fold, **{part: tensors.get(f"{number}.{k}.{part}") for part in ("weight", "bias")}})
+                for k, fold in enumerate(entry.pop("folds"))
+            ]
+            domains = tuple(Domain(**domain) for domain in entry.pop("domains"))
+            lists = {name: tuple(entry[name]) for name in ("tried", "notes")}
+            patches.append(Patch(plan, tuple(folds), domains=domains, solved_on=entry["solved_on"], **lists))
+        return patches
+
+    def build(self, folder: Path) -> None:
+        search = _Search(self.model, self.texts, [Variant(plan) for plan in self.plans])
+        search.run()
+        tensors, entries = dict[str, Tensor](), list[dict[str, Any]]()
+        for number, patch in enumerate(search.patches()):
+            for k, fold in enumerate(patch.folds):
+                parts = {"weight": fold.weight, "bias": fold.bias}
+                tensors |= {f"{number}.{k}.{n}": p.cpu().clone() for n, p in parts.items() if p is not None}
+            folds = [{**vars(fold), "weight": None, "bias": None} for fold in patch.folds]
+            entries.append(
+                {
+                    "folds": folds,
+                    "tried": patch.tried,
+                    "domains": [asdict(domain) for domain in patch.domains],
+                    "notes": patch.notes,
+                    "solved_on": dict(patch.solved_on),
+                }
+            )
+        if Team.current().is_main:
+            save_file({**tensors, "count": torch.tensor(len(entries))}, folder / _WEIGHTS)
+            write_json(folder / _PATCHES, entries)
+
+
+class _Search:
+    """Solves gap by gap, each on the states of the model that is patched so far, then the head."""
+
+    def __init__(self, model: Model, texts: PatchTexts, variants: list[Variant]) -> None:
+        self.model, self.texts, self.variants = model, texts, variants
+        self.notes: list[list[str]] = [[] for _ in variants]
+        self.head = head_place(model)
+        own = getattr(texts.solving, "embedding", None)  # how states become embeddings, where the model has no head
+        self.pooled: list[Place] = []
+        if own is not None and own.unknown:
+            for notes in self.notes:
+                notes.append(f"Embeddings of {model.name} go through a {own.unknown}, which layerscope cannot run")
+        elif own is not None:
+            self.pooled = [replace(p, module=p.module.to(model.device)) for p in embedding_places(own, model.width)]
+        held = extras(model.network).dtype
+        dtype = model.network.dtype
+        # A weight that the type on disk cannot hold would make the whole checkpoint larger.
+        self.dtype = held if held is not None and held.itemsize < dtype.itemsize else dtype
+
+    def run(self) -> None:
+        depth = self.model.depth
+        every = [gaps(variant.plan, depth) for variant in self.variants]
+        for stage in range(max(map(len, every), default=0)):
+            asked: dict[int, list[Request]] = {}
+            for k, found in enumerate(every):
+                if stage < len(found) and (requests := self._requests(k, *found[stage])):
+                    asked[k] = requests
+            self._adopt(asked)
+        last = self.pooled or ([] if self.head is None else [self.head])
+        if last:
+            wanting = [k for k, found in enumerate(every) if found]
+            self._adopt({k: [Request(self.variants[k], place, depth) for place in last] for k in wanting})
+
+    def _requests(self, number: int, before: int, target: int) -> list[Request]:
+        """Return what is tried at a gap; nothing, with a note, where there is no place for it."""
+        at_top = target == self.model.depth
+        if at_top and (self.head is not None or self.pooled) and self.model.architecture.final_norm is None:
+            return []  # the head or the pooling reads the state itself, and takes the whole map
+        try:
+            place = block_place(self.model, before)
+        except NoPlaceError as error:
+            gone = spans(range(before + 1, target + 1))
+            self.notes[number].append(f"Without blocks {gone}: {error}; heal it instead (ls.heal, layerscope heal)")
+            return []
+        return [Request(self.variants[number], place, target, power) for power in POWERS]
+
+    def _adopt(self, asked: Mapping[int, list[Request]]) -> None:
+        """Solve what is asked for each variant, and let it go on with the best that is better than without."""
+        for numbers in _within_memory(asked):
+            requests = [(k, request) for k in numbers for request in asked[k]]
+            sums = gathered(self.texts.solving, self.model, [request for _, request in requests])
+            solved = [(k, request, moments) for (k, request), moments in zip(requests, sums, strict=True)]
+            best = {k: (self.variants[k], math.inf) for k in numbers}
+            # Every other ridge first, then those beside the best one, under the weighting that was best.
+            self._try([(k, r, m, ridge) for k, r, m in solved for ridge in RIDGES[1::2]], best, with_present=True)
+            closer = []
+            for k, request, moments in solved:
+                fold = best[k][0].folds[-1:]
+                same = fold and (fold[0].power, fold[0].path) == (request.power, request.place.path)
+                if best[k][0] is not self.variants[k] and same:
+                    at = RIDGES.index(fold[0].ridge)
+                    closer += [(k, request, moments, ridge) for ridge in RIDGES[max(at - 1, 0) : at + 2 : 2]]
+            self._try(closer, best)
+            for k in numbers:
+                place = asked[k][0].place
+                if best[k][0] is self.variants[k]:
+                    where = {_HEAD: "the head", _EMBEDDING: "the embedding"}.get(place.block, f"block {place.block}")
+                    norm = ": a norm stands behind the matrix, and all that could be tried was its scale and shift"
+                    self.notes[k].append(
+                        f"What was solved for {place.path} of {where} is no better than the plain cut on the texts "
+                        f"that choose{norm * place.elements}"
+                    )
+                self.variants[k] = best[k][0]
+
+    def _try(
+        self,
+        tries: Sequence[tuple[int, Request, Moments | ElementMoments, float]],
+        best: dict[int, tuple[Variant, float]],
+        *,
+        with_present: bool = False,
+    ) -> None:
+        """Let the best variant of each number be one of the tries where that has less loss on the texts that choose."""
+        candidates = [(k, self.variants[k]) for k in best] if with_present else []
+        for k, request, moments, ridge in tries:
+            fold = request.solved(moments, ridge, self.dtype)
+            candidates.append((k, replace(request.variant, folds=(*request.variant.folds, fold))))
+        if not candidates:
+            return
+        found = losses(answers(self.texts.choosing, self.model, [variant for _, variant in candidates]))[1:]
+        for (k, variant), loss in zip(candidates, found, strict=True):
+            if loss < best[k][1]:
+                best[k] = (variant, float(loss))
+
+    def patches(self) -> list[Patch]:
+        """Return the patches, judged on texts that had no part in them; those that are no better are dropped."""
+        both = [each for variant in self.variants for each in (Variant(variant.plan), variant)]
+        parts = [self.texts.held] + ([] if self.texts.other is None else [self.texts.other])
+        found = [losses(answers(part, self.model, both)) for part in parts]
+        patches = []
+        for k, variant in enumerate(self.variants):
+            domains = tuple(
+                Domain(
+                    part.task.name,
+                    _loss_name(part),
+                    len(part.examples),
+                    part.rows_are,
+                    *map(float, values[[0, 1 + 2 * k, 2 + 2 * k]]),
+                )
+                for part, values in zip(parts, found, strict=True)
+            )
+            folds, notes = variant.folds, list(self.notes[k])
+            if folds and (worse := [domain for domain in domains if not domain.better]):
+                folds = ()
+                notes.append(
+                    f"The patch is not applied: its loss is {worse[0].patched:.4f} on {worse[0].texts} held-out "
+                    f"{worse[0].rows_are} of {worse[0].task}, and {worse[0].cut:.4f} with the plain cut"
+                )
+            tried = tuple(fold.spec() for fold in variant.folds)
+            patches.append(Patch(variant.plan, folds, tried, domains, tuple(notes), self._solved_on()))
+        return patches
+
+    def _solved_on(self) -> dict[str, Any]:
+        part = self.texts.solving
+        tokens = int(sum(map(len, part.encoded())))
+        examples = self.texts.learned
+        return {"task": examples.task, "split": examples.split, "n": len(examples), "tokens": tokens}
+
+
+def _loss_name(part: Evaluator) -> str:
+    return "divergence" if isinstance(part, DivergenceEvaluator) else "nll"
+
+
+def _within_memory(asked: Mapping[int, list[Request]]) -> Iterator[list[int]]:
+    """Yield the numbers of what is asked in portions whose moments fit into memory together."""
+    portion, size = list[int](), 0
+    for number, requests in asked.items():
+        more = sum(request.size for request in requests)
+        if portion and size + more > _MEMORY:
+            yield portion
+            portion, size = [], 0
+        portion.append(number)
+        size += more
+    if portion:
+        yield portion
+
+
+def deal(
+    model: Model,
+    task: Task,
+    examples: Examples | None = None,
+    *,
+    held: Examples | None = None,
+    other: Task | None = None,
+    limit: int | None = None,
+    max_length: int | None = None,
+    like: Task | None = None,
+) -> PatchTexts:
+    """Return texts in three sets: three fifths solve, a fifth chooses, a fifth is held out.
+
+    Args:
+        model: The whole model.
+        task: How texts are read; labels are not used.
+        examples: The texts; those of the task's training split, where it has one, if not given.
+        held: Texts to hold out, in place of the fifth.
+        other: Texts of another domain.
+        limit: Use only the first N texts, or windows of running text.
+        max_length: The longest text in tokens; of running text, a window: 512 if not given.
+        like: The task that the model is for, where it is known: a pair cannot be read as a text.
+    """
+    kind, task = _reader(model, task, like)
+    examples = task.split(learning=True) if examples is None else examples
+    running, length = kind is PerplexityEvaluator, max_length
+    if running:
+        length = min(max_length or WINDOW, model.positions or WINDOW)
+        most = limit or TOKENS // length
+        sizes = np.cumsum([len(text) + 2 for text in examples.texts])
+        examples = examples.take(slice(int(np.searchsorted(sizes, most * length * _CHARACTERS)) + 1))
+    else:
+        examples = examples.take(slice(limit or TEXTS))
+    whole = kind(model, task, examples, length)
+    if running and len(whole.examples) > most:
+        examples = examples.take(slice(whole.texts_within(most)))
+        whole = kind(model, task, examples, length)
+    count = whole.text_count if running else len(examples)
+    if count < _LEAST_TEXTS:
+        raise InputError(
+            f"{task.name} ({examples.split}) has {count} texts; a patch needs at least {_LEAST_TEXTS}, to solve on, to "
+            "choose on and to hold out."
+        )
+    parts = 5 if held is None else 4
+    numbers = np.maximum(dealt_out(np.arange(count), parts, seed=0) - 2, 0)  # 0 three times, then 1 and 2
+    if running:
+        parted, of_rows = whole.dealt(numbers)
+        sets = [parted.subset(np.flatnonzero(of_rows == k)) for k in range(parts - 2)]
+    else:
+        sets = [kind(model, task, examples.take(np.flatnonzero(numbers == k)), length) for k in range(parts - 2)]
+    if held is not None:
+        sets.append(kind(model, task, held, length))
+    if running and (tokens := sum(map(len, sets[0].encoded()))) < _LEAST_TOKENS:
+        log.warning(
+            "%s gives %s tokens to solve a patch on; with less than %s it takes back less of what a cut costs.",
+            *(task.name, f"{tokens:,}", f"{_LEAST_TOKENS:,}"),
+        )
+    beside = None
+    if other is not None:
+        kind, read = _reader(model, other, like)
+        texts = read.split(limit=_OTHER)
+        # A cut may predict texts of another domain better by chance, so a language model is judged there by how far its
+        # predictions are from the whole model's. One text at a time, since that takes all of its logits.
+        kind = DivergenceEvaluator if running else kind
+        beside = kind(model, read, texts, length, length if running else None)
+    solving, choosing, last = sets
+    return PatchTexts(solving, choosing, last, examples, beside)
+
+
+def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
+    """Return the evaluator that judges a patch of a model on a task's texts, and the task as it is read."""
+    head = HEADS[model.head]
+    if "text" in head.evaluators:
+        return select_evaluator(model, task.as_text())
+    if model.head not in ("classes", "choices", "tags", "none"):
+        raise InputError(
+            f"{model.name} ({type(model.network).__name__}) {head.words}, and a patch is judged by classes, choices, "
+            "tags, numbers, embeddings or the next token; cut it without one."
+        )
+    pairs = (like is not None and like.kind == "pair") or _learned_from_pairs(model)
+    wanted = "choice" if model.multiple_choice else "pair" if pairs and model.has_head else ""
+    if (wanted and task.kind != wanted) or (task.kind == "choice" and not model.multiple_choice):
+        words = {"choice": "several choices for each text", "pair": "two texts in each row"}.get(wanted, "single texts")
+        raise InputError(
+            f"{task.name} {TASKS[task.kind][0]}, and {model.name} reads {words}; give texts as it reads them (a table "
+            "with text=, text_pair= or choices=), with or without labels."
+        )
+    return DivergenceEvaluator, task
+
+
+def _learned_from_pairs(model: Model) -> bool:
+    """Return whether a model is known to have been tuned on a task of the registry whose rows are pairs."""
+    names = {entry["task"].partition("@")[0] for entry in (*learned(model.network), *trained(model.network))}
+    return any(
+        spec.columns.text_pair and not spec.columns.choices for spec in registry().values() if spec.name in names
+    )
+
+
+def patch(model: Model, plan: LayerPlan, smaller: Any, texts: PatchTexts) -> Patch:
+    """Solve what a plan takes away, fold it into the network that was cut by it, and return what was done."""
+    found = Patches(model, [plan], texts).solved()[0]
+    apply(found, smaller, texts)
+    return found
+
+
+def apply(found: Patch, smaller: Any, texts: PatchTexts) -> None:
+    """Fold a patch into a cut network, and note it there; nothing where it is not applied."""
+    if not found.applied:
+        for note in found.notes:
+            log.warning("%s.", note)
+        return
+    fold_into(load(smaller), found.plan, found.folds)
+    learn(smaller, texts.learned)
+    setattr(smaller, TRAINED, [*trained(smaller), found.entry()])

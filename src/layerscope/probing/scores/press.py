@@ -1,0 +1,196 @@
+"""PRESS: how well a linear map tells the labels of texts that it was not solved on, exactly and in closed form.
+
+The map is ridge regression from standardised columns, with an intercept that is not shrunk, to one indicator for each
+class, or to numbers. With H its hat matrix and r its residuals, the residuals of a text's rows B where the map is
+solved without that text are (I - H_BB)^-1 r_B (Allen 1974, for one row at a time). Their squares over those of the mean
+without the text, taken from 1, are the value. The strength of the ridge is the one of a grid that leaves the least
+squares. The grid goes up to infinity, where the map is that mean itself, so that a layer that says nothing of the
+labels has 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerscope.probing.layer_score import LayerRows, LayerScore, column_scales, joined, targets
+from layerscope.similarity.moments import Moments
+
+GRID = 10.0 ** np.arange(-3.0, 3.25, 0.5)  # ridge strengths per row, beside columns of variance 1; infinity comes last
+_BLOCK = 8192  # rows at a time
+_COLUMNS = 512  # columns of labels at a time
+
+
+class Press(LayerScore):
+    """R2 of ridge regression on class indicators, each text left out in turn, exactly; 0 where nothing is said."""
+
+    name = "press"
+    title = "PRESS: how well a linear map tells the labels of texts that were left out"
+    shows = "R² of ridge regression on class indicators (or numbers), with every text left out in turn,"
+    reading = "Higher is better; 0 is no better than the mean of the labels."
+    within = (-np.inf, 1.0)
+    zero = 0.0
+    unchanged_by = ("shift", "scale", "columns")
+    resamples = 200  # of the squares of texts that were left out: nothing is solved again
+    source = "Allen 1974"
+    moments = "groups"
+    settings = MappingProxyType({"form": "each text left out in turn, exactly"})
+
+    def __init__(self, axes: int | None = None) -> None:
+        """`axes` keeps so many principal axes of the rows, which sets layers of different widths side by side."""
+        self.axes = axes
+
+    def values(self, layer: LayerRows, labellings: np.ndarray) -> np.ndarray:
+        some = max(1, _COLUMNS // len(targets(labellings, 0, 1)[0, 0]))
+        parts = (labellings[start : start + some] for start in range(0, len(labellings), some))
+        return np.concatenate([r2(left_out_squares(layer, part, self.axes)[0]).numpy() for part in parts])
+
+    def of_halves(self, layer: LayerRows, labels: np.ndarray, halves: np.ndarray) -> np.ndarray:
+        """The same squares of the halves' texts: the map is solved on all others in any case (Bayle et al. 2020)."""
+        totals, of_texts = left_out_squares(layer, labels[None], self.axes)
+        best = int(totals[:, 0].argmin())
+        chosen = torch.from_numpy(halves[:, layer.starts[:-1]]).double()
+        return (1 - chosen @ of_texts[best] / (chosen @ of_texts[-1])).numpy()
+
+    def of_moments(
+        self, parts: Sequence[Moments], labels: int, columns: int, *, intervals: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return of_groups(parts, labels, columns)
+
+
+def r2(squares: Tensor) -> Tensor:
+    """The value of the best ridge strength, from squares (strengths, ..), the last of which are those of the mean."""
+    return 1 - squares.min(dim=0).values / squares[-1]
+
+
+def left_out_squares(layer: LayerRows, labellings: np.ndarray, axes: int | None = None) -> tuple[Tensor, Tensor]:
+    """The squared errors of every ridge strength, the infinite one last, where every text is left out in turn.
+
+    Returns:
+        (strengths, P) their sums under each labelling, and (strengths, texts) those of every text under the first.
+    """
+    n, values = len(layer), layer.spectrum[0][:axes]
+    mean, cross = _means(layer, labellings)
+    cross = cross[:axes]
+    shrunk = 1 / (values[:, None] + n * torch.from_numpy(GRID))  # (r, strengths)
+    totals = torch.zeros(len(GRID) + 1, len(labellings), dtype=torch.float64)
+    of_texts = torch.zeros(len(GRID) + 1, len(layer.sizes), dtype=torch.float64)
+    for texts, rows in layer.whole_texts():
+        along = layer.along_axes(rows.start, rows.stop)[:, :axes]
+        y = targets(labellings, rows.start, rows.stop)
+        shape = y.shape[1:]
+        y = y.reshape(len(y), -1) - mean
+        text = layer.number[rows] - texts.start
+        left_out = _LeftOut(along, text, layer.sizes[texts], n)
+        for k in range(len(GRID) + 1):
+            if k < len(GRID):
+                errors = left_out(y - along @ (cross * shrunk[:, k, None]), shrunk[:, k])
+            else:
+                errors = left_out.of_mean(y)
+            squares = errors.pow(2).reshape(-1, *shape).sum(dim=2)  # (rows, P)
+            totals[k] += squares.sum(dim=0)
+            of_texts[k, texts].index_add_(0, text, squares[:, 0])
+    return totals, of_texts
+
+
+def _means(layer: LayerRows, labellings: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The mean of every column of labels, and (r, columns) their sums along the layer's axes."""
+    mean: Any = 0.0
+    cross: Any = 0.0
+    for start in range(0, len(layer), _BLOCK):
+        stop = min(start + _BLOCK, len(layer))
+        y = targets(labellings, start, stop).reshape(stop - start, -1)
+        mean = mean + y.sum(dim=0)
+        cross = cross + layer.along_axes(start, stop).T @ y  # the rows are centred, so y need not be
+    return mean / len(layer), cross
+
+
+class _LeftOut:
+    """From the residuals of some whole texts to what they are where the map is solved without each text."""
+
+    def __init__(self, along: Tensor, text: Tensor, sizes: np.ndarray, n: int) -> None:
+        self.along, self.text, self.n = along, text, n
+        self.sizes = torch.from_numpy(sizes)
+        self.squares = along.pow(2) if bool((self.sizes == 1).any()) else along
+        rows = torch.from_numpy(np.arange(len(text)))
+        of_row = self.sizes[text]
+        # The rows of all texts of one size, (texts, size): one solution for all of them.
+        self.alike = [(int(m), rows[of_row == m].view(-1, int(m))) for m in torch.unique(self.sizes)]
+
+    def __call__(self, residuals: Tensor, shrunk: Tensor) -> Tensor:
+        """The residuals under one ridge strength; `shrunk` is 1 / (eigenvalue + strength) for every axis."""
+        errors = torch.empty_like(residuals)
+        for size, at in self.alike:
+            if size == 1:
+                leverage = 1 / self.n + self.squares[at[:, 0]] @ shrunk
+                errors[at[:, 0]] = residuals[at[:, 0]] / (1 - leverage)[:, None]
+                continue
+            along, here = self.along[at], residuals[at]  # (texts, size, r), (texts, size, columns)
+            if size <= len(shrunk):
+                hat = (along * shrunk) @ along.mT + 1 / self.n
+                errors[at] = torch.linalg.solve(torch.eye(size, dtype=hat.dtype) - hat, here)
+            else:  # a text of more rows than there are axes: the smaller system (Woodbury)
+                wide = torch.cat([along, torch.ones(*along.shape[:2], 1, dtype=along.dtype)], dim=2)
+                inner = torch.diag(torch.cat([1 / shrunk, shrunk.new_tensor([float(self.n)])])) - wide.mT @ wide
+                errors[at] = here + wide @ torch.linalg.solve(inner, wide.mT @ here)
+        return errors
+
+    def of_mean(self, centred: Tensor) -> Tensor:
+        """What is left of labels, from which their mean has been taken, less their mean without each text."""
+        sums = torch.zeros(len(self.sizes), centred.shape[1], dtype=centred.dtype).index_add_(0, self.text, centred)
+        return centred + (sums / (self.n - self.sizes)[:, None])[self.text]
+
+
+def of_groups(groups: Sequence[Moments], labels: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """PRESS from moments alone: a group of texts is left out at a time, exactly.
+
+    Args:
+        groups: The moments of every group. The views are layers and, last, the labels of all labellings side by side.
+        labels: The number of the view with the labels.
+        columns: How many columns of it each labelling has.
+
+    Returns:
+        (labellings, layers) the values, and (groups, layers) those under the first labelling without each group.
+    """
+    total = joined(groups)
+    scales = [column_scales(total, layer) for layer in range(labels)]
+    squares = []  # (groups, layers, strengths, labellings)
+    for group in groups:
+        rest = total.without(group)
+        squares.append([_of_group(group, rest, layer, labels, columns, scales[layer]) for layer in range(labels)])
+    each = torch.stack([torch.stack(of_group) for of_group in squares])
+    whole = each.sum(dim=0)
+    values = r2(whole.transpose(0, 1)).numpy().T  # (labellings, layers)
+    best = whole[:, :, 0].argmin(dim=1)
+    own = each[..., 0]  # (groups, layers, strengths)
+    left, means = own.gather(2, best.expand(len(groups), -1)[..., None])[..., 0], own[..., -1]
+    without = 1 - (left.sum(dim=0) - left) / (means.sum(dim=0) - means)
+    constant = np.asarray([bool((scale == 0).all()) for scale in scales])
+    values[:, constant] = without[:, torch.from_numpy(constant)] = np.nan
+    return values, without.numpy()
+
+
+def _of_group(group: Moments, rest: Moments, layer: int, labels: int, columns: int, scale: Tensor) -> Tensor:
+    """(strengths, labellings) the squared errors on a group's rows of maps solved on the rest."""
+    scaled = scale[:, None] * rest.scatter(layer, layer) * scale
+    values, vectors = torch.linalg.eigh(scaled)
+    axes = scale[:, None] * vectors
+    cross = axes.T @ rest.scatter(layer, labels)
+    spread = axes.T @ group.scatter(layer, layer) @ axes
+    own = axes.T @ group.scatter(layer, labels)
+    far = axes.T @ (group.mean(layer) - rest.mean(layer))
+    label_far = group.mean(labels) - rest.mean(labels)
+    about = group.scatter(labels, labels).diagonal()
+    found = []
+    n = group.n + rest.n
+    for strength in [*(n * GRID), np.inf]:
+        weights = cross / (values.clamp_min(0)[:, None] + strength)
+        squares = about - 2 * (weights * own).sum(dim=0) + (weights * (spread @ weights)).sum(dim=0)
+        squares = squares + group.n * (label_far - far @ weights).pow(2)
+        found.append(squares.view(-1, columns).sum(dim=1))
+    return torch.stack(found)

@@ -1,0 +1,165 @@
+"""One command for a model of one's own: its parts, its time, its first page, and what is kept."""
+
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+
+import layerscope as ls
+from layerscope.errors import InputError
+from layerscope.recipes import study as module
+from layerscope.recipes.study import StudyPartRun, parts
+from tests.helpers.data import three_class_frame
+from tests.helpers.models import random_model, save_random
+
+pytestmark = pytest.mark.filterwarnings("ignore::layerscope.errors.LayerscopeWarning")
+
+
+@pytest.fixture(scope="module")
+def task():
+    return ls.task({"train": three_class_frame(80, 0), "validation": three_class_frame(60, 1)})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def studied(finished, store, monkeypatch):
+    monkeypatch.setenv("LAYERSCOPE_HOME", str(store))
+    return finished
+
+
+@pytest.fixture(scope="module")
+def finished(task, store, tmp_path_factory):
+    out = tmp_path_factory.mktemp("study") / "out"
+    model, other = (random_model(kind="classifier", seed=seed) for seed in (0, 1))
+    model.name, other.name = "mine", "seed-1"
+    given = {"base": random_model(), "others": [other], "budget": 30, "max_length": 16, "out": out}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAYERSCOPE_HOME", str(store))
+        return model, given, ls.study(model, task, **given)
+
+
+def test_every_part_is_there_and_the_first_page_goes_on(studied):
+    _, _, done = studied
+    frame = done.frame.set_index("part")
+    assert list(frame.index) == [
+        "about",
+        "score",
+        "changes",
+        "layers",
+        "cuts",
+        "patched",
+        "smaller",
+        "tuning",
+        "other-1",
+        "stand_in-1",
+    ]
+    assert (frame["state"] == "done").all(), frame["note"].tolist()
+    assert (frame["texts"] == 60).all()
+    findings = done.findings()
+    assert 3 <= len(findings) <= module.MOST
+    assert any("mine has accuracy" in str(finding) for finding in findings)
+    page = (done.folder / "report.html").read_text()
+    assert all(finding.text[:40] in page for finding in findings[:1])
+    assert all(command.startswith("layerscope ") for command in done.commands.values())
+    assert [line.split()[1] for line in done.commands.values()] == ["skip", "heal", "tune"]
+    for name in done.records:
+        assert ls.read_record(done.folder / "parts" / name).tables
+
+
+def test_the_same_study_goes_on_where_it_was(studied, task):
+    model, given, first = studied
+    again = ls.study(model, task, **given)
+    assert (again.frame["state"] == "kept from before").all()
+    assert again.frame["texts"].tolist() == first.frame["texts"].tolist()
+    assert [str(each) for each in again.findings()] == [str(each) for each in first.findings()]
+    assert again.records == first.records
+    plan = json.loads((given["out"] / "study.json").read_text())
+    plan["texts"].pop("layers")
+    plan["searches"].pop("layers")
+    plan["seconds"].pop("layers")
+    (given["out"] / "study.json").write_text(json.dumps(plan))  # as if it had been stopped there
+    states = ls.study(model, task, **given).frame.set_index("part")["state"]
+    assert states.pop("layers") == "done"
+    assert (states == "kept from before").all()
+
+
+def test_rules_go_before_texts_and_texts_before_parts(task):
+    model = random_model(kind="classifier")
+    subject = module._Subject(model, task, None, [], 0.01, None, None, 16, 0)
+    every = {part.name: part for part in parts()}
+    texts = [subject.size(every["score"], None, seconds, 0.05) for seconds in (0.1, 4, 4.2, 60)]
+    assert texts == [None, (50, 0), (54, 0), (60, 0)]
+    searches = [subject.size(every["smaller"], None, seconds, 0.01) for seconds in (12, 16, 24, 60)]
+    assert searches[0] is None
+    assert [search for _, search in searches[1:]] == [2, 1, 0]
+    assert [n for n, _ in searches[1:]] == [60, 60, 60]
+    assert subject.reduced(every["smaller"], 50, 2).startswith("50 of 60 texts and the rules angular")
+    assert subject.reduced(every["smaller"], 60, 0) == ""
+    longer = [subject.seconds(every["smaller"], None, 60, search, 0.01) for search in (2, 1, 0)]
+    assert longer == sorted(longer)
+
+
+def test_what_there_is_no_time_for_is_left_out_by_name(task, tmp_path):
+    frame = ls.study(random_model(kind="classifier"), task, budget=0.01, max_length=16, out=tmp_path / "out").frame
+    row = frame.set_index("part").loc["smaller"]
+    assert row["state"] == "left out"
+    assert "which is too little for 40 texts" in row["note"]
+    assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_language_models_have_a_twin_and_no_labels(tmp_path):
+    folder = save_random(tmp_path / "lm", "gpt2", "next")
+    texts = ls.task(pandas.DataFrame({"text": [f"the file is a list of value {k} and this string" for k in range(60)]}))
+    done = ls.study(str(folder), texts, budget=10, max_length=16, out=tmp_path / "out")
+    states = done.frame.set_index("part")["state"]
+    assert {"score", "untrained", "layers", "cuts", "smaller"} <= set(states.index)
+    assert not {"tuning", "changes"} & set(states.index)
+    assert (states == "done").all(), done.frame["note"].tolist()
+
+
+def test_bare_encoders_are_looked_at_and_not_scored(task, tmp_path):
+    done = ls.study(random_model(), task, budget=10, max_length=16, out=tmp_path / "out")
+    assert set(done.frame["part"]) == {"about", "layers", "tuning"}
+
+
+def test_the_base_is_the_one_that_the_card_names(tmp_path):
+    base = Path(save_random(tmp_path / "base", "bert"))
+    tuned = Path(save_random(tmp_path / "tuned", "bert", "classifier", seed=1))
+    (tuned / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
+    found = module._base_of(ls.load(tuned))
+    assert found is not None
+    assert found.spec() == ls.load(base).spec()
+    (tuned / "README.md").write_text("---\nbase_model: [1, {}]\n---\n")
+    assert module._base_of(ls.load(tuned)) is None
+
+
+def test_keys_of_parts_follow_everything_that_they_are_given(task):
+    part = next(part for part in parts() if part.name == "layers")
+    values = {
+        "model": random_model(),
+        "task": task,
+        "pool": "mean",
+        "seed": 0,
+        "reading": {"limit": 20, "max_length": 16},
+    }
+    key = StudyPartRun(part, values).key
+    for changed in (
+        {"model": random_model(seed=1)},
+        {"task": ls.task(three_class_frame(60, 5))},
+        {"pool": "cls"},
+        {"seed": 1},
+        {"reading": {"limit": 21, "max_length": 16}},
+    ):
+        assert StudyPartRun(part, {**values, **changed}).key != key
+    assert StudyPartRun(part, {**values, "tolerance": 0.5}).key == key
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("nan"), float("inf")])
+def test_a_budget_is_minutes(task, budget):
+    with pytest.raises(InputError, match="give the minutes"):
+        ls.study(random_model(), task, budget=budget)
