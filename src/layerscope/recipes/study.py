@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -134,10 +134,23 @@ def _described(value: Any) -> Any:
     if isinstance(value, Model):
         return value.spec()
     if isinstance(value, Task):
-        return {**value.spec(), "splits": {part: value.split(part).spec() for part in value.splits}}
+        return {**value.spec(), "splits": _splits(value)}
     if isinstance(value, Mapping):
         return {name: _described(part) for name, part in value.items()}
     return [_described(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+# Every part asks for those of the same task, and a split that is not there may be looked for online.
+@lru_cache(maxsize=1)
+def _splits(task: Task) -> dict[str, Any]:
+    """Return what the splits of a task are known by, without those that no part needs and that cannot be read."""
+    described = {}
+    for name in task.splits:
+        try:
+            described[name] = task.split(name).spec()
+        except LayerscopeError as error:  # such as a test split without labels that is on the hub alone
+            log.info("The split %s of %s cannot be read, so no part uses it: %s", name, task.name, error)
+    return described
 
 
 class PlanCard(Saved):
