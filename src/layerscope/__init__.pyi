@@ -26,6 +26,7 @@ from layerscope.cutting.hub import push as push
 from layerscope.cutting.plan import LayerPlan as LayerPlan
 from layerscope.cutting.save import save as save
 from layerscope.data.load import task as task
+from layerscope.data.perturb import perturb as perturb
 from layerscope.data.registry import tasks as tasks
 from layerscope.data.task import Task as Task
 from layerscope.errors import LayerscopeError as LayerscopeError
@@ -72,6 +73,8 @@ from layerscope.similarity.influence import block_influence as block_influence
 from layerscope.similarity.layer_blocks import Blocks as Blocks
 from layerscope.similarity.layer_blocks import layer_blocks as layer_blocks
 from layerscope.similarity.localization import localization as localization
+from layerscope.similarity.measure_trial import MeasureTrial as MeasureTrial
+from layerscope.similarity.measure_trial import measure_trial as measure_trial
 from layerscope.similarity.moments import Moments as Moments
 from layerscope.similarity.registry import measure as measure
 from layerscope.similarity.registry import measures as measures

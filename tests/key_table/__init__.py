@@ -36,6 +36,7 @@ WITHOUT = {
     **dict.fromkeys(["families", "measures", "tasks", "experiments"], "lists what there is"),
     "tuning_changes": "sets the results of four functions side by side",
     "study": "its parts have keys of their own, which recipes/test_study.py changes",
+    "perturb": "opens data, which is changed as it is read",
     "task": "opens data; its one artifact, the built-in pydocs, is tested in data/test_pydocs.py",
     **dict.fromkeys(
         [
@@ -54,7 +55,7 @@ WITHOUT = {
     ),
     **dict.fromkeys(["LayerPlan", "Model", "Moments", "Record", "Replay", "Representations", "Reproduction"], NOUN),
     **dict.fromkeys(["ModelStudy", "TuningChanges"], NOUN),
-    **dict.fromkeys(["LayerScores", "Ranking", "Result", "Score"], NOUN),
+    **dict.fromkeys(["LayerScores", "MeasureTrial", "Ranking", "Result", "Score"], NOUN),
     **dict.fromkeys(["Similarity", "SkipMap", "Strategy", "Task", "Training", "Trainings", "Truncation"], NOUN),
     **dict.fromkeys(["LayerscopeError", "__version__"], "no computation"),
 }

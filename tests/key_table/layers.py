@@ -81,6 +81,28 @@ CALLS = {
         },
         tuple({option for name in ls.measures()["name"] for option in measure(name).options()}),
     ),
+    "measure_trial": Call(
+        {
+            "models": [shared_encoder(), shared_encoder(1)],
+            "task": two_class_task(),
+            "test": "layers",
+            "measures": ["cka"],
+        },
+        {
+            "models": {"models": [shared_encoder(2), shared_encoder(1)]},  # they are read one after the other
+            "task": {"task": two_class_task(5)},
+            "test": {"test": "groups", "models": {n: [shared_encoder(), shared_encoder(1)] for n in "ab"}},
+            "split": {"split": "test"},
+            "pool": {"pool": "mean"},
+            "layer": (
+                {"test": "groups", "models": {n: [shared_encoder(), shared_encoder(1)] for n in "ab"}},
+                {"test": "groups", "models": {n: [shared_encoder(), shared_encoder(1)] for n in "ab"}, "layer": 1},
+            ),
+            "limit": {"limit": 20},
+            "max_length": {"max_length": 16},
+        },
+        {"measures": {"measures": ["procrustes"]}, "ci": {"ci": None}},
+    ),
     "localization": Call(
         {"models": [shared_encoder(), shared_encoder(1)], "task": two_class_task(), "baseline": True},
         {"models": {"models": [shared_encoder(), shared_encoder(2)]}, **COMPARED, "pool": {"pool": "cls"}},

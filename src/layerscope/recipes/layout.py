@@ -250,7 +250,8 @@ class Assembly:
         for run, folder in self._runs(layout, place):
             frame = self._read(folder / _RECORDS / call / f"{table or call}.parquet")
             if frame is not None:
-                own = {name: in_words(value) for name, value in run.chosen.items() if name not in frame}
+                known = {**run.chosen, "experiment": run.experiment.title}
+                own = {name: in_words(value) for name, value in known.items() if name not in frame}
                 parts.append(frame.assign(**own, _run=run.label))
         return pandas.concat(parts, ignore_index=True) if parts else None
 

@@ -174,6 +174,12 @@ def _truncated(given: Mapping[str, Any], models: int) -> float:
     return _least(given, "validation", "limit") + heads
 
 
+def _tried(given: Mapping[str, Any], models: int) -> float:
+    # The measures themselves are not counted: what they take hangs on which they are.
+    sources = given["models"].values() if isinstance(given["models"], Mapping) else [given["models"]]
+    return sum(len(part) for part in sources) * _least(given, "validation", "limit")
+
+
 def _aligned(given: Mapping[str, Any], models: int) -> float:
     return models * (given.get("train", 1600) + given.get("test", 1600))
 
@@ -187,5 +193,6 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any], int], float]] = {
     "truncation_curve": _truncated,
     "extract": lambda given, models: _least(given, given.get("split"), "limit"),
     "alignment_study": _aligned,
+    "measure_trial": _tried,
     "injection_study": lambda given, models: 2 * (given.get("train", 1600) + _least(given, "validation", "limit")),
 }

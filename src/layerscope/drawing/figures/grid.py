@@ -24,6 +24,7 @@ RIGHT, DASHED = "right", "dashed"  # labels of lines: on a panel's second axis, 
 _MARKS = (CELL, X_TICK, Y_TICK, LINE, LEVEL, POINT, FIT, BOX, REASON)
 _LARGEST = 2000  # cells along one side
 _MOST_TICKS = 7
+_LINE_HEIGHT = 0.09  # inches of a label on an upright axis
 _MOST_LABELS = 25  # points of a panel that can have their labels beside them
 
 
@@ -84,6 +85,8 @@ class GridFigure(Figure):
     def size(self, width: float | None = None) -> tuple[float, float]:
         widest, highest = (self._most(X_TICK), self._most(Y_TICK)) if self.scale else (0, 0)
         wide, high = (max(1.5, 0.03 * widest), max(1.5, 0.03 * highest)) if widest else (2.1, 1.7)
+        if widest and _words([item for item in self.items if item.mark == Y_TICK]):  # every one is written
+            high = max(high, _LINE_HEIGHT * highest)
         if any(item.mark == POINT and item.label for item in self.items):
             wide, high = 3.4, 2.6
         natural = len(self.column_names) * wide + 1.6, len(self.row_names) * high + 0.9
@@ -226,8 +229,11 @@ class GridFigure(Figure):
                 upright = {} if mark == Y_TICK else {"rotation": 90}
                 axis.set_ticks([sum(g) / len(g) for g in groups], [plain(m) for m in models], fontsize=5, **upright)
             else:
-                step = max(1, -(-len(ticks) // _MOST_TICKS))
-                axis.set_ticks([t.x for t in ticks[::step]], [plain(t.label) for t in ticks[::step]], fontsize=5)
+                words = _words(ticks)
+                step = 1 if words else max(1, -(-len(ticks) // _MOST_TICKS))
+                upright = {"rotation": 90} if words and mark == X_TICK else {}
+                labels = [plain(t.label) for t in ticks[::step]]
+                axis.set_ticks([t.x for t in ticks[::step]], labels, fontsize=5, **upright)
         for spine in ax.spines.values():
             spine.set_visible(False)
         return image
@@ -261,6 +267,11 @@ def _boxes(ax: Any, values: Sequence[Item], styles: Mapping[str, int], handles: 
         layers = sorted({v.x for v in values})
         ax.set_xticks(layers[:: max(1, -(-len(layers) // _MOST_TICKS))])
         ax.set_xticklabels([f"{x:g}" for x in ax.get_xticks()])
+
+
+def _words(ticks: Sequence[Item]) -> bool:
+    """Return whether some labels of ticks are words, which a reader cannot count on where they are left out."""
+    return any(not tick.label.lstrip("-").isdecimal() for tick in ticks)
 
 
 def _empty(ax: Any, reason: str) -> None:
