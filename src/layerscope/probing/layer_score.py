@@ -21,6 +21,7 @@ from layerscope.similarity.moments import Moments
 from layerscope.similarity.registry import CONSTANT, varies
 
 _BLOCK = 8192  # rows at a time
+_KEPT = 1 << 25  # numbers of a layer whose rows along the axes are kept: 256 MiB
 _RANK = 1e-12  # of the greatest eigenvalue of second moments: below it there is only rounding
 
 
@@ -119,7 +120,14 @@ class LayerRows:
         """(stop - start, r) standardised rows along the axes of the spectrum."""
         if len(self) < self.x.shape[1]:
             return self.spectrum[1][start:stop]
+        if self.x.numel() <= _KEPT:
+            return self._all_along_axes[start:stop]
         return self.standardised(start, stop) @ self.spectrum[1]
+
+    @cached_property
+    def _all_along_axes(self) -> Tensor:
+        """What `along_axes` gives for all rows, where it is small enough to be kept: several passes go over it."""
+        return self.standardised(0, len(self)) @ self.spectrum[1]
 
 
 def targets(labellings: np.ndarray, start: int = 0, stop: int | None = None) -> Tensor:

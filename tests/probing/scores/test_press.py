@@ -5,8 +5,10 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
+from layerscope.probing import layer_score
 from layerscope.probing.layer_score import LayerRows, targets
-from layerscope.probing.scores.press import GRID, Press, left_out_squares, of_groups
+from layerscope.probing.scores import press
+from layerscope.probing.scores.press import GRID, Press, jackknife, left_out_squares, of_groups
 from layerscope.similarity.moments import Moments
 
 
@@ -89,18 +91,73 @@ def test_labels_that_say_nothing_have_nought_and_noise_does_not_help():
     assert np.median(noise) < 0.001
 
 
-def test_halves_are_as_wide_as_the_value_varies():
-    """The spread over halves of the texts beside that over samples of their own."""
+def value_without(x, y, texts, text, strength):
+    """The value without a text, each of the others left out in turn as well; the columns keep their scales."""
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    squares, y = np.zeros(2), y.reshape(len(y), -1)
+    for other in set(texts) - {text}:
+        out, kept = texts == other, (texts != other) & (texts != text)
+        guess = Ridge(alpha=strength, solver="svd").fit(z[kept], y[kept]).predict(z[out]).reshape(y[out].shape)
+        squares += ((y[out] - guess) ** 2).sum(), ((y[out] - y[kept].mean(axis=0)) ** 2).sum()
+    return 1 - squares[0] / squares[1]
+
+
+@pytest.mark.parametrize("width", [5, 90])
+@pytest.mark.parametrize("sizes", [[1] * 60, [1] * 9 + [2] * 5 + [4] * 8 + [9]])
+def test_values_without_a_text_are_those_of_solving_again_to_first_order(width, sizes):
+    x, labels = drawn(width=width)
+    texts = sorted_texts(sizes)
+    layer = LayerRows(torch.from_numpy(x), texts)
+    totals, _ = left_out_squares(layer, labels[None])
+    strength = len(x) * GRID[int(totals[:-1, 0].argmin())]
+    value, without = jackknife(layer, labels)
+    exact = np.array([value_without(x, np.eye(3)[labels], texts, k, strength) for k in range(len(sizes))])
+    assert value == pytest.approx(Press().values(layer, labels[None])[0])
+    # What they differ by among themselves is what counts; a text of nine rows of sixty is not a small change.
+    slope, _ = np.polyfit(exact, without, 1)
+    assert slope == pytest.approx(1, abs=0.05 if max(sizes) == 1 else 0.15)
+    assert np.corrcoef(exact, without)[0, 1] > (0.99 if max(sizes) == 1 else 0.95)
+    if max(sizes) == 1:
+        np.testing.assert_allclose(without, exact, atol=4e-3)
+
+
+def test_pieces_and_products_in_parts_change_nothing(monkeypatch):
+    x, labels = drawn()
+    layer = LayerRows(torch.from_numpy(x), sorted_texts([1] * 9 + [2] * 5 + [4] * 8 + [9]))
+    value, without = jackknife(layer, labels)
+    monkeypatch.setattr(LayerRows.whole_texts, "__defaults__", (10,))
+    monkeypatch.setattr(press, "_NUMBERS", 1)
+    monkeypatch.setattr(layer_score, "_KEPT", 0)
+    again = jackknife(LayerRows(torch.from_numpy(x), layer.texts), labels)
+    assert again[0] == pytest.approx(value)
+    np.testing.assert_allclose(again[1], without, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("n", "width", "signal"), [(200, 10, 0.5), (300, 60, 0.7), (120, 150, 1.0)])
+def test_intervals_hold_what_the_value_is_in_the_mean(n, width, signal):
+    """The signal is in one column, so that the map has much to learn; 60 samples of their own."""
+    masks = np.stack([np.random.default_rng(k).permutation(np.arange(n) % 2) == 0 for k in range(200)])
     values, spreads = [], []
-    masks = np.stack([np.random.default_rng(k).permutation(np.arange(300) % 2) == 0 for k in range(100)])
     for seed in range(60):
         generator = np.random.default_rng(seed)
-        labels = np.arange(300) % 2
-        x = generator.normal(size=(300, 10)) + 0.5 * labels[:, None]
-        layer = LayerRows(torch.from_numpy(x), np.arange(300))
+        labels = np.arange(n) % 2
+        x = generator.normal(size=(n, width))
+        x[:, 0] += signal * (2 * labels - 1)
+        layer = LayerRows(torch.from_numpy(x), np.arange(n))
         values.append(Press().values(layer, labels[None])[0])
         spreads.append(Press().of_halves(layer, labels, masks).std(ddof=1))
-    assert 0.8 < np.mean(spreads) / np.std(values, ddof=1) < 1.25
+    held = np.abs(np.array(values) - np.mean(values)) < 1.96 * np.array(spreads)
+    assert held.mean() >= 0.9
+    assert 0.9 < np.mean(spreads) / np.std(values, ddof=1) < 1.7  # wide rather than narrow where columns are many
+
+
+def test_a_layer_that_says_nothing_is_the_same_whichever_text_is_not_there():
+    labels = np.arange(60) % 2
+    x = np.random.default_rng(4).normal(size=(60, 3))
+    x -= np.outer(labels - 0.5, 2 * (x[labels == 1].mean(axis=0) - x[labels == 0].mean(axis=0)) / 2)
+    value, without = jackknife(LayerRows(torch.from_numpy(x), np.arange(60)), labels)
+    assert value == 0
+    assert (without == 0).all()
 
 
 @pytest.mark.parametrize("numbers", [False, True])
@@ -124,8 +181,8 @@ def test_the_grouped_form_leaves_out_each_group_exactly(numbers):
     assert values.shape == (2, 2)
     assert values[0, 0] == pytest.approx(1 - squares.sum(axis=1).min() / squares[-1].sum())
     best = squares.sum(axis=1).argmin()
-    left = squares.sum(axis=1)[:, None] - squares
-    np.testing.assert_allclose(without[:, 0], 1 - left[best] / left[-1])
+    again = [value_without(x[:, :5], of_first, group, g, 100 * GRID[best]) for g in range(10)]
+    np.testing.assert_allclose(without[:, 0], again)
     assert np.isnan(values[:, 1]).all()
     assert np.isnan(without[:, 1]).all()
     assert values[1, 0] < 0.1

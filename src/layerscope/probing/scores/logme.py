@@ -1,9 +1,10 @@
 """LogME: the logarithm of the greatest evidence of Bayesian linear regression on the labels (You et al. 2021).
 
-Columns are standardised and targets centred, since the published form has no intercept and depends on both. From
-second moments alone: with s the eigenvalues of the scatter, p the sums of the labels along its axes and t the strength
-of the prior over that of the noise, the evidence of a column of labels y is greatest over the noise at
--n/2 (log(2 pi Q(t) / n) + 1) + 1/2 sum_j log(t / (s_j + t)), with Q(t) = y'y - sum_j p_j^2 / (s_j + t).
+Columns are standardised and targets centred, since the published form has no intercept and depends on both. Centred
+targets have m = n - 1 dimensions; with n of them in the formula the evidence would be unbounded where there are as many
+columns as rows. From second moments alone: with s the eigenvalues of the scatter, p the sums of the labels along its
+axes and t the strength of the prior over that of the noise, the evidence of a column of labels y is greatest over the
+noise at -m/2 (log(2 pi Q(t) / m) + 1) + 1/2 sum_j log(t / (s_j + t)), with Q(t) = y'y - sum_j p_j^2 / (s_j + t).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _of_moments(moments: Moments, layer: int, labels: int, columns: int) -> Tens
 
 
 def greatest_evidence(eigenvalues: Tensor, cross: Tensor, squares: Tensor, n: int) -> Tensor:
-    """(columns,) the log evidence per row of every column of labels, greatest over both strengths.
+    """(columns,) the log evidence per row (of n - 1) of every column of labels, greatest over both strengths.
 
     Args:
         eigenvalues: (r,) those of the scatter of the columns, which have mean 0.
@@ -93,7 +94,9 @@ def greatest_evidence(eigenvalues: Tensor, cross: Tensor, squares: Tensor, n: in
         strength = n * 10.0**power
         below = eigenvalues[:, None] + strength
         rest = (squares - (explained / below).sum(dim=0)).clamp_min(1e-300)
-        return -0.5 * ((2 * math.pi * rest / n).log() + 1) - 0.5 * (below / strength).log().sum(dim=0) / n
+        free = n - 1
+        fit = -0.5 * free * ((2 * math.pi * rest / free).log() + 1)
+        return (fit - 0.5 * (below / strength).log().sum(dim=0)) / free
 
     grid = torch.linspace(_LOW, _HIGH, 89, dtype=torch.float64)
     tried = torch.stack([evidence(power.expand(cross.shape[1])) for power in grid])

@@ -10,7 +10,8 @@ labels has 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ from layerscope.similarity.moments import Moments
 GRID = 10.0 ** np.arange(-3.0, 3.25, 0.5)  # ridge strengths per row, beside columns of variance 1; infinity comes last
 _BLOCK = 8192  # rows at a time
 _COLUMNS = 512  # columns of labels at a time
+_NUMBERS = 1 << 25  # of a product that is made in parts
 
 
 class Press(LayerScore):
@@ -36,7 +38,7 @@ class Press(LayerScore):
     within = (-np.inf, 1.0)
     zero = 0.0
     unchanged_by = ("shift", "scale", "columns")
-    resamples = 200  # of the squares of texts that were left out: nothing is solved again
+    resamples = 200  # nothing is solved again
     source = "Allen 1974"
     moments = "groups"
     settings = MappingProxyType({"form": "each text left out in turn, exactly"})
@@ -51,11 +53,16 @@ class Press(LayerScore):
         return np.concatenate([r2(left_out_squares(layer, part, self.axes)[0]).numpy() for part in parts])
 
     def of_halves(self, layer: LayerRows, labels: np.ndarray, halves: np.ndarray) -> np.ndarray:
-        """The same squares of the halves' texts: the map is solved on all others in any case (Bayle et al. 2020)."""
-        totals, of_texts = left_out_squares(layer, labels[None], self.axes)
-        best = int(totals[:, 0].argmin())
-        chosen = torch.from_numpy(halves[:, layer.starts[:-1]]).double()
-        return (1 - chosen @ of_texts[best] / (chosen @ of_texts[-1])).numpy()
+        """What the value would be over each half, to first order, from what it is without each text.
+
+        The value varies with the texts that are left out and with those that the map is solved on. The squares of the
+        halves' texts under one map would vary with the former alone: intervals would be too narrow by a third where
+        columns are many.
+        """
+        value, without = jackknife(layer, labels, self.axes)
+        influence = -(len(without) - 1) * (without - without.mean())
+        chosen = halves[:, layer.starts[:-1]].astype(float)
+        return value + chosen @ influence / chosen.sum(axis=1)
 
     def of_moments(
         self, parts: Sequence[Moments], labels: int, columns: int, *, intervals: bool
@@ -108,6 +115,69 @@ def _means(layer: LayerRows, labellings: np.ndarray) -> tuple[Tensor, Tensor]:
         mean = mean + y.sum(dim=0)
         cross = cross + layer.along_axes(start, stop).T @ y  # the rows are centred, so y need not be
     return mean / len(layer), cross
+
+
+def jackknife(layer: LayerRows, labels: np.ndarray, axes: int | None = None) -> tuple[float, np.ndarray]:
+    """The value, and (texts,) what it is without each text, the ridge strength being the same.
+
+    Where text j is not there, the residuals of text i are those without i and j. With e the residuals of each text
+    where it is left out alone, M = I - H_BB of its rows and G_ij = M_i^-1 H_ij, these are e_i + G_ij e_j, up to terms
+    that are smaller by the leverage of one text over another. Summing their squares over i needs nothing of the size
+    texts x texts: sum_i e_i' G_ij e_j and sum_i |G_ij e_j|^2 are products with sums over all texts.
+    """
+    n, (values, _) = len(layer), layer.spectrum
+    values = values[:axes]
+    totals, of_texts = left_out_squares(layer, labels[None], axes)
+    best = int(totals[:, 0].argmin())
+    value = float(1 - totals[best, 0] / totals[-1, 0])
+    if best == len(GRID):  # the map is the mean of the labels, whichever text is not there
+        return value, np.full(len(layer.sizes), value)
+    mean, cross = _means(layer, labels[None])
+    shrunk = 1 / (values + n * GRID[best])
+    sums: list[Any] = [0.0] * 4  # over all texts: of the map's residuals and leverages, and of the mean's
+
+    def pieces() -> Iterator[tuple[slice, Tensor, Tensor, list[Tensor]]]:
+        for texts, rows in layer.whole_texts():
+            along = layer.along_axes(rows.start, rows.stop)[:, :axes]
+            text, sizes = layer.number[rows] - texts.start, layer.sizes[texts]
+            y = targets(labels[None], rows.start, rows.stop)[:, 0] - mean
+            wide = torch.cat([along * shrunk.sqrt(), torch.full((len(y), 1), n**-0.5, dtype=y.dtype)], dim=1)
+            left_out = _LeftOut(along, text, sizes, n)
+            errors = left_out(y - along @ (cross[:axes] * shrunk[:, None]), shrunk)
+            of_mean = left_out.of_mean(y)
+            # M^-1 of the mean alone: I + 11' / (n - size).
+            again = left_out.of_mean(of_mean)
+            yield texts, text, wide, [errors, left_out(errors, shrunk), left_out(wide, shrunk), of_mean, again]
+
+    for texts, _, wide, (_, twice, leverage, _, again) in pieces():
+        size = torch.from_numpy(layer.sizes[texts]).double()
+        more = wide.T @ twice, leverage.T @ leverage, again.sum(dim=0) / n, (size * n / (n - size) ** 2).sum()
+        sums = [old + new for old, new in zip(sums, more, strict=True)]
+    toward, weight, mean_toward, mean_weight = sums
+    without = []
+    for texts, text, wide, (errors, twice, _, of_mean, again) in pieces():
+        count = len(layer.sizes[texts])
+
+        def by_text(rows: Tensor, text: Tensor = text, count: int = count) -> Tensor:
+            return torch.zeros(count, *rows.shape[1:], dtype=rows.dtype).index_add_(0, text, rows)
+
+        own = by_text((twice - errors).pow(2).sum(dim=1))  # what the sums over all texts have of the text itself
+        if count == len(text):
+            reached = ((wide @ weight) * wide).sum(dim=1) * errors.pow(2).sum(dim=1)
+        else:
+            reached = torch.zeros(count, dtype=wide.dtype)
+            some = max(1, _NUMBERS // wide.numel())
+            for part in errors.split(some, dim=1):
+                along_text = by_text(wide[:, :, None] * part[:, None])  # (texts, r + 1, columns)
+                reached += (along_text * (weight @ along_text)).sum(dim=(1, 2))
+        turned = by_text((errors * (wide @ toward - (twice - errors))).sum(dim=1))
+        squares = totals[best, 0] - of_texts[best, texts] + 2 * turned + reached - own
+        own = by_text((again - of_mean).pow(2).sum(dim=1))
+        reached = mean_weight / n * by_text(of_mean).pow(2).sum(dim=1)
+        turned = by_text((of_mean * (mean_toward - (again - of_mean))).sum(dim=1))
+        of_means = totals[-1, 0] - of_texts[-1, texts] + 2 * turned + reached - own
+        without.append(1 - squares / of_means)
+    return value, torch.cat(without).numpy()
 
 
 class _LeftOut:
@@ -167,12 +237,41 @@ def of_groups(groups: Sequence[Moments], labels: int, columns: int) -> tuple[np.
     whole = each.sum(dim=0)
     values = r2(whole.transpose(0, 1)).numpy().T  # (labellings, layers)
     best = whole[:, :, 0].argmin(dim=1)
-    own = each[..., 0]  # (groups, layers, strengths)
-    left, means = own.gather(2, best.expand(len(groups), -1)[..., None])[..., 0], own[..., -1]
-    without = 1 - (left.sum(dim=0) - left) / (means.sum(dim=0) - means)
+    without = _without_groups(groups, total, labels, columns, scales, best)
     constant = np.asarray([bool((scale == 0).all()) for scale in scales])
-    values[:, constant] = without[:, torch.from_numpy(constant)] = np.nan
-    return values, without.numpy()
+    values[:, constant] = without[:, constant] = np.nan
+    return values, without
+
+
+def _without_groups(
+    groups: Sequence[Moments], total: Moments, labels: int, columns: int, scales: Sequence[Tensor], best: Tensor
+) -> np.ndarray:
+    """(groups, layers) the values under the first labelling without each group.
+
+    The maps are not solved on that group either, so every two groups are left out together once. The ridge strengths
+    are the chosen ones.
+    """
+    count, n = len(groups), total.n
+    squares = torch.zeros(2, count, labels, dtype=torch.float64)  # of the maps and of the means, without each group
+    for first, second in combinations(range(count), 2):
+        rest = total.without(groups[first]).without(groups[second])
+        label_mean, first_labels = rest.mean(labels)[:columns], slice(0, columns)
+        for layer, scale in enumerate(scales):
+            weights = torch.zeros(len(scale), columns, dtype=torch.float64)
+            if best[layer] < len(GRID):
+                scaled = scale[:, None] * rest.scatter(layer, layer) * scale
+                scaled.diagonal().add_(n * GRID[best[layer]])
+                cross = scale[:, None] * rest.scatter(layer, labels)[:, first_labels]
+                weights = scale[:, None] * torch.linalg.solve(scaled, cross)
+            for out, scored in ((first, groups[second]), (second, groups[first])):
+                about = scored.scatter(labels, labels).diagonal()[first_labels]
+                far = scored.mean(labels)[first_labels] - label_mean
+                squares[1, out, layer] += (about + scored.n * far.pow(2)).sum()
+                far = far - (scored.mean(layer) - rest.mean(layer)) @ weights
+                along = (weights * scored.scatter(layer, labels)[:, first_labels]).sum(dim=0)
+                spread = (weights * (scored.scatter(layer, layer) @ weights)).sum(dim=0)
+                squares[0, out, layer] += (about - 2 * along + spread + scored.n * far.pow(2)).sum()
+    return (1 - squares[0] / squares[1]).numpy()
 
 
 def _of_group(group: Moments, rest: Moments, layer: int, labels: int, columns: int, scale: Tensor) -> Tensor:
