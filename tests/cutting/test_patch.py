@@ -1,6 +1,7 @@
 """Patches: where they can be folded, what is solved, how they are judged, and what is refused by name."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas
@@ -224,6 +225,10 @@ def test_texts_must_be_read_as_the_model_reads_them():
     learn(tuned.network, dataclasses.replace(learned, task="mrpc"))
     with pytest.raises(InputError, match="reads two texts in each row"):
         deal(tuned, ls.task(pandas.DataFrame(UNLABELLED)))
+    own = random_model("bert", "classifier")  # tuned on pairs of one's own, which no registry knows
+    learn(own.network, dataclasses.replace(learned, pairs=learned.texts))
+    with pytest.raises(InputError, match="reads two texts in each row"):
+        deal(own, ls.task(pandas.DataFrame(UNLABELLED)))
     rows = scored_pairs(40)[["a", "b"]]
     assert len(deal(tuned, ls.task(rows, text="a", text_pair="b")).learned) == 40
     with pytest.raises(InputError, match="at least 10"):
@@ -250,6 +255,31 @@ def test_a_cut_study_shows_the_patched_model_beside_the_plain_cut(tmp_path):
     alone = ls.cut_study(model, "first 1", patch=texts, save=tmp_path / "unscored")
     assert "it is patched" in alone.how
     assert torch.equal(alone.model.bert.pooler.dense.weight, study.model.bert.pooler.dense.weight)
+
+
+def test_a_model_given_by_its_folder_is_patched_as_one_that_is_open(tmp_path, caplog):
+    """It was opened twice: what was solved was judged on another copy of the network, in which nothing was folded."""
+    folder, task, texts = (
+        ls.save(shared_classifier(), tmp_path / "model"),
+        two_class_task(),
+        pandas.DataFrame(UNLABELLED),
+    )
+    with caplog.at_level("INFO"):
+        ls.truncation_curve(str(folder), task, mode="patched", texts=texts)
+    assert not re.search(r"No patch is applied with the head on layers [^:]*\b1\b", caplog.text)
+    options = {"rules": "last", "timed": False, "blocks": 2, "max_length": 16, "patch": texts}
+    assert ls.advise(str(folder), task, **options).patch.applied
+    opened = ls.load(folder)
+    with pytest.raises(ValueError, match="for the network that is patched"):
+        Patches(opened, [LayerPlan([1])], deal(ls.load(folder), ls.task(texts)))
+
+
+def test_a_patch_that_is_not_applied_is_no_reason_for_memory(tmp_path, monkeypatch):
+    texts = pandas.DataFrame(UNLABELLED)
+    monkeypatch.setattr(patches.Domain, "better", False)
+    study = ls.cut_study(shared_classifier(), "first 1", patch=texts, save=tmp_path / "smaller")
+    assert not study.patch.applied
+    assert "a patch was solved for it, and not applied" in study.how
 
 
 def test_texts_that_patch_are_not_scored():

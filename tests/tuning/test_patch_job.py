@@ -1,11 +1,13 @@
 """Healing by a patch, and training that begins where a patch ends."""
 
+import numpy as np
 import pandas
 import pytest
 import torch
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.models.lineage import _decoded_marks, learned, marks
 from tests.helpers.data import random_texts, scored_pairs, two_class_task
 from tests.helpers.models import WITHOUT_BLOCK_2, shared_classifier, shared_encoder
 
@@ -44,6 +46,21 @@ def test_a_training_may_begin_where_a_patch_ends():
     assert not torch.allclose(*weights, atol=1e-3)
     with pytest.raises(InputError, match="other is for a patch"):
         ls.heal(model, WITHOUT_BLOCK_2, task, other=pandas.DataFrame(UNLABELLED), **few)
+
+
+def test_a_patch_and_a_training_of_one_corpus_share_no_text_with_those_that_are_scored():
+    """The patch took all texts of a short corpus, so that none was left to score the healed model on."""
+    corpus = pandas.DataFrame({"text": random_texts(60, least=3, most=9), "label": ["file", "list"] * 30})
+    few = {"steps": 1, "batch": 4, "max_length": 16, "learning_rate": 1e-6}
+    healing = ls.heal(shared_classifier(), "first 1", corpus, patch=corpus, **few)
+    data = healing.job.training_data
+    (patched,) = learned(data.model.network)
+    assert 0 < patched["n"] < 60
+    assert len(data.validation) > 0
+    assert not np.isin(marks(data.validation), _decoded_marks(patched)).any()
+    everything = {"train": corpus[:20], "validation": corpus}
+    with pytest.raises(InputError, match="none is left to patch on"):
+        ls.heal(shared_classifier(), "first 1", everything, patch=corpus[:20], **few)
 
 
 def test_an_embedding_model_is_patched_and_scored_with_what_was_put_behind_it(tmp_path):

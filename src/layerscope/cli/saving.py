@@ -108,6 +108,10 @@ def cut_and_save(
         title = f"{given.label('model')} on {given.task.name}"
         show(study.frame.to_dict("records"), format, f"{title}, nothing trained")
         keep(out, "cut", f"{title}: {study.plan}", {"cut": study})
+    elif study.patch is not None:  # what was solved, and what it is worth on texts that it was not solved on
+        answer().findings += [{"text": str(each), "evidence": "", "sure": None} for each in study.findings()]
+        if format is Format.table:
+            print("\n".join(map(str, study.findings())))
     if print_as is not None:
         print_plan(print_as, study.plan, name, study.depth, format)
     if folder is not None and not Team.is_helper():

@@ -300,8 +300,9 @@ def advise(
         raise InputError("blocks says how many stay and remove how many go; give one of them.")
     check_seed(seed)
     chosen_rules(rules, 0)
-    data = open_task(task)
-    texts = None if patch is None else deal(load_whole(model, "patching"), open_task(patch), like=data)
+    # Opened once: texts that patch are read by the network that is patched.
+    model, data = load_whole(model, "advice"), open_task(task)
+    texts = None if patch is None else deal(model, open_task(patch), like=data)
     rows: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length, "all_rows": all_rows}
     evaluator = make_evaluator(model, data, **rows, used=None if texts is None else texts.learned)
     _check_rows(evaluator)

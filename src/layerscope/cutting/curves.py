@@ -411,7 +411,8 @@ def truncation_curve(
     used: PatchTexts | None = None
     if "patched" in modes:
         data = open_task(task)
-        used = deal(load_whole(model, "patching"), data if texts is None else open_task(texts), like=data)
+        model = load_whole(model, "patching")  # once: texts that patch are read by the network that is patched
+        used = deal(model, data if texts is None else open_task(texts), like=data)
     evaluator = make_evaluator(model, task, **given_rows, used=None if used is None else used.learned)
     curves = {}
     for name in modes:

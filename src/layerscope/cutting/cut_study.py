@@ -259,6 +259,7 @@ def _without_task(
     if patch is not None:
         texts = deal(whole, open_task(patch))
         made = {"patch": patch_network(whole, chosen, smaller, texts), "patched": smaller}
+        reason = "it is patched" if made["patch"].applied else "a patch was solved for it, and not applied"
     if folder is not None and not Team.is_helper():
         save_checkpoint(smaller, folder)
         how = f"cut in memory ({reason}), reopened and compared"

@@ -555,9 +555,11 @@ class Patches(Artifact):
     """The patches of a model for some plans, all solved together, in one pass over the texts for each gap."""
 
     kind = "patches"
-    version = 1
+    version = 2  # 1 could hold patches that were judged on another copy of the network, in which nothing was folded
 
     def __init__(self, model: Model, plans: Sequence[LayerPlan], texts: PatchTexts) -> None:
+        if texts.solving.model.network is not model.network:
+            raise ValueError("the texts of a patch must be dealt for the network that is patched, not for a copy of it")
         model.require_blocks("patching")
         if is_offloaded(model.network):
             raise InputError(
@@ -675,7 +677,11 @@ class _Search:
                 place = asked[k][0].place
                 if best[k][0] is self.variants[k]:
                     where = {_HEAD: "the head", _EMBEDDING: "the embedding"}.get(place.block, f"block {place.block}")
-                    norm = ": a norm stands behind the matrix, and all that could be tried was its scale and shift"
+                    norm = (
+                        ": a norm stands behind the matrix, and all that could be tried was its scale and shift; "
+                        "healing (layerscope heal) trains what is left, and a truncation is patched in the head where "
+                        "that reads the last block's state itself"
+                    )
                     self.notes[k].append(
                         f"What was solved for {place.path} of {where} is no better than the plain cut on the texts "
                         f"that choose{norm * place.elements}"
@@ -732,8 +738,7 @@ class _Search:
     def _solved_on(self) -> dict[str, Any]:
         part = self.texts.solving
         tokens = int(sum(map(len, part.encoded())))
-        examples = self.texts.learned
-        return {"task": examples.task, "split": examples.split, "n": len(examples), "tokens": tokens}
+        return {"task": part.examples.task, "split": part.examples.split, "n": len(part.examples), "tokens": tokens}
 
 
 def _loss_name(part: Evaluator) -> str:
@@ -845,8 +850,11 @@ def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
 
 
 def _learned_from_pairs(model: Model) -> bool:
-    """Return whether a model is known to have been tuned on a task of the registry whose rows are pairs."""
-    names = {entry["task"].partition("@")[0] for entry in (*learned(model.network), *trained(model.network))}
+    """Return whether a model is known to have been tuned on pairs of texts."""
+    entries = (*learned(model.network), *trained(model.network))
+    if any(entry.get("pairs") is True for entry in entries):
+        return True
+    names = {entry["task"].partition("@")[0] for entry in entries}  # records of earlier versions say no more
     return any(
         spec.columns.text_pair and not spec.columns.choices for spec in registry().values() if spec.name in names
     )

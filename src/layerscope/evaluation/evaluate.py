@@ -72,7 +72,7 @@ def make_evaluator(
     models: list[Any] = [loaded]
     if used is not None:
         learn(marked := SimpleNamespace(), used)
-        models.append(SimpleNamespace(network=marked, name=loaded.name))
+        models.append(SimpleNamespace(network=marked, name=f"the patch of {loaded.name}"))
     examples, note = held_out(models, read, limit, all_rows, or_all=several)
     if kind is ClassificationEvaluator:
         note_order(loaded, opened)

@@ -162,6 +162,7 @@ def learn(network: Any, examples: Examples) -> None:
         "n": len(examples),
         "rows": packed(examples.rows),
         "marks": _encoded_marks(marks(examples)),
+        **({} if examples.pairs is None else {"pairs": True}),
     }
     _set_learned(network, [*learned(network), entry])
 
@@ -248,7 +249,8 @@ def held_out(
     left_out = known_rows(models, examples, in_other_data=False) if or_all else known
     if not known.any():
         return examples.take(slice(limit)) if limit is not None else examples, ""
-    names = " and ".join(dict.fromkeys(model.name for model in models))
+    learners = [model for model in models if known_rows([model], examples).any()]
+    names = " and ".join(dict.fromkeys(model.name for model in learners))
     data = f"{examples.task} ({examples.split})"
     if all_rows or (or_all and (left_out.all() or not left_out.any())):
         chosen = examples.take(slice(limit))

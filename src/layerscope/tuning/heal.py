@@ -33,7 +33,7 @@ from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.models import Model, load
 from layerscope.models.devices import AUTO, is_offloaded
 from layerscope.models.heads import HEADS
-from layerscope.models.lineage import ORIGIN, RECORD, known_rows
+from layerscope.models.lineage import ORIGIN, RECORD, known_rows, marks
 from layerscope.models.lineage import learned as learned_before
 from layerscope.models.load import ModelSource, load_whole
 from layerscope.models.memory import Footprint, check_training
@@ -358,9 +358,7 @@ def plan_healing(
     chosen = _method(method, size)
     uncut, smaller, done = _models(model, plan, chosen)
     if patch is not None:
-        _patch_first(
-            uncut, smaller, done, open_task(patch), None if other is None else open_task(other), open_task(task)
-        )
+        _check_patchable(uncut, smaller, done)
     elif other is not None:
         raise InputError("other is for a patch: give patch= (--patch), or method='patch' (--method patch).")
     check_healable(smaller)
@@ -379,6 +377,9 @@ def plan_healing(
         _check_room(smaller, chosen, settings)
     started = time.perf_counter()
     objective, learned, held = make_objective(kind, smaller, data, settings, taught)
+    if patch is not None:
+        # After the texts were parted, so that none that is scored has a part in the patch, also of the same corpus.
+        _patch_first(uncut, smaller, done, open_task(patch), None if other is None else open_task(other), data, held)
     log.info(
         "%d %s to learn from and %d held out were read in %.1f s.",
         *(len(objective.learned.items), objective.rows_are, len(objective.scored.items), time.perf_counter() - started),
@@ -440,13 +441,25 @@ def _check_patchable(uncut: Model | None, smaller: Model, plan: LayerPlan | None
 
 
 def _patch_first(
-    uncut: Model | None, smaller: Model, plan: LayerPlan | None, texts: Task, other: Task | None, like: Task
+    uncut: Model | None,
+    smaller: Model,
+    plan: LayerPlan | None,
+    texts: Task,
+    other: Task | None,
+    like: Task,
+    held: Examples,
 ) -> None:
-    """Fold a patch into the cut model, from which the training then begins."""
-    _check_patchable(uncut, smaller, plan)
+    """Fold a patch into the cut model, from which the training begins; texts that are scored have no part in it."""
     assert uncut is not None
     assert plan is not None
-    log.info("%s", apply_patch(uncut, plan, smaller.network, deal(uncut, texts, other=other, like=like)))
+    given = texts.split(learning=True)
+    own = given.take(~np.isin(marks(given), marks(held)))
+    if not len(own):
+        raise InputError(
+            f"Every text of {texts.name} ({given.split}) is scored after the healing, so none is left to patch on; "
+            "give other texts as patch (--patch)."
+        )
+    log.info("%s", apply_patch(uncut, plan, smaller.network, deal(uncut, texts, own, other=other, like=like)))
 
 
 def _check_room(model: Model, method: Method, settings: Hyperparameters) -> None:

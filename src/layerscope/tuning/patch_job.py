@@ -66,7 +66,8 @@ class PatchJob(HealingJob):
         discard(folder / CHECKPOINT)
         self._healed_answers = self.objective.answers(tuned)
         self._healed = self.objective.score(tuned, self._healed_answers)
-        self._healed.note = "; ".join(part for part in (self._healed.note, "neither solved nor chosen on") if part)
+        said = "neither solved nor chosen on; they decided whether the patch is applied"
+        self._healed.note = "; ".join(part for part in (self._healed.note, said) if part)
         save(tuned, folder / CHECKPOINT, scores=[] if np.isnan(self._healed) else [self._healed])
         loss = found.domains[0].patched
         entry = {"epoch": 0.0, "score": float(self._healed), "loss": loss}
