@@ -38,6 +38,7 @@ from layerscope.similarity.moments import Moments
 from layerscope.store import write_json, write_text
 
 HERE = Path(__file__).resolve().parent
+_DECODED = ("whole", "cut", "patched", "replaceme")
 RESULTS, PAGE = "patch.json", "patch.md"
 SIZES = (3, 6)  # blocks of a gap in the middle
 LEAST = 0.1  # nats that a cut must cost to be counted
@@ -93,10 +94,12 @@ def multiplied(moments: Moments, request: Request, ridge: float) -> Fold:
     return Fold(place.block, place.path, weight, (found @ shift).to(like) if place.constant else None, ridge, 0.0)
 
 
-def replaced(model: Model, plan: LayerPlan, texts: PatchTexts) -> Variant:
-    """The plan with ReplaceMe's form, its ridge chosen on the texts that choose."""
+def replaced(model: Model, plan: LayerPlan, texts: PatchTexts) -> Variant | None:
+    """The plan with ReplaceMe's form, its ridge chosen on the texts that choose; None where a norm stands between."""
     ((before, target),) = patches.gaps(plan, model.depth)
     request = Request(Variant(plan), patches.block_place(model, before), target)
+    if request.place.elements:
+        return None
     (moments,) = patches.gathered(texts.solving, model, [request])
     assert isinstance(moments, Moments)
     tried = [Variant(plan), *(Variant(plan, (multiplied(moments, request, ridge),)) for ridge in RIDGES[1::2])]
@@ -111,26 +114,27 @@ def decoder_case(
     started = time.perf_counter()
     (found,) = Patches(model, [plan], texts).solved()
     seconds = time.perf_counter() - started
-    variants = [Variant(plan), Variant(plan, found.folds), replaced(model, plan, texts)]
-    names = ("whole", "cut", "patched", "replaceme")
+    variants = {"cut": Variant(plan), "patched": Variant(plan, found.folds)}
+    if (theirs := replaced(model, plan, texts)) is not None:
+        variants["replaceme"] = theirs
     parts = {"nll": test, "nll_other": others[0], "kl_other": others[1]}
-    measured = {
-        part: dict(zip(names, map(float, patches.losses(patches.answers(evaluator, model, variants))), strict=True))
-        for part, evaluator in parts.items()
-    }
+    measured = {}
+    for part, evaluator in parts.items():
+        found_losses = patches.losses(patches.answers(evaluator, model, list(variants.values())))
+        measured[part] = dict(zip(("whole", *variants), map(float, found_losses), strict=True))
     return {**measured, "applied": found.applied, "tried": list(found.tried), "seconds": round(seconds, 1)}
 
 
 def decoders(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     """Gaps of 3 and 6 blocks and the block that makes the largest states, of every model."""
     for name, source in options.models:
-        model = ls.load(source, device=options.device)
+        model, scored = ls.load(source, device=options.device), options.scored or 64
         data, test_data, other = (ls.task(path, kind="text") for path in (options.text, options.test, options.other))
         texts = patches.deal(model, data, limit=options.limit, max_length=options.max_length)
         length = texts.solving.reading.max_length
-        test = first(PerplexityEvaluator(model, test_data, test_data.split(), length), options.scored)
-        beside = first(PerplexityEvaluator(model, other, other.split(), length), options.scored)
-        apart = DivergenceEvaluator(model, other, texts_of(other, 4 * options.scored), length, batch_tokens=length)
+        test = first(PerplexityEvaluator(model, test_data, test_data.split(), length), scored)
+        beside = first(PerplexityEvaluator(model, other, other.split(), length), scored)
+        apart = DivergenceEvaluator(model, other, texts_of(other, 4 * scored), length, batch_tokens=length)
         wanted = {f"{size} blocks": spans(name, model.depth, size) for size in SIZES}
         wanted["sink"] = [(block := sink_block(model, texts.solving), block)]
         for row, found in wanted.items():
@@ -161,7 +165,7 @@ def classifiers(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[t
             few = {
                 "max_steps": options.steps,
                 "max_length": options.max_length,
-                "batch": options.batch,
+                "batch": options.batch or 32,
                 "learning_rate": 5e-5,
             }
             tuned = ls.load(ls.tune(source, task, validation_limit=200, **few).model, device=options.device)
@@ -170,13 +174,14 @@ def classifiers(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[t
             plans = {row: LayerPlan.truncated(tuned.depth, depth) for row, depth in depths.items()}
             found = dict(zip(plans, Patches(tuned, list(plans.values()), texts).solved(), strict=True))
             score = {"limit": options.scored, "max_length": options.max_length}
-            whole = float(ls.evaluate(tuned, task, **score))
+            whole = ls.evaluate(tuned, task, **score)
             for row, plan in plans.items():
                 smaller = cut(tuned, plan)
                 plain = float(ls.evaluate(smaller, task, **score))
                 patches.apply(found[row], smaller, texts)
                 after = float(ls.evaluate(smaller, task, **score))
-                yield keys[row], {"keep": len(plan.keep), "whole": whole, "cut": plain, "patched": after}
+                made = {"keep": len(plan.keep), "n": whole.n, "texts": len(texts.learned)}
+                yield keys[row], {**made, "whole": float(whole), "cut": plain, "patched": after}
 
 
 def embeddings(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -191,15 +196,17 @@ def embeddings(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[tu
                 continue
             texts = patches.deal(model, task, limit=options.limit or 1000, max_length=options.max_length)
             score = {"limit": options.scored, "max_length": options.max_length}
-            by_mean = ls.task(task_name, embedding="mean")
-            whole = max(float(ls.evaluate(model, each, **score)) for each in (task, by_mean))
+            plainly = {mode: ls.task(task_name, embedding=mode) for mode in ("mean", "cls")}
+            scores = [ls.evaluate(model, each, **score) for each in (task, *plainly.values())]
+            whole = max(map(float, scores))
             for plan, found in zip(plans, Patches(model, plans, texts).solved(), strict=True):
                 smaller = cut(model, plan)
                 plain = {"own": float(ls.evaluate(smaller, task, **score))}
-                plain["mean"] = float(ls.evaluate(smaller, by_mean, **score))
+                plain |= {mode: float(ls.evaluate(smaller, each, **score)) for mode, each in plainly.items()}
                 patches.apply(found, smaller, texts)
                 after = float(ls.evaluate(smaller, task, **score))
-                row = {"keep": len(plan.keep), "whole": whole, **plain, "patched": after}
+                made = {"keep": len(plan.keep), "n": scores[0].n, "texts": len(texts.learned)}
+                row = {**made, "whole": whole, **plain, "patched": after}
                 yield f"embeddings/{name}/{task_name}/{len(plan.keep)}", row
 
 
@@ -209,15 +216,17 @@ def lora(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[tuple[st
         model = ls.load(source, device=options.device)
         span = spans(name, model.depth, SIZES[-1])[0]
         plan, data = LayerPlan.skipped(model.depth, *span), ls.task(options.text, kind="text")
+        length = options.max_length or 512
+        few: dict[str, Any] = {"max_length": length, "batch": options.batch or 16, "train_limit": options.limit}
+        test_data = {"max_length": length, "limit": options.scored, "metric": "nll"}
         for steps in (50, 300):
             key = f"lora/{name}/{span[0]}-{span[1]}/{steps}"
             if key in kept:
                 continue
             losses = {}
             for start, texts in (("plain", None), ("patched", data)):
-                healing = ls.heal(model, plan, data, steps=steps, patch=texts, metric="nll")
-                test = ls.evaluate(healing.model, ls.task(options.test, kind="text"), max_length=512, metric="nll")
-                losses[start] = float(test)
+                healing = ls.heal(model, plan, data, steps=steps, patch=texts, metric="nll", **few)
+                losses[start] = float(ls.evaluate(healing.model, ls.task(options.test, kind="text"), **test_data))
             yield key, losses
 
 
@@ -226,6 +235,7 @@ PARTS = {"decoders": decoders, "classifiers": classifiers, "embeddings": embeddi
 
 def regained(rows: list[dict[str, float]], name: str = "patched") -> float:
     """The share of what cuts cost that is back, pooled over the rows; NaN where they cost nothing."""
+    rows = [row for row in rows if name in row]  # a norm in the way leaves no other form
     cost = sum(row["cut"] - row["whole"] for row in rows)
     return sum(row["cut"] - row[name] for row in rows) / cost if cost > 0 else math.nan
 
@@ -257,7 +267,7 @@ def _decoders(cases: dict[tuple[str, ...], Any]) -> list[str]:
     for (name, _, span), case in cases.items():
         row = case["nll"]
         shares = " | ".join(_percent(regained([row], which)) for which in ("patched", "replaceme"))
-        values = " | ".join(f"{row[which]:.3f}" for which in ("whole", "cut", "patched", "replaceme"))
+        values = " | ".join(f"{row[which]:.3f}" if which in row else "-" for which in _DECODED)
         lines.append(f"| {name} | {span} | {values} | {shares} |")
     lines += ["", "| goal | wanted | found | ReplaceMe's form | spans |", "| --- | --- | --- | --- | --- |"]
     asked = [(row, part) for part in ("nll", "kl_other") for row in (*(f"{size} blocks" for size in SIZES), "sink")]
@@ -275,7 +285,8 @@ def _decoders(cases: dict[tuple[str, ...], Any]) -> list[str]:
 def _classifiers(cases: dict[tuple[str, ...], Any]) -> list[str]:
     if not cases:
         return []
-    lines = ["## Classifiers", "", "Truncated at two thirds and at half of their depth; labels are not used.", ""]
+    lines = ["## Classifiers", ""]
+    lines += [f"Truncated at two thirds and at half of their depth; labels are not used. {_counts(cases)}", ""]
     lines += ["| model | task | blocks left | whole | cut | patched | points below | goal |", "| --- " * 8 + "|"]
     for (name, task, row), case in cases.items():
         below, goal = 100 * (case["whole"] - case["patched"]), GOALS[row][1]
@@ -289,16 +300,29 @@ def _embeddings(cases: dict[tuple[str, ...], Any]) -> list[str]:
     if not cases:
         return []
     goal = GOALS["embeddings"][1]
-    lines = ["## Embedding models", "", "Spearman correlation on scored pairs; plain: the better of two poolings.", ""]
+    lines = ["## Embedding models", ""]
+    lines += [
+        "Spearman correlation on scored pairs; plain: the best of the model's own pooling, the mean and the first"
+    ]
+    lines += [f"token. {_counts(cases)}", ""]
     lines += ["| model | task | blocks left | whole | plain | patched | regained | goal |", "| --- " * 8 + "|"]
     for (name, task, _), case in cases.items():
-        plain = max(case["own"], case["mean"])
+        plain = max(case.get(which, -1.0) for which in ("own", "mean", "cls"))
         cost = case["whole"] - plain
         share = (case["patched"] - plain) / cost if cost > 0 else math.nan
         met = "met" if share >= goal else "not met"
         values = " | ".join(f"{100 * value:.1f}" for value in (case["whole"], plain, case["patched"]))
         lines.append(f"| {name} | {task} | {case['keep']} | {values} | {_percent(share)} | {goal:.0%}: {met} |")
     return [*lines, ""]
+
+
+def _counts(cases: dict[tuple[str, ...], Any]) -> str:
+    """How many rows were scored, and on how many texts patches were solved, chosen and judged."""
+    scored, texts = (sorted({case[name] for case in cases.values() if name in case}) for name in ("n", "texts"))
+    if not scored:
+        return ""
+    patched = " or ".join(f"{count:,}" for count in texts)
+    return f"Scored on {' or '.join(f'{n:,}' for n in scored)} rows, patched with {patched} texts."
 
 
 def _lora(cases: dict[tuple[str, ...], Any]) -> list[str]:
@@ -325,11 +349,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--test", help="running text to score on")
     parser.add_argument("--other", default="sst2", help="texts of another domain")
     parser.add_argument("--limit", type=int, help="texts or windows to solve, choose and hold out")
-    parser.add_argument("--scored", type=int, default=64, help="windows or texts that are scored")
+    parser.add_argument("--scored", type=int, help="windows (64 if not given), or rows (all) that are scored")
     parser.add_argument("--max-length", type=int, default=None)
     parser.add_argument("--spans", type=int, default=3, help="spans of each size")
     parser.add_argument("--steps", type=int, default=1000, help="of tuning a classifier")
-    parser.add_argument("--batch", type=int, default=32, help="of tuning a classifier")
+    parser.add_argument("--batch", type=int, help="of tuning a classifier (32), or of LoRA (16)")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args(arguments)

@@ -56,7 +56,16 @@ def test_the_form_of_replaceme_is_least_squares_on_what_the_matrix_gives(family)
 
 
 def options(**changes):
-    given = {"limit": None, "max_length": 16, "scored": 8, "spans": 1, "device": None, "steps": 2, "task": []}
+    given = {
+        "limit": None,
+        "max_length": 16,
+        "scored": 8,
+        "spans": 1,
+        "device": None,
+        "steps": 2,
+        "task": [],
+        "batch": 4,
+    }
     return argparse.Namespace(**{**given, **changes})
 
 
@@ -82,6 +91,20 @@ def test_a_tiny_model_goes_through_every_part(tmp_path, monkeypatch):
     said = results.page(kept)
     assert "| tiny | " in said
     assert "| one elsewhere | 50% |" in said
+
+
+def test_a_family_with_a_norm_in_the_way_has_no_other_form(tmp_path, monkeypatch):
+    model = ls.save(language_model("gemma3_text"), tmp_path / "normed")
+    for name, seed in (("text", 0), ("test", 1), ("other", 2)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(random_texts(40, seed, most=20)))
+    monkeypatch.setattr(results, "SIZES", (1,))
+    paths = {name: str(tmp_path / f"{name}.txt") for name in ("text", "test", "other")}
+    kept = dict(results.decoders(options(models=[("normed", str(model))], **paths), {}))
+    assert kept
+    assert all(set(case["nll"]) == {"whole", "cut", "patched"} for case in kept.values())
+    monkeypatch.setitem(results.GOALS, "1 blocks", ("one", 0.5))
+    monkeypatch.setitem(results.GOALS, "1 blocks, other", ("one elsewhere", 0.5))
+    assert "| - |" in results.page(kept)
 
 
 def test_tables_hold_what_was_found_beside_the_goals():
