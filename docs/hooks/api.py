@@ -16,12 +16,12 @@ Layers are 0..L, blocks 1..L, ranges inclusive: see the [glossary](../glossary.m
 # What belongs together, in the order of the four questions. A name that is missing here stops the build.
 GROUPS = {
     "Models and data": [
-        *("load", "wrap", "Model", "describe", "Description", "families", "Replay", "task", "tasks", "Task"),
+        *("load", "wrap", "Model", "describe", "Description", "families", "Replay", "task", "tasks", "Task", "perturb"),
     ],
     "Representations": ["extract", "Representations", "stream", "attentions", "Attentions"],
     "Compare": [
         *("compare", "Similarity", "measures", "measure", "Moments", "panels", "compare_weights"),
-        *("localization", "block_influence", "layer_blocks", "Blocks"),
+        *("localization", "block_influence", "layer_blocks", "Blocks", "measure_trial", "MeasureTrial"),
     ],
     "Cut": [
         *("evaluate", "Score", "truncation_curve", "Truncation", "skip_map", "SkipMap", "advise", "Advice"),

@@ -25,7 +25,7 @@ _OUT = typer.Option(
 )
 def reproduce(
     given: Given,
-    paper: str | None = typer.Argument(None, help="phang2021, wu2020, ren2023 or xie2022."),
+    paper: str | None = typer.Argument(None, help="phang2021, wu2020, ren2023, xie2022 or resi2025."),
     list_: bool = typer.Option(
         False, "--list", help="Show every experiment: where it stands, what it needs, how many jobs, about how long."
     ),

@@ -1,1 +1,1 @@
-"""The four papers: what each experiment runs, as data, and what it claims."""
+"""The papers: what each experiment runs, as data, and what it claims."""

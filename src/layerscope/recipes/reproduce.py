@@ -230,7 +230,7 @@ def reproduce(
     each combination is a job whose result is kept, so that what is done is never done again.
 
     Args:
-        paper: `phang2021`, `wu2020`, `ren2023` or `xie2022`.
+        paper: `phang2021`, `wu2020`, `ren2023`, `xie2022` or `resi2025`.
         only: Some experiments by the paper's numbering (`fig3`, `table2`), as `layerscope reproduce --list` shows them;
             all if not given.
         models: Other models than the profile's: sources, or sources by short names (`name=source`, or a mapping, where
@@ -330,7 +330,7 @@ def experiments(
     Jobs are those that can be done here, without what is `not here`.
 
     Args:
-        paper: `phang2021`, `wu2020`, `ren2023` or `xie2022`; all if not given.
+        paper: `phang2021`, `wu2020`, `ren2023`, `xie2022` or `resi2025`; all if not given.
         only: Some experiments by the paper's numbering: `fig3,table2`.
         models: Other models than the profile's, as in `ls.reproduce`.
         tasks: Other tasks than the profile's, as in `ls.reproduce`.
