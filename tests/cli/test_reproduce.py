@@ -35,7 +35,7 @@ def test_the_list(invoke):
 
 
 def test_a_paper_must_be_named(invoke):
-    with pytest.raises(ls.LayerscopeError, match=r"Which paper\? There are phang2021, ren2023, resi2025, wu2020, xie2022"):
+    with pytest.raises(ls.LayerscopeError, match=r"Which paper\? There are phang2021, ren2023, resi2025"):
         invoke("reproduce")
     with pytest.raises(ls.LayerscopeError, match="paper 'phang'"):
         invoke("reproduce", "phang")

@@ -163,7 +163,7 @@ def test_every_paper_runs_in_seconds(paper, tmp_path):
     done = ls.reproduce(paper, profile="smoke", out=tmp_path / "out")
     assert done.missing == {}
     assert set(done.claims["experiment"]) <= set(read_recipe(paper).experiments)
-    assert len(done.claims)
+    assert len(done.claims) or paper == "resi2025"  # which has tests, and no claims
     assert (tmp_path / "out" / "report.html").is_file()
     recipe, page = read_recipe(paper), (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     for number in recipe.figures:
