@@ -96,7 +96,7 @@ def test_what_numpy_and_others_make_is_taken():
     call(np.int64(3), np.float32(0.5), np.bool_(True), np.array(["a"]), np.arange(3), Path("a"))
     call(3, 1, 1, ("a", np.str_("b")), range(3), "a")
     call(3, names="a", layers=[np.int32(1)])
-    call(3, layers=(k for k in range(3)))  # not read by the check
+    call(3, layers=(k for k in range(3)))
     assert len(seen) == 4
     for given in ({"count": 3.0}, {"count": True}, {"count": 3, "names": b"a"}, {"count": 3, "layers": [1, "a"]}):
         with pytest.raises(InputError):
@@ -126,6 +126,40 @@ def test_several_things_are_judged_one_by_one_whatever_holds_them():
     for given in ({"a": None}, {1: 1}, {"a": "b"}):
         with pytest.raises(InputError, match=r"^named is .*; it must be a mapping or None"):
             call(named=given)
+
+
+def test_what_can_be_gone_through_once_becomes_a_list_where_several_things_are_asked_for():
+    seen = []
+
+    def public(names: "Sequence[str] | str" = "", texts: "Iterable[str]" = ()):  # noqa: F821
+        seen.append((names, texts))
+
+    call, texts = checked(public), iter(["a"])
+    call((name for name in "ab"), texts)
+    assert seen == [(["a", "b"], texts)]  # texts may be a stream without end
+    with pytest.raises(InputError, match=r"names is .*; it must be a list of texts or a text"):
+        call(k for k in range(3))
+    assert ls.compare(random_reps(), measure=(name for name in ["cka"])).keys() == {"cka"}
+
+
+def test_numbers_and_texts_that_no_function_can_use_are_refused():
+    reps = random_reps()
+    for call in (
+        lambda: ls.compare(reps, baseline=10**30),
+        lambda: ls.specialty(reps, null=10**30),
+        lambda: ls.extract("garden:bert-s0", "pydocs", limit=10**30),
+        lambda: ls.tune("garden:bert-s0", "pydocs", batch=10**30),
+    ):
+        with pytest.raises(InputError, match=r"is 10{30}; whole numbers have at most 19 digits"):
+            call()
+    with pytest.raises(InputError, match=r"tasks is .*half a character"):
+        ls.experiments("ren2023", tasks="\ud800")
+    for call in (
+        lambda: ls.tune("garden:bert-s0", "pydocs", seeds=10**12),
+        lambda: ls.experiments("phang2021", seeds=10**12),
+    ):
+        with pytest.raises(InputError, match="10,000"):
+            call()
 
 
 def test_what_no_file_can_be_called_is_refused():

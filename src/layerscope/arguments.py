@@ -12,7 +12,7 @@ import ast
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any
@@ -20,6 +20,8 @@ from typing import Any
 from layerscope.errors import InputError, device_fault, whole
 
 _SHOWN = 60  # characters of a value in a message
+_MOST = 1_000_000  # things that a generator may give where a list is asked for
+_LARGEST = 2**63  # what no library counts to
 _LOOKED_AT = 1000  # members of anything but lists and arrays
 _WAY_OUT = (
     "take fewer rows, shorter texts or smaller batches where it has such arguments (limit=, max_length=, "
@@ -60,8 +62,11 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError:  # which the function itself says best
             return function(*args, **kwargs)
         for name, value in given.arguments.items():
+            if fault := _fault(value):
+                raise InputError(f"{name} is {_shown(value)}; {fault}.")
             if name not in annotations:
                 continue
+            value = given.arguments[name] = annotations[name].settled(value)  # noqa: PLW2901
             if not annotations[name].takes(value):
                 raise InputError(f"{name} is {_shown(value)}; it must be {annotations[name].words()}.")
             if annotations[name].has_path and (fault := _path_fault(value)):
@@ -93,6 +98,12 @@ class Annotation:
     def takes(self, value: Any) -> bool:
         """Return whether a value is of one of the types."""
         return any(self._fits(member, value) for member in self._members)
+
+    def settled(self, value: Any) -> Any:
+        """Return what can be gone through once, such as a generator, as a list where several things are asked for."""
+        kinds = {_name(member) for member in self._members}
+        once = "Sequence" in kinds and "Iterable" not in kinds and isinstance(value, Iterator)
+        return list(islice(value, _MOST)) if once else value
 
     def listed(self, value: Any) -> Any:
         """Return a value of one of the types, an array as a list where it stands for several things."""
@@ -191,6 +202,18 @@ def _several(value: Any) -> Iterable[Any] | None:
     except TypeError:  # representations, say, which are read by layer
         return None
     return () if members is value else islice(members, _LOOKED_AT)
+
+
+def _fault(value: Any) -> str:
+    """Return why a number or a text is of no use to any function; empty where it is."""
+    if isinstance(value, Integral) and abs(int(value)) >= _LARGEST:
+        return "whole numbers have at most 19 digits here"
+    if isinstance(value, str):
+        try:
+            os.fsencode(value)  # names of files may hold bytes that are no text, and models are named by folders
+        except UnicodeEncodeError:
+            return "it holds half a character (a lone surrogate)"
+    return ""
 
 
 def _path_fault(value: Any) -> str:

@@ -121,6 +121,9 @@ def check_count(count: int | None, name: str) -> None:
         raise InputError(f"{name} is {count}; it must be a whole number of at least 1.")
 
 
+MOST_SEEDS = 10_000  # that are asked for by their count
+
+
 def check_seed(seed: int) -> int:
     """Return the seed if numpy and torch can both be seeded with it, else raise InputError."""
     if not isinstance(seed, Integral) or not 0 <= seed < 1 << 32:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from layerscope.data.load import task as open_task
 from layerscope.engine import Job, check_engine, map_jobs
-from layerscope.errors import InputError, LayerscopeError, check_seed, log
+from layerscope.errors import MOST_SEEDS, InputError, LayerscopeError, check_seed, log
 from layerscope.models.devices import check_opening
 from layerscope.models.load import load
 from layerscope.progress import duration
@@ -80,6 +80,8 @@ def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
     """Return as many seeds as asked for, counted from 0, or those that are named."""
     if isinstance(seeds, (str, float, bool)):
         raise InputError(f"seeds is {seeds!r}; it must be a whole number, or a list of whole numbers.")
+    if isinstance(seeds, (int, Integral)) and seeds > MOST_SEEDS:
+        raise InputError(f"seeds is {seeds}; at most {MOST_SEEDS:,} can be asked for.")
     chosen = range(int(seeds)) if isinstance(seeds, (int, Integral)) else [check_seed(seed) for seed in seeds]
     if not chosen:
         raise InputError(f"seeds is {seeds}; at least one is needed.")

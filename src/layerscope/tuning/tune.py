@@ -14,7 +14,7 @@ from layerscope.data import TaskSource
 from layerscope.data import task as open_task
 from layerscope.distributed import Team
 from layerscope.engine import Job, check_engine, folders_of
-from layerscope.errors import InputError, check_seed, log
+from layerscope.errors import MOST_SEEDS, InputError, check_seed, log
 from layerscope.models.load import ModelSource, load_trainable
 from layerscope.models.sources import folder_of
 from layerscope.store import check_free, produce_all
@@ -136,8 +136,8 @@ def check_seeds(seeds: int | Sequence[int]) -> list[int]:
     A seed that is named twice is refused: the same training twice would make an interval too narrow.
     """
     if isinstance(seeds, int | Integral):
-        if seeds < 1:
-            raise InputError(f"seeds (--seeds) is {seeds}; at least 1 is needed.")
+        if not 1 <= seeds <= MOST_SEEDS:
+            raise InputError(f"seeds (--seeds) is {seeds}; it must be from 1 to {MOST_SEEDS:,}, or a list of seeds.")
         return list(range(int(seeds)))
     if not len(seeds):
         raise InputError("seeds is empty; at least one is needed.")
