@@ -198,6 +198,9 @@ def test_seeds_are_whole_numbers_from_0():
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "memory ran out .*2 GiB"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "memory ran out"),
+        (RuntimeError("unable to mmap 64 bytes from file <a>: Cannot allocate memory (12)"), "memory ran out"),
+        (RuntimeError("std::bad_alloc"), "memory ran out"),
+        (OSError(12, "Cannot allocate memory"), "memory ran out"),
         (np._core._exceptions._ArrayMemoryError((1 << 40,), np.dtype("float64")), "memory ran out .*8.00 TiB"),
         (RuntimeError("CUDA error: device-side assert triggered"), "the device failed"),
     ],

@@ -18,7 +18,7 @@ except ImportError:
         "(https://learn.microsoft.com/windows/wsl)."
     )
     # The program, or `python -m layerscope`, imports this before any line of its own could catch the error.
-    if Path(sys.orig_argv[-len(sys.argv)]).stem == "layerscope":
+    if len(sys.argv) <= len(sys.orig_argv) and Path(sys.orig_argv[-len(sys.argv)]).stem == "layerscope":
         sys.exit(str(_REFUSED))
     raise _REFUSED from None
 

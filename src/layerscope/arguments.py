@@ -74,7 +74,7 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
             given.arguments[name] = annotations[name].listed(value)
         try:
             return function(*given.args, **given.kwargs)
-        except (MemoryError, RuntimeError) as error:  # torch's are RuntimeErrors
+        except (MemoryError, RuntimeError, OSError) as error:  # torch's are RuntimeErrors, mapped files' OSErrors
             if (refused := device_fault(error)) is None:
                 raise
             raise InputError(f"ls.{function.__name__} was not possible: {refused}; {_WAY_OUT}.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import logging
 import re
 from collections.abc import Iterable
@@ -81,7 +82,7 @@ def first_line(error: BaseException) -> str:
     return kind if not message else f"{kind}: {message}" if isinstance(error, (KeyError, IndexError)) else message
 
 
-_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+_NO_MEMORY = re.compile(r"out of memory|can('t|not) allocate memory|not enough memory|bad.alloc", re.IGNORECASE)
 _BROKEN = re.compile(
     r"(CUDA|HIP|cuDNN|CUBLAS\w*) (driver )?error|CUBLAS_STATUS|CUDNN_STATUS|accelerator error", re.IGNORECASE
 )
@@ -91,6 +92,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory ran out; on a CPU only the words of torch's RuntimeError tell."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 import layerscope as ls
 from layerscope.cutting import cut_on_disk
 from layerscope.errors import LayerscopeError
-from tests.helpers.models import save_random, token_batch
+from tests.helpers.models import random_model, save_random, token_batch
 
 PLANS = {
     "bert": [1, 2, 4],
@@ -168,3 +168,20 @@ def test_blocks_that_the_files_do_not_have_are_a_sentence(tmp_path):
     save_file(fewer, file, metadata={"format": "pt"})
     with pytest.raises(LayerscopeError, match="said to have 4 blocks, and its files name 3"):
         ls.cut_folder(whole, ls.LayerPlan([1]), tmp_path / "out")
+
+
+def test_blocks_under_another_prefix_than_the_bodys_are_renumbered_where_there_is_one_alone():
+    """Nemotron-H's files name blocks under `backbone`, and its network under `model`."""
+    model = ls.load(random_model("llama").network, tokenizer=random_model("llama").tokenizer)
+    assert model.network.base_model_prefix == "model"
+    names = [f"backbone.layers.{k}.mlp.weight" for k in range(model.depth)]
+    plan = ls.LayerPlan([1, model.depth])
+    kept = cut_on_disk.renumbered(dict.fromkeys([*names, "backbone.norm.weight"]), model, plan)
+    assert sorted(kept) == ["backbone.layers.0.mlp.weight", "backbone.layers.1.mlp.weight", "backbone.norm.weight"]
+    both = [*names, *(name.replace("backbone", "vision") for name in names)]
+    with pytest.raises(LayerscopeError, match="they cannot be renumbered on disk"):
+        cut_on_disk.renumbered(dict.fromkeys(both), model, plan)
+    own = [name.replace("backbone", "model") for name in names]
+    kept = cut_on_disk.renumbered(dict.fromkeys([*own, "vision.layers.0.weight"]), model, plan)
+    assert "vision.layers.0.weight" in kept
+    assert len(kept) == 3

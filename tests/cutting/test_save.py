@@ -11,7 +11,7 @@ import layerscope as ls
 from benchmarks.memory import LiveBytes, live_bytes
 from layerscope.cutting.cut import cut_network
 from layerscope.errors import InputError, LayerscopeError, ModelError
-from tests.helpers.models import random_network, save_random, word_tokenizer
+from tests.helpers.models import WAYS_TO_OFFLOAD, random_network, save_random, word_tokenizer
 
 DATA = pandas.DataFrame({"text": ["the file", "a list of it", "return this"] * 4, "label": [0, 1, 2] * 4})
 
@@ -47,6 +47,16 @@ def test_a_tensor_that_is_lost_on_the_way_fails_the_save(model, tmp_path, monkey
     with pytest.raises(ModelError, match="missing"):
         ls.save(model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("offload", WAYS_TO_OFFLOAD[2:])
+def test_a_network_whose_weights_wait_elsewhere_is_saved_and_compared(offload, tmp_path):
+    plain = random_network("llama")
+    before = {name: tensor.clone() for name, tensor in plain.state_dict().items()}
+    waiting = ls.load(offload(plain, tmp_path / "offloaded"), tokenizer=word_tokenizer())
+    saved = ls.load(ls.save(waiting, tmp_path / "saved")).network.state_dict()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in before.items() if name in saved)
+    assert len(saved) >= len(before) - 1
 
 
 def test_other_weights_fail_the_save(model, tmp_path, monkeypatch):

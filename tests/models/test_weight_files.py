@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from layerscope.errors import ModelError
 from layerscope.models import load
-from tests.helpers.models import VOCABULARY, save_random
+from tests.helpers.models import VOCABULARY, cased_tokenizer, save_random
 
 PICKLE = b"cos\nsystem\n(S'touch WITNESS'\ntR."
 
@@ -218,3 +218,17 @@ def test_a_config_with_a_wrong_field_is_one_sentence(family, changes, tmp_path):
             load(name)
         assert str(tmp_path) in str(refused.value)
         assert "\n" not in str(refused.value)
+
+
+def test_a_size_that_differs_from_block_to_block_is_none_of_one_tensor(tmp_path):
+    """Gemma 4 has a width of attention heads for each kind of block, and names none for all of them."""
+    config = AutoConfig.for_model(
+        *("gemma4_text",),
+        **{"num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2},
+        **{"num_key_value_heads": 1, "head_dim": 8, "vocab_size": 50, "hidden_size_per_layer_input": 4},
+        vocab_size_per_layer_input=50,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    cased_tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="it did not pass the self-check"):  # and it is built, to find that out
+        load(tmp_path)

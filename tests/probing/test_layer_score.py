@@ -106,7 +106,7 @@ def curve(values, p_best, spread):
 
 def test_findings_say_what_is_shown_and_what_cannot_be_told_apart():
     told = curve([0.1, 0.5, 0.51, 0.2], 0.01, 0.02).findings()
-    assert told[0].text == "Layer 2 tells the labels best: press is 0.510, and 0.000 with permuted labels."
+    assert told[0].text == "The labels show in layer 2: press is 0.510, and 0.000 with permuted labels."
     assert (
         told[0].evidence == "p = 0.01 after allowing for the choice among layers; 95% interval 0.410 to 0.610, n = 50"
     )

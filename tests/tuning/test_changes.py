@@ -53,7 +53,7 @@ def test_the_blocks_that_were_changed_are_named(task):
         assert frame.loc[block, "most"] == "intermediate.dense"
     said = [str(finding) for finding in changes.findings()]
     assert any("Blocks 2 and 3 carry 100% of the change of all blocks' weights" in each for each in said)
-    assert any("Probes read the labels best from layer" in each for each in said)
+    assert any("after tuning: they score" in each for each in said)
     assert [series.name for series in changes.figures()[0].series] == ["states", "weights", "attention"]
 
 

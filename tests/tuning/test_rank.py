@@ -64,7 +64,7 @@ def test_findings_say_which_models_cannot_be_told_apart(ranking):
     frame = ranking.frame.assign(ties=[True, True, False])
     names = list(frame["model"])
     told = Ranking(frame, ranking.provenance, ranking.curves, ranking.axes).findings()
-    assert told[0].text.startswith(f"The labels are told best from layer {frame['layer'][0]} of {names[0]}: PRESS is")
+    assert told[0].text.startswith(f"The labels show in layer {frame['layer'][0]} of {names[0]}: PRESS is")
     assert told[1].text == f"These models cannot be told apart with these rows: {names[0]} and {names[1]}."
     assert told[1].sure is False
     alone = Ranking(frame.assign(ties=[True, False, False]), {}, ranking.curves, ranking.axes).findings()[1]

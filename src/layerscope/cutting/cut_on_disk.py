@@ -116,15 +116,21 @@ def read_places(folder: Path, name: str) -> dict[str, TensorPlace]:
 def renumbered(places: Mapping[str, TensorPlace], model: Model, plan: LayerPlan) -> dict[str, TensorPlace]:
     """Return the tensors that stay, under their new names.
 
-    Checkpoints name blocks with the body's prefix or without it.
+    Checkpoints name blocks with the body's prefix, without one, or with another than the network has (Nemotron-H).
     """
     if model.architecture.shared:
         return dict(places)
-    prefix = f"(?:{re.escape(model.network.base_model_prefix)}\\.)?"
     lists = "|".join(map(re.escape, (model.architecture.blocks, *model.architecture.beside)))
-    pattern = re.compile(f"({prefix}(?:{lists})\\.)(\\d+)(\\..+)")
-    matches = {name: pattern.fullmatch(name) for name in places}
-    numbers = {int(match[2]) for match in matches.values() if match}
+    own = f"(?:{re.escape(model.network.base_model_prefix)}\\.)?"
+    first = (re.match(f"(\\w+\\.)(?:{lists})\\.\\d+\\.", name) for name in places)
+    others = {re.escape(match[1]) for match in first if match}
+    # One prefix for all: where there are several, such as those of a text and an image part, which is meant is unknown.
+    for prefix in (own, *(others if len(others) == 1 else ())):
+        pattern = re.compile(f"({prefix}(?:{lists})\\.)(\\d+)(\\..+)")
+        matches = {name: pattern.fullmatch(name) for name in places}
+        numbers = {int(match[2]) for match in matches.values() if match}
+        if numbers:
+            break
     if numbers != set(range(model.depth)):
         raise ModelError(
             f"{model.name} ({model.architecture.family}) is said to have {model.depth} blocks, and its files name "

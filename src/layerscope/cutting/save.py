@@ -16,6 +16,7 @@ from layerscope.evaluation.score import Score
 from layerscope.models import Model
 from layerscope.models.architecture import accepted_inputs, evaluating
 from layerscope.models.checkpoints import quiet
+from layerscope.models.devices import weight
 from layerscope.models.extras import extras, made_up, parameter_count, saved_weights
 from layerscope.models.fingerprint import fingerprint
 from layerscope.models.lineage import BASE, ORIGIN, RECORD, TRAINED, converted_from, learned, trained
@@ -181,9 +182,13 @@ def _compare(model: Model, folder: Path) -> None:
     drawn = made_up(model.network) & made_up(again.network)  # in no file, and used by nothing
     # What was equal to its file is shared.
     read = [k for k in before.keys() & after.keys() - drawn if before[k].data_ptr() != after[k].data_ptr()]
-    wrong = sorted(before.keys() ^ after.keys()) or sorted(
-        k for k in read if not torch.equal(before[k], after[k].to(before[k].device))
-    )
+
+    def is_equal(name: str) -> bool:
+        """Whether a tensor is as it was; those that wait on the host or the disk are fetched from there."""
+        was, found = (weight(each.network, name, held[name]) for each, held in ((model, before), (again, after)))
+        return was is not None and found is not None and torch.equal(was, found.to(was.device))
+
+    wrong = sorted(before.keys() ^ after.keys()) or sorted(name for name in read if not is_equal(name))
     if wrong:
         raise ModelError(
             f"The checkpoint of {model.name} reopens with other weights ({len(wrong)} tensors, such as {wrong[0]}); "

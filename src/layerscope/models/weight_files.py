@@ -230,17 +230,25 @@ def _room(files: list[Path], name: str) -> Room:
 
 def _needed(config: Any, positions: bool) -> Iterator[tuple[str, int]]:
     """Yield every size of a config with how many numbers it asks for in one tensor, at the least."""
-    width = getattr(config, "hidden_size", None)
+    width = _size(config, "hidden_size")
     width = width if isinstance(width, int) and width > 0 else 1
     for field in ("hidden_size", *_SIZES, *_SIZES_ELSEWHERE):
-        value = getattr(config, field, None)
+        value = _size(config, field)
         if isinstance(value, int):
             yield field, value * (1 if field in ("hidden_size", "embedding_size", "n_positions") else width)
     if config.model_type in _EXPERTS_ARE_ROWS and config.is_moe:
         yield "num_experts", config.num_experts * width
-    longest = getattr(config, "max_position_embeddings", None)
+    longest = _size(config, "max_position_embeddings")
     if isinstance(longest, int) and (positions or longest > _LONGEST):  # else they are computed, not looked up
         yield "max_position_embeddings", longest * width
+
+
+def _size(config: Any, field: str) -> Any:
+    """Return a field of a config; None where there is none, or where it differs from block to block (Gemma 4)."""
+    try:
+        return getattr(config, field, None)
+    except Exception:  # transformers refuses to name one value for all blocks, by an error of its own
+        return None
 
 
 def _numbers(part: Any) -> Iterator[tuple[str, int | float]]:

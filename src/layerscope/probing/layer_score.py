@@ -160,7 +160,7 @@ class LayerScoreCurve(Curve):
         at, n = self.layers.index(self.best), self.provenance.get("data", {}).get("n")
         value = number(float(self.values[at]))
         permuted = "" if self.null is None else f", and {number(float(self.null[at]))} with permuted labels"
-        text = f"Layer {self.best} tells the labels best: {self.name} is {value}{permuted}."
+        text = f"The labels show in layer {self.best}: {self.name} is {value}{permuted}."
         if self.shown is False:
             text = (
                 f"No layer is shown to tell the labels: {self.name} is {value} at best, in layer {self.best}{permuted}."

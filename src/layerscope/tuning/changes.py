@@ -191,12 +191,15 @@ class TuningChanges(Result):
         if not np.isfinite(gain).any():
             return []
         first, then, most = (int(np.nanargmax(values)) for values in (before, after, gain))
+        up = "better" if after[then] > before[first] else "no better"
         text = (
-            f"Probes read the labels best from layer {first + 1} before tuning ({number(before[first])}) and from "
-            f"layer {then + 1} after it ({number(after[then])}); layer {most + 1} gained most."
+            f"Probes read the labels {up} after tuning: they score {number(after[then])} at most, in layer {then + 1}, "
+            f"and {number(before[first])} before it, in layer {first + 1}."
         )
         sure = bool(low[then] > np.nanmax(rival)) if math.isfinite(low[then]) else None
-        return [Finding(text, f"after: {interval(low[then], high[then])}", sure, SUPPORT)]
+        # Which layer gained most is not tested against the others.
+        gained = Finding(f"Layer {most + 1} gained most for probes ({number(gain[most])}).", "", None, DETAIL)
+        return [Finding(text, f"after: {interval(low[then], high[then])}", sure, SUPPORT), gained]
 
     def _attention(self) -> list[Finding]:
         alike = self._frame["attention"].to_numpy(dtype=float)

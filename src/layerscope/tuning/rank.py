@@ -87,9 +87,7 @@ class Ranking(Tabled):
         curve = self.curves[self.best]
         assert isinstance(curve, LayerScoreCurve)
         bounds = interval(first["low"], first["high"]) + rows(n)
-        text = (
-            f"The labels are told best from layer {first['layer']} of {self.best}: PRESS is {number(first['press'])}."
-        )
+        text = f"The labels show in layer {first['layer']} of {self.best}: PRESS is {number(first['press'])}."
         if curve.shown is False:
             text = f"No model is shown to tell the labels: PRESS is {number(first['press'])} at best, in {self.best}."
         findings = [Finding(text, bounds, curve.shown, ANSWER)]

@@ -74,6 +74,19 @@ def test_rows_may_come_in_any_number_of_pieces(monkeypatch):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("width", [6, 30, 300])
+def test_many_classes_need_no_column_each(width, monkeypatch):
+    generator = np.random.default_rng(3)
+    labels = np.r_[np.arange(90), generator.integers(0, 90, 160)]
+    x = generator.normal(size=(250, width)) + np.outer(labels, generator.normal(size=width)) / 20
+    layer = LayerRows(torch.from_numpy(x), np.arange(250))
+    columns = left_out_squares(layer, labels[None])[0][:, 0]
+    np.testing.assert_allclose(press.squares_of_classes(layer, labels).numpy(), columns.numpy(), rtol=1e-9)
+    value = Press().values(layer, labels[None])
+    monkeypatch.setattr(press, "is_sparse", lambda *_: False)
+    assert Press().values(layer, labels[None]) == pytest.approx(value)
+
+
 def test_labels_that_say_nothing_have_nought_and_noise_does_not_help():
     """Over 200 draws noise columns do not raise the mean, beside columns that tell something and by themselves."""
     generator = np.random.default_rng(0)
@@ -125,7 +138,8 @@ def test_pieces_and_products_in_parts_change_nothing(monkeypatch):
     x, labels = drawn()
     layer = LayerRows(torch.from_numpy(x), sorted_texts([1] * 9 + [2] * 5 + [4] * 8 + [9]))
     value, without = jackknife(layer, labels)
-    monkeypatch.setattr(LayerRows.whole_texts, "__defaults__", (10,))
+    monkeypatch.setattr(press, "_BLOCK", 10)
+    monkeypatch.setattr(press, "_FEWEST", 10)
     monkeypatch.setattr(press, "_NUMBERS", 1)
     monkeypatch.setattr(layer_score, "_KEPT", 0)
     again = jackknife(LayerRows(torch.from_numpy(x), layer.texts), labels)

@@ -186,7 +186,7 @@ def test_press_stands_beside_nu(tmp_path):
     np.testing.assert_allclose(curve.press.values, scored.values)
     np.testing.assert_allclose(curve.press.low, scored.low)
     assert [figure.y_name for figure in curve.figures()] == ["nu", "press"]
-    assert any("tells the labels best: press is" in finding.text for finding in curve.findings())
+    assert any("The labels show in layer" in finding.text for finding in curve.findings())
     assert "across widths or numbers of rows" in curve.figures()[0].caveat
     plain = ls.specialty(reps, ci=0.95, press=False)
     assert plain.press is None

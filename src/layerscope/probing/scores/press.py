@@ -25,6 +25,8 @@ from layerscope.similarity.moments import Moments
 GRID = 10.0 ** np.arange(-3.0, 3.25, 0.5)  # ridge strengths per row, beside columns of variance 1; infinity comes last
 _BLOCK = 8192  # rows at a time
 _COLUMNS = 512  # columns of labels at a time
+_FEW = 64  # classes that are columns in any case
+_FEWEST = 256  # rows at a time where classes are many
 _NUMBERS = 1 << 25  # of a product that is made in parts
 
 
@@ -48,6 +50,8 @@ class Press(LayerScore):
         self.axes = axes
 
     def values(self, layer: LayerRows, labellings: np.ndarray) -> np.ndarray:
+        if is_sparse(layer, labellings, self.axes):
+            return np.asarray([float(r2(squares_of_classes(layer, each, self.axes))) for each in labellings])
         some = max(1, _COLUMNS // len(targets(labellings, 0, 1)[0, 0]))
         parts = (labellings[start : start + some] for start in range(0, len(labellings), some))
         return np.concatenate([r2(left_out_squares(layer, part, self.axes)[0]).numpy() for part in parts])
@@ -75,7 +79,9 @@ def r2(squares: Tensor) -> Tensor:
     return 1 - squares.min(dim=0).values / squares[-1]
 
 
-def left_out_squares(layer: LayerRows, labellings: np.ndarray, axes: int | None = None) -> tuple[Tensor, Tensor]:
+def left_out_squares(
+    layer: LayerRows, labellings: np.ndarray, axes: int | None = None, size: int = _BLOCK
+) -> tuple[Tensor, Tensor]:
     """The squared errors of every ridge strength, the infinite one last, where every text is left out in turn.
 
     Returns:
@@ -87,7 +93,7 @@ def left_out_squares(layer: LayerRows, labellings: np.ndarray, axes: int | None 
     shrunk = 1 / (values[:, None] + n * torch.from_numpy(GRID))  # (r, strengths)
     totals = torch.zeros(len(GRID) + 1, len(labellings), dtype=torch.float64)
     of_texts = torch.zeros(len(GRID) + 1, len(layer.sizes), dtype=torch.float64)
-    for texts, rows in layer.whole_texts():
+    for texts, rows in layer.whole_texts(size):
         along = layer.along_axes(rows.start, rows.stop)[:, :axes]
         y = targets(labellings, rows.start, rows.stop)
         shape = y.shape[1:]
@@ -103,6 +109,44 @@ def left_out_squares(layer: LayerRows, labellings: np.ndarray, axes: int | None 
             totals[k] += squares.sum(dim=0)
             of_texts[k, texts].index_add_(0, text, squares[:, 0])
     return totals, of_texts
+
+
+def is_sparse(layer: LayerRows, labellings: np.ndarray, axes: int | None) -> bool:
+    """Whether labels are so many classes that a column for each would be most of the work: more than there are axes."""
+    several = labellings.dtype.kind != "f" and len(layer.sizes) == len(layer)
+    return several and int(labellings.max()) + 1 > max(len(layer.spectrum[0][:axes]), _FEW)
+
+
+def squares_of_classes(layer: LayerRows, labels: np.ndarray, axes: int | None = None) -> Tensor:
+    """(strengths,) what `left_out_squares` sums under one labelling, without a column for each class.
+
+    For texts of one row. With a the row along the axes, W the map and m the means of the indicators, the squares of
+    what a row leaves over are |y - m|^2 - 2 (y - m)'W'a + a'WW'a: the first two need the row's own class alone, and WW'
+    is as wide as there are axes.
+    """
+    n, values = len(layer), layer.spectrum[0][:axes]
+    label = torch.from_numpy(np.ascontiguousarray(labels))
+    counts = torch.bincount(label).double()
+    mean = counts / n
+    cross = torch.zeros(len(counts), len(values), dtype=torch.float64)
+    for start in range(0, n, _BLOCK):
+        cross.index_add_(0, label[start : start + _BLOCK], layer.along_axes(start, min(start + _BLOCK, n))[:, :axes])
+    square = cross.T @ cross
+    about = 1 - 2 * mean[label] + mean.square().sum()
+    totals = torch.zeros(len(GRID) + 1, dtype=torch.float64)
+    totals[-1] = (about * (n / (n - 1)) ** 2).sum()
+    shrunk = 1 / (values[:, None] + n * torch.from_numpy(GRID))  # (r, strengths)
+    toward = cross.T @ mean
+    for start in range(0, n, _BLOCK):
+        rows = slice(start, min(start + _BLOCK, n))
+        along = layer.along_axes(rows.start, rows.stop)[:, :axes]
+        own = along * (cross[label[rows]] - toward)
+        for k in range(len(GRID)):
+            scaled = along * shrunk[:, k]
+            left = about[rows] - 2 * own @ shrunk[:, k] + ((scaled @ square) * scaled).sum(dim=1)
+            leverage = 1 / n + along.square() @ shrunk[:, k]
+            totals[k] += (left / (1 - leverage) ** 2).sum()
+    return totals
 
 
 def _means(layer: LayerRows, labellings: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -127,7 +171,8 @@ def jackknife(layer: LayerRows, labels: np.ndarray, axes: int | None = None) -> 
     """
     n, (values, _) = len(layer), layer.spectrum
     values = values[:axes]
-    totals, of_texts = left_out_squares(layer, labels[None], axes)
+    size = max(_FEWEST, min(_BLOCK, _NUMBERS // targets(labels[None], 0, 1).numel()))
+    totals, of_texts = left_out_squares(layer, labels[None], axes, size)
     best = int(totals[:, 0].argmin())
     value = float(1 - totals[best, 0] / totals[-1, 0])
     if best == len(GRID):  # the map is the mean of the labels, whichever text is not there
@@ -137,7 +182,7 @@ def jackknife(layer: LayerRows, labels: np.ndarray, axes: int | None = None) -> 
     sums: list[Any] = [0.0] * 4  # over all texts: of the map's residuals and leverages, and of the mean's
 
     def pieces() -> Iterator[tuple[slice, Tensor, Tensor, list[Tensor]]]:
-        for texts, rows in layer.whole_texts():
+        for texts, rows in layer.whole_texts(size):
             along = layer.along_axes(rows.start, rows.stop)[:, :axes]
             text, sizes = layer.number[rows] - texts.start, layer.sizes[texts]
             y = targets(labels[None], rows.start, rows.stop)[:, 0] - mean
@@ -150,8 +195,8 @@ def jackknife(layer: LayerRows, labels: np.ndarray, axes: int | None = None) -> 
             yield texts, text, wide, [errors, left_out(errors, shrunk), left_out(wide, shrunk), of_mean, again]
 
     for texts, _, wide, (_, twice, leverage, _, again) in pieces():
-        size = torch.from_numpy(layer.sizes[texts]).double()
-        more = wide.T @ twice, leverage.T @ leverage, again.sum(dim=0) / n, (size * n / (n - size) ** 2).sum()
+        rows_of = torch.from_numpy(layer.sizes[texts]).double()
+        more = wide.T @ twice, leverage.T @ leverage, again.sum(dim=0) / n, (rows_of * n / (n - rows_of) ** 2).sum()
         sums = [old + new for old, new in zip(sums, more, strict=True)]
     toward, weight, mean_toward, mean_weight = sums
     without = []
