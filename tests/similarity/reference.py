@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-from scipy.linalg import orthogonal_procrustes
+from scipy.linalg import expm, orthogonal_procrustes
+from scipy.sparse.csgraph import laplacian
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import pearsonr, spearmanr
+from sklearn.neighbors import kneighbors_graph
 
 
 def centre(x):
@@ -256,6 +258,15 @@ def magnitude_difference(x, y):
 def uniformity_difference(x, y, t=2.0):
     one, two = (np.log(np.exp(-t * squareform(pdist(m)) ** 2).mean()) for m in (x, y))
     return abs(one - two)
+
+
+def imd(x, y, k=5):
+    def trace(m, t):
+        graph = kneighbors_graph(m, k).toarray()
+        return np.trace(expm(-t * laplacian(np.maximum(graph, graph.T), normed=True))) / len(m)
+
+    times = [t for t in np.logspace(-1, 1, 256) if 0.4 < t < 2.5]  # outside of these the weight is small
+    return 1e6 * max(np.exp(-2 * (t + 1 / t)) * abs(trace(x, t) - trace(y, t)) for t in times)
 
 
 def cosine(x, y):

@@ -42,8 +42,8 @@ def real_numbers(name: str, array: Any) -> Tensor:
     complex_or_other = values.is_complex() if isinstance(values, Tensor) else values.dtype.kind not in "fiub"
     if complex_or_other:
         raise InputError(f"{name} holds {values.dtype}; real numbers are needed.")
-    if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()  # torch would warn
+    if isinstance(values, np.ndarray) and (not values.flags.writeable or min(values.strides, default=0) < 0):
+        values = values.copy()  # torch would warn of the first, and takes no array that is read backwards
     return torch.as_tensor(values)
 
 

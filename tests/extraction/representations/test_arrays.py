@@ -30,3 +30,9 @@ def test_what_float32_holds_is_not_announced():
         warnings.simplefilter("always")
         ls.Representations.from_arrays([x, x + 1e3, 1e-30 * x, constant, x.astype(np.float32) + np.float32(1e7)])
     assert announced == []
+
+
+def test_arrays_that_are_read_backwards():
+    rows = np.arange(12.0).reshape(4, 3)
+    assert ls.Representations.from_arrays([rows[::-1, ::-1]])[0].tolist() == rows[::-1, ::-1].tolist()
+    assert ls.measure("cka")(rows[::-1], rows) == pytest.approx(1)

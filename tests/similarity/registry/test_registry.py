@@ -21,7 +21,7 @@ EXPECTED = {
     *("distance_correlation", "rsm_norm_difference", "rank_similarity", "second_order_cosine", "eigenspace_overlap"),
     *("hard_correlation_match", "soft_correlation_match", "gulp", "aligned_cosine", "permutation_procrustes"),
     *("procrustes_angular", "procrustes_size_and_shape"),
-    *("concentricity_difference", "magnitude_difference", "uniformity_difference"),
+    *("concentricity_difference", "magnitude_difference", "uniformity_difference", "imd"),
 }
 
 
@@ -63,6 +63,7 @@ def test_agreement_with_an_independent_implementation(name, seed):
         ("rsm_norm_difference", {"norm": "spectral"}),
         ("gulp", {"ridge": 0.1}),
         ("uniformity_difference", {"t": 0.5}),
+        ("imd", {"k": 8}),
     ],
 )
 def test_options_against_an_independent_implementation(name, options):
@@ -137,7 +138,9 @@ def test_a_large_offset_of_one_float32_feature_changes_nothing(name):
 def test_any_float_type_and_kind_of_array(name, dtype):
     x, y = data()
     got = ls.measure(name)(torch.from_numpy(x).to(dtype), torch.from_numpy(y).to(dtype))
-    assert got == pytest.approx(ls.measure(name)(x, y), abs=0.1, rel=0.01)
+    # Neighbours change where rows are rounded to eight bits, and with them the graph that imd looks at.
+    relative = 0.3 if name == "imd" and dtype is torch.bfloat16 else 0.01
+    assert got == pytest.approx(ls.measure(name)(x, y), abs=0.1, rel=relative)
 
 
 @pytest.mark.parametrize("name", NAMES)

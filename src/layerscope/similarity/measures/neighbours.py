@@ -11,32 +11,37 @@ from layerscope.errors import InputError, LayerscopeWarning
 from layerscope.similarity.registry import Undefined, register
 
 _SOURCE = "Huh et al. 2024"
-_EQUAL = 1e-14  # cosines that differ by less are the same up to rounding
+_EQUAL = 1e-14  # likenesses that differ by less are the same up to rounding
 _SOME, _MOST = 0.01, 0.5  # of all neighbours
 
 
 def nearest(x: Tensor, *, k: int = 10) -> Tensor:
     """(n, k) the k nearest rows of each row by cosine, itself left out."""
-    n = len(x)
-    if not k >= 1:
-        raise InputError(f"k is {k}; at least one neighbour is needed.")
-    if k >= n - 1:
-        raise Undefined(f"with {n} rows every other row is among the {k} nearest")
     norms = x.norm(dim=1, keepdim=True)
     if not bool((norms > 0).all()):
         raise Undefined("a row is 0, so it has no direction")
     unit = x / norms
-    cosines, near = (unit @ unit.T).fill_diagonal_(-torch.inf).topk(k + 1, dim=1)
-    _require_order(cosines, k)
+    return most_similar(unit @ unit.T, k)
+
+
+def most_similar(alike: Tensor, k: int) -> Tensor:
+    """(n, k) the k rows most like each row, from the likeness of all pairs (n, n), which is at most 1 in size."""
+    n = len(alike)
+    if not k >= 1:
+        raise InputError(f"k is {k}; at least one neighbour is needed.")
+    if k >= n - 1:
+        raise Undefined(f"with {n} rows every other row is among the {k} nearest")
+    values, near = alike.fill_diagonal_(-torch.inf).topk(k + 1, dim=1)
+    _require_order(values, k)
     return near[:, :k]
 
 
-def _require_order(cosines: Tensor, k: int) -> None:
+def _require_order(alike: Tensor, k: int) -> None:
     """Raise Undefined where most neighbours are drawn from more rows that are equally near; warn where some are.
 
-    `cosines` (n, k + 1) are those of the k nearest rows and of the next one.
+    `alike` (n, k + 1) has the likeness of the k nearest rows and of the next one.
     """
-    drawn = float((cosines[:, :k] - cosines[:, k:] <= _EQUAL).double().mean())
+    drawn = float((alike[:, :k] - alike[:, k:] <= _EQUAL).double().mean())
     if drawn > _MOST:
         raise Undefined(f"{drawn:.0%} of the {k} nearest are drawn from more rows that are equally near")
     if drawn > _SOME:

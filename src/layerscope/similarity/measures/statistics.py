@@ -13,17 +13,17 @@ from layerscope.similarity.measures.kernels import distances
 from layerscope.similarity.registry import Undefined, register
 
 _WANG = "Wang et al. 2022"
-_CAVEAT = (
+CAVEAT = (
     "A difference of one number of each layer: 0 does not say that layers are alike, and shuffled texts give the same."
 )
 
 
-def _unmoved(value: float, order: Tensor) -> float:
+def unmoved(value: Any, order: Tensor) -> Any:
     """The statistic of the rows in another order."""
     return value
 
 
-_OF_ONE: dict[str, Any] = {"symmetric": True, "needs": "rows", "reorder": _unmoved, "distance": True, "caveat": _CAVEAT}
+_OF_ONE: dict[str, Any] = {"symmetric": True, "needs": "rows", "reorder": unmoved, "distance": True, "caveat": CAVEAT}
 
 
 def _concentricity(x: Tensor) -> float:
