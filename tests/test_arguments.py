@@ -225,3 +225,45 @@ def test_other_errors_of_a_function_stay_as_they_are():
 
 def test_public_functions_can_be_sent_to_other_processes():
     assert pickle.loads(pickle.dumps(ls.describe)) is ls.describe
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("mlp", {"steps": math.inf}, "steps is inf; it must be a whole number"),
+        ("inn", {"batch": None}, "batch is None; it must be a whole number"),
+        ("inn", {"hidden": "x"}, "hidden is 'x'; it must be a whole number or None"),
+        ("mlp", {"learning_rate": None}, "learning_rate is None; it must be a number"),
+        ("svcca", {"keep": "x"}, "keep is 'x'; it must be a number"),
+        ("cca", {"ridge": [1]}, r"ridge is \[1\]; it must be a number or a text"),
+    ],
+)
+def test_options_of_a_class_that_is_chosen_by_name_are_checked_too(method, options, said):
+    rows = np.random.default_rng(0).normal(size=(20, 4))
+    with pytest.raises(InputError, match=said):
+        ls.align(rows, rows, method=method, **options)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ls.Representations.from_arrays(3),
+        lambda: ls.Representations.load(3),
+        lambda: ls.Representations.common(3),
+        lambda: ls.Moments.load(3),
+        lambda: ls.Similarity.load(3),
+        lambda: ls.LayerPlan.parse(3, depth=4),
+        lambda: ls.LayerPlan.skipped(4, 1.5, 2),
+        lambda: ls.load("garden:bert-s0", tokenizer=3),
+        lambda: ls.measure("gulp")(np.eye(4), np.eye(4), ridge=10**30),
+        lambda: ls.measure("cka_minibatch")(np.eye(4), np.eye(4), shuffle=10**30),
+    ],
+)
+def test_methods_of_public_classes_check_their_arguments(call):
+    with pytest.raises(InputError, match=r"must be|takes one or more|at most 19 digits"):
+        call()
+
+
+def test_methods_that_are_checked_can_be_sent_to_other_processes():
+    parse = pickle.loads(pickle.dumps(ls.LayerPlan.parse))
+    assert parse("first 2", depth=4) == ls.LayerPlan.parse("first 2", 4)

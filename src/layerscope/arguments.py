@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from layerscope.errors import InputError, device_fault, whole
 
@@ -45,42 +45,55 @@ _SIMPLE: dict[str, tuple[Callable[[Any], bool], str, str]] = {  # a check, and t
 }
 
 
-def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a public function that raises InputError where an argument is of a type that it does not take."""
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-    @functools.cache
-    def described() -> tuple[inspect.Signature, dict[str, Annotation]]:
-        signature = inspect.signature(function)
-        named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        return signature, {p.name: Annotation(str(p.annotation), function.__globals__) for p in named}
+
+def checked(function: Function) -> Function:
+    """Return a public function that raises InputError where an argument is of a type that it does not take."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        signature, annotations = described()
+        signature, _ = _described(function)
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:  # which the function itself says best
             return function(*args, **kwargs)
-        for name, value in given.arguments.items():
-            if fault := _fault(value):
-                raise InputError(f"{name} is {_shown(value)}; {fault}.")
-            if name not in annotations:
-                continue
-            value = given.arguments[name] = annotations[name].settled(value)  # noqa: PLW2901
-            if not annotations[name].takes(value):
-                raise InputError(f"{name} is {_shown(value)}; it must be {annotations[name].words()}.")
-            if annotations[name].has_path and (fault := _path_fault(value)):
-                raise InputError(f"{name} is {_shown(value)}; {fault}.")
-            given.arguments[name] = annotations[name].listed(value)
+        given.arguments |= check_arguments(function, given.arguments)
         try:
             return function(*given.args, **given.kwargs)
         except (MemoryError, RuntimeError, OSError) as error:  # torch's are RuntimeErrors, mapped files' OSErrors
             if (refused := device_fault(error)) is None:
                 raise
-            raise InputError(f"ls.{function.__name__} was not possible: {refused}; {_WAY_OUT}.") from error
+            name = function.__qualname__.rpartition("<locals>.")[2]
+            raise InputError(f"ls.{name} was not possible: {refused}; {_WAY_OUT}.") from error
 
-    call.__module__ = "layerscope"  # where it is found again, by pickle too
-    return call
+    if function.__qualname__ == function.__name__:  # no method
+        call.__module__ = "layerscope"  # where it is found again, by pickle too
+    return cast(Function, call)
+
+
+def check_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a function by name, as it takes them; raise InputError for one that it does not take."""
+    _, annotations = _described(function)
+    taken = {}
+    for name, value in given.items():
+        if fault := unusable(value):
+            raise InputError(f"{name} is {_shown(value)}; {fault}.")
+        taken[name] = value if name not in annotations else annotations[name].checked(name, value)
+    return taken
+
+
+@functools.cache
+def _described(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Annotation]]:
+    """Return a function's signature, and what each of its parameters takes, where that is said."""
+    signature = inspect.signature(function)
+    named = [
+        p
+        for p in signature.parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation is not p.empty
+    ]
+    names = getattr(function, "__globals__", {})
+    return signature, {p.name: Annotation(str(p.annotation), names) for p in named}
 
 
 class Annotation:
@@ -94,6 +107,15 @@ class Annotation:
     def has_path(self) -> bool:
         """Whether a path is one of the types, so that a text is one too."""
         return any(_name(member) in ("Path", "PathLike") for member in self._members)
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return a parameter's value as the function takes it; raise InputError where it is of none of the types."""
+        value = self.settled(value)
+        if not self.takes(value):
+            raise InputError(f"{name} is {_shown(value)}; it must be {self.words()}.")
+        if self.has_path and (fault := _path_fault(value)):
+            raise InputError(f"{name} is {_shown(value)}; {fault}.")
+        return self.listed(value)
 
     def takes(self, value: Any) -> bool:
         """Return whether a value is of one of the types."""
@@ -173,7 +195,7 @@ class Annotation:
         if name in ("Sequence", "Iterable"):
             members = list(self._union(node.slice)) if isinstance(node, ast.Subscript) else []
             kinds = [_SIMPLE[_name(member)][2] if _name(member) in _SIMPLE else _name(member) for member in members]
-            return f"a list of {' or '.join(dict.fromkeys(kinds))}"
+            return "a list" if "Any" in kinds else f"a list of {' or '.join(dict.fromkeys(kinds))}"
         return {"Mapping": "a mapping", "Callable": "a function"}.get(name, name)
 
 
@@ -204,7 +226,7 @@ def _several(value: Any) -> Iterable[Any] | None:
     return () if members is value else islice(members, _LOOKED_AT)
 
 
-def _fault(value: Any) -> str:
+def unusable(value: Any) -> str:
     """Return why a number or a text is of no use to any function; empty where it is."""
     if isinstance(value, Integral) and abs(int(value)) >= _LARGEST:
         return "whole numbers have at most 19 digits here"

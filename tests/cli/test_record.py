@@ -154,8 +154,9 @@ def test_a_file_in_the_place_of_a_link_is_replaced_only_if_it_is_the_command_s(
         table.write_text("mine")
     assert invoke(*about).exit_code == 0
     if listed:
-        table.unlink()
-        table.write_text("as it was before there were links")
+        for link in [path for path in tmp_path.iterdir() if path.is_symlink()]:
+            link.unlink()
+            link.write_text("as it was before there were links")
     assert invoke(*about, "--overwrite").exit_code == 0
     written = (tmp_path / "truncate-record" / "truncation.csv").read_text()
     assert table.read_text() == (written if listed else "mine")
@@ -163,9 +164,29 @@ def test_a_file_in_the_place_of_a_link_is_replaced_only_if_it_is_the_command_s(
     assert (tmp_path / "truncation.png").is_symlink()
 
 
-def test_an_output_is_not_called_like_unfinished_work(tmp_path):
+def test_a_file_that_somebody_put_in_the_place_of_one_link_stays(classifier, words, invoke, tmp_path, caplog):
+    about, table = ["truncate", classifier, "--task", words, "--curve", "-o", tmp_path], tmp_path / "truncation.csv"
+    assert invoke(*about).exit_code == 0
+    table.unlink()
+    table.write_text("mine")
+    assert invoke(*about, "--overwrite").exit_code == 0
+    assert table.read_text() == "mine"
+    assert "truncation.csv of" in caplog.text
+    table.unlink()
+    picture = tmp_path / "truncation.png"
+    shown = picture.read_bytes()
+    picture.unlink()
+    picture.write_bytes(shown)  # a copy of what was shown
+    assert invoke(*about, "--overwrite").exit_code == 0
+    assert picture.is_symlink()
+    assert table.is_symlink()
+
+
+def test_an_output_is_not_called_like_unfinished_work_and_lies_in_none(tmp_path):
     with pytest.raises(InputError, match="those of unfinished work"):
         writable(tmp_path / ".layerscope-notes")
+    with pytest.raises(InputError, match="lies in a folder of unfinished work"):
+        writable(tmp_path / ".layerscope-0123456789abcdef" / "out")
 
 
 def test_a_record_does_not_choose_which_folders_go(classifier, words, invoke, tmp_path):

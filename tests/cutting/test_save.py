@@ -167,3 +167,11 @@ def test_files_whose_names_transformers_converts_are_opened_and_compared(tmp_pat
     folder = ls.save(ls.skip(model, 2, 2), tmp_path / "smaller")
     assert str(folder.parent) in opened[-1][0]
     assert ls.load(folder).depth == 2
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_has_is_a_sentence(tmp_path):
+    model = ls.load(random_network("llama"), tokenizer=word_tokenizer())
+    model.network.resize_token_embeddings(3)
+    with pytest.raises(ModelError, match="and the model has 3 token embeddings; they do not belong together"):
+        ls.save(model, tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import layerscope as ls
+from layerscope.errors import InputError
 from layerscope.evaluation.evaluate import make_evaluator
 from layerscope.evaluation.generation import (
     GenerationOptions,
@@ -173,3 +174,15 @@ def test_prompts_of_one_text_are_resampled_together(monkeypatch):
     assert width["one"] == width["alone"]
     assert found["together"].interval_note == found["alone"].interval_note == ""
     assert found["one"].interval_note.startswith("over prompts, since all of them are of one text")
+
+
+def test_memory_that_runs_out_is_not_told_as_the_model_s_fault(monkeypatch):
+    model = ls.load(language_model("gpt2"))
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(type(model.network), "generate", full)
+    texts = ls.task(text_frame(), kind="text")
+    with pytest.raises(InputError, match=r"ls\.evaluate was not possible: memory ran out .* take fewer rows"):
+        ls.evaluate(model, texts, generate=4)

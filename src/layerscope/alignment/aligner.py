@@ -19,6 +19,7 @@ from torch import Tensor
 
 from layerscope import resampling
 from layerscope.alignment.alignment_error import error_of
+from layerscope.arguments import check_arguments
 from layerscope.drawing.captions import listed
 from layerscope.errors import InputError, check_seed, choose, log
 from layerscope.extraction.representations import Representations, check_finite, first_not_finite, real_numbers
@@ -77,7 +78,7 @@ def make(method: str, seed: int, options: Mapping[str, Any]) -> Aligner:
     if wrong := sorted(set(options) - set(allowed)):
         names = f"it has {', '.join(allowed)}" if allowed else "it has none"
         raise InputError(f"{method} has no option {', '.join(wrong)}; {names}.")
-    return ALIGNERS[method](seed=check_seed(seed), **options)
+    return ALIGNERS[method](seed=check_seed(seed), **check_arguments(ALIGNERS[method].__init__, options))
 
 
 def check_methods(methods: Sequence[str] | None, options: Options | None, *others: str) -> None:

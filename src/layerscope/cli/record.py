@@ -30,7 +30,7 @@ def writable(out: Path | None) -> Path | None:
 
     from layerscope.store import check_name
 
-    check_name(out)
+    check_name(out, inside=False)
     if out.suffix.lower() in _FILES and not out.is_dir():
         raise InputError(
             f"{out} is called like a file, and --out is a folder, which gets tables (CSV and Parquet) and figures; "
@@ -91,18 +91,18 @@ def keep(
     answer().record = str((final or out) / f"{kind}-record")
 
     from layerscope.results import record_folder
-    from layerscope.store import taken
+    from layerscope.store import left_plain, taken
 
     folder, drawn = out / f"{kind}-record", dict(pictures or {})
     if tables:
         drawn |= {f"{name}.png": each.plot for name, each in results.items() if each.figures()[0].kind != "table"}
     shown = [*(f"{name}.{ending}" for name in results if tables for ending in ("parquet", "csv")), *drawn]
     before = _files_before(folder)
-    foreign = taken(folder, shown, before)
+    plain = left_plain(folder, before)
+    foreign = taken(folder, shown, plain)
     files = [*(name for name in shown if name not in foreign), *more]
     replaced = ", in place of the one before" if folder.exists() else ""
     record = recorded(kind, title, results, findings=findings, files=files, **settings)
-    plain = [name for name in before if (out / name).is_file()]  # no folder that a damaged record names
     with record_folder(folder, record, shown, plain) as staging:
         for name, draw in drawn.items():
             draw(staging / name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
+from layerscope.arguments import checked
 from layerscope.errors import InputError, choose
 
 WORDS_OF_PLANS = ("first", "without")  # what a plan in words begins with: `first 8`, `without 3-5,9`
@@ -59,6 +60,7 @@ class LayerPlan:
         object.__setattr__(self, "head", layer)
 
     @staticmethod
+    @checked
     def parse(text: str, depth: int, name: str = "the model") -> LayerPlan:
         """The plan that words mean for a model of that depth: `first 8`, or `without 3-5,9`."""
         word, _, blocks = text.partition(" ")
@@ -73,6 +75,7 @@ class LayerPlan:
         return LayerPlan([block for block in range(1, depth + 1) if block not in gone])
 
     @staticmethod
+    @checked
     def truncated(depth: int, keep: int) -> LayerPlan:
         """Blocks 1..keep of `depth`."""
         if not _are_whole(keep) or not 0 <= keep <= depth:
@@ -80,6 +83,7 @@ class LayerPlan:
         return LayerPlan(range(1, keep + 1))
 
     @staticmethod
+    @checked
     def skipped(depth: int, first: int, last: int) -> LayerPlan:
         """All of `depth` blocks but first..last, inclusive."""
         if not _are_whole(first, last):

@@ -225,6 +225,12 @@ def _inputs(model: Model) -> list[dict[str, torch.Tensor]]:
     batches = []
     for text, pair in _TEXTS:
         batch = model.tokenizer(text, pair, truncation=True, max_length=limit, return_tensors="pt")
+        if int(batch["input_ids"].max()) >= model.vocabulary:
+            raise ModelError(
+                f"The tokenizer of {model.name} gives token {int(batch['input_ids'].max())}, and the model has "
+                f"{model.vocabulary} token embeddings; they do not belong together, and it was not saved. Open the "
+                "model with its own tokenizer (tokenizer=)."
+            )
         names = ("input_ids", "attention_mask", "token_type_ids")
         inputs = {n: batch[n].to(model.device) for n in names if n in batch and n in accepted}
         types = inputs.get("token_type_ids")

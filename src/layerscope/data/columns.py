@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +89,7 @@ def label_name(value: Any) -> str:
 
 
 class LabelColumn:
-    """What is known of all values of a label column, which are read in pieces.
+    """What is known of all values of a label column, which are read in pieces, or come with how often each is there.
 
     Memory grows with the names of classes alone: numbers with a fraction are counted, and read again if they turn out
     to be names.
@@ -103,7 +103,7 @@ class LabelColumn:
         hidden: Whether every value is -1 or absent, as where a test split of GLUE hides its labels.
     """
 
-    def __init__(self, pieces: Callable[[], Iterable[Sequence[Any]]]) -> None:
+    def __init__(self, pieces: Callable[[], Iterable[Sequence[Any] | Mapping[Any, int]]]) -> None:
         self._pieces = pieces
         self.rows = self.present = self.numbers = self.fractions = 0
         self.booleans, shown, minus = False, False, False
@@ -133,8 +133,11 @@ class LabelColumn:
         return self._names | {label_name(value) for value in values if _has_fraction(as_number(value))}
 
 
-def _counted(values: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+def _counted(values: Sequence[Any] | Mapping[Any, int]) -> Iterator[tuple[Any, int]]:
     """Yield values with their number, each text and whole number once."""
+    if isinstance(values, Mapping):
+        yield from values.items()
+        return
     plain = [value for value in values if type(value) in (str, int)]  # no booleans: True equals 1
     yield from Counter(plain).items()
     if len(plain) < len(values):

@@ -11,7 +11,7 @@ import random
 import re
 import sysconfig
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -46,6 +46,9 @@ class PydocsSource:
 
         path = Pydocs().produce() / f"{split}.parquet"
         return frame_tables(pyarrow.parquet.read_table(path), f"pydocs ({split})", columns)
+
+    def counts(self, split: str, column: str) -> Mapping[Any, int] | None:
+        return None
 
 
 class Pydocs(Artifact):

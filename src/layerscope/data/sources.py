@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from layerscope.data.formats import BLOCK, MAX_FIELD, Table, endings, frame_tables, read, readable
+from layerscope.data.formats import BLOCK, MAX_FIELD, Table, counts, endings, frame_tables, read, readable
 from layerscope.data.registry import Hub, TaskSpec
 from layerscope.errors import DataError, InputError, log, some
 
@@ -26,6 +26,8 @@ class Source(Protocol):
     def is_here(self, split: str) -> bool: ...  # without asking the hub
 
     def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]: ...
+
+    def counts(self, split: str, column: str) -> Mapping[Any, int] | None: ...  # of a column's values, where it is fast
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class LocalSource:
         if isinstance(part, (str, os.PathLike)):
             return read(expanded(part), self.max_field, columns)
         return memory_tables(part, f"the table of split {split!r}", columns)
+
+    def counts(self, split: str, column: str) -> Mapping[Any, int] | None:
+        part = self.parts[split]
+        return counts(expanded(part), column) if isinstance(part, (str, os.PathLike)) else None
 
 
 def memory_tables(data: Any, name: str, columns: Sequence[str] | None, named: bool = True) -> Iterator[Table]:
@@ -120,6 +126,9 @@ class HubSource:
         # A registry task has its own label names, in the data's order.
         return memory_tables(self._opened[split], f"{self.hub.id} ({split})", columns, named=not self.names)
 
+    def counts(self, split: str, column: str) -> Mapping[Any, int] | None:
+        return None
+
 
 @dataclass(frozen=True)
 class MirroredSource:
@@ -137,6 +146,9 @@ class MirroredSource:
 
     def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
         return (self.local if self.is_here(split) else self.hub).tables(split, columns)
+
+    def counts(self, split: str, column: str) -> Mapping[Any, int] | None:
+        return (self.local if self.is_here(split) else self.hub).counts(split, column)
 
 
 def _name_classes(table: Table, features: Mapping[str, Any]) -> None:

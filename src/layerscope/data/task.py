@@ -7,7 +7,8 @@ tables, and are then the same for every split.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
@@ -395,9 +396,16 @@ class Task:
                 )
         return labels
 
-    def _labels_of(self, split: str, columns: Columns) -> Iterator[list[Any]]:
-        """Yield the labels of a split, or the tags of its words, in pieces."""
+    def _labels_of(self, split: str, columns: Columns) -> Iterator[list[Any] | Mapping[Any, int]]:
+        """Yield the labels of a split, or the tags of its words, in pieces; or how often each label is there."""
         names = columns.tags or columns.label
+        counted = self._source.counts(split, names[0]) if len(names) == 1 and not columns.tags else None
+        if counted is not None:
+            picked: Counter[Any] = Counter()
+            for value, times in counted.items():
+                picked[pick(value, columns.label_pattern)] += times
+            yield picked
+            return
         for table in self._source.tables(split, names):
             column = next((name for name in names if name in table.columns), None)
             values = [] if column is None else table.columns[column]
@@ -426,6 +434,9 @@ class _OneSplit:
 
     def tables(self, split: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
         return self.source.tables(split, columns)
+
+    def counts(self, split: str, column: str) -> Mapping[Any, int] | None:
+        return self.source.counts(split, column)
 
 
 def _stratified_order(n: int, classes: np.ndarray | None) -> np.ndarray:

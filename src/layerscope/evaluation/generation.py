@@ -18,7 +18,7 @@ import torch
 
 from layerscope.data import Examples
 from layerscope.data.task import PromptOptions
-from layerscope.errors import InputError, ModelError, check_seed, choose, first_line, whole
+from layerscope.errors import InputError, ModelError, check_seed, choose, device_fault, first_line, whole
 from layerscope.evaluation.perplexity import BETWEEN, not_over_texts, texts_at, tokens_of
 from layerscope.evaluation.score import GENERATION, Number
 from layerscope.models import Model
@@ -172,6 +172,8 @@ def continued(model: Model, prompts: Sequence[np.ndarray], count: int, title: st
                 try:
                     written[part] = generate(ids)[:, length:].cpu().numpy()
                 except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+                    if device_fault(error) is not None:
+                        raise
                     raise ModelError(
                         f"{model.name} ({type(network).__name__}) could not go on from a prompt: {first_line(error)}."
                     ) from error

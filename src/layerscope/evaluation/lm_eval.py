@@ -32,6 +32,7 @@ from layerscope.errors import (
     LayerscopeError,
     ModelError,
     UnknownNameError,
+    device_fault,
     first_line,
     log,
     near,
@@ -272,6 +273,8 @@ class Harness:
         except LayerscopeError:
             raise
         except Exception as error:  # tasks run code of their own
+            if device_fault(error) is not None:
+                raise
             raise InputError(f"lm-eval stopped on {model.name}: {first_line(error)}.") from error
         version = importlib.metadata.version("lm_eval")
         batch = 1 if model.architecture.unpadded else _BATCH

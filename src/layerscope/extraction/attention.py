@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from layerscope.data import Examples, Task
-from layerscope.errors import DataError, InputError, ModelError, choose
+from layerscope.errors import DataError, InputError, ModelError, choose, device_fault
 from layerscope.extraction.encoding import choices_of, encode, texts_of
 from layerscope.extraction.extract import examples_of
 from layerscope.extraction.forward import Packed, PendingCopy, Runner
@@ -104,6 +104,8 @@ def _check_weights(model: Model) -> None:
         except ModelError:
             raise
         except Exception as error:  # a family without attention fails in its own way
+            if device_fault(error) is not None:
+                raise
             raise _no_weights(model, f" ({type(error).__name__})") from error
     real = inputs["attention_mask"].bool()
     rows = weights.transpose(2, 3)[:, real]  # (blocks, real tokens, heads, time)

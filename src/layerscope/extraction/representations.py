@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.arguments import checked
 from layerscope.drawing.captions import numbers
 from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.errors import InputError, LayerscopeWarning, first_line
@@ -191,6 +192,7 @@ class Representations:
         self.info = dict(info or {})
 
     @staticmethod
+    @checked
     def from_arrays(
         arrays: Sequence[Any],
         labels: Any = None,
@@ -293,6 +295,8 @@ class Representations:
     @staticmethod
     def common(*many: Representations) -> list[Representations]:
         """The given representations, each with only the rows that all of them have."""
+        if not many or not all(isinstance(each, Representations) for each in many):
+            raise InputError("Representations.common takes one or more Representations, such as ls.extract returns.")
         first = many[0].rows
         for other in many[1:]:
             same_kind = (first.task, first.split, first.fingerprint, first.units)
@@ -329,6 +333,7 @@ class Representations:
         }
 
     @staticmethod
+    @checked
     def load(path: str | Path) -> Representations:
         """Open a saved folder; the layers are memory-mapped and read when they are used."""
         return read_folder(settled(Path(path)), finite=True)

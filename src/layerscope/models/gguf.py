@@ -22,7 +22,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
-from layerscope.errors import LayerscopeError, ModelError, first_line, log, some
+from layerscope.errors import LayerscopeError, ModelError, device_fault, first_line, log, some
 from layerscope.models.lineage import RECORD, Converted
 from layerscope.models.weight_files import Room, check_counts, check_sizes
 from layerscope.progress import progress
@@ -439,6 +439,8 @@ def _network(alone: Path, config: Any, header: Header, name: str) -> Any:
             alone, config=config, gguf_file=_LINK, dtype=torch.float32, local_files_only=True, output_loading_info=True
         )
     except Exception as error:  # tensors that do not fit their config fail in many ways
+        if device_fault(error) is not None:
+            raise
         raise ModelError(
             f"transformers cannot open the weights of {name} ({first_line(error)}): the file is damaged, or of a kind "
             "that it does not know; give the checkpoint that it was made from."

@@ -369,6 +369,11 @@ def load(
     """
     way_out = "open it in 16 bits (dtype=, --dtype), on another device (device=, --device), or free memory first"
     what = source if isinstance(source, (str, Path)) else type(source).__name__
+    if not (tokenizer is None or isinstance(tokenizer, (str, Path)) or callable(tokenizer)):
+        raise InputError(
+            f"tokenizer is of the type {type(tokenizer).__name__}; it must be a tokenizer of transformers, or a folder "
+            "or hub id to open one from."
+        )
     with device_faults_told(f"Opening {what}", way_out):
         model = _open(source, dtype, device, seed, tokenizer, stateful)
     return model if name is None else replace(model, shown_as=str(name))

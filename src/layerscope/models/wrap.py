@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from layerscope.errors import InputError, ModelError, choose, first_line
+from layerscope.errors import InputError, ModelError, choose, device_fault, first_line
 from layerscope.models.architecture import accepted_inputs, evaluating
 from layerscope.models.families import Architecture
 from layerscope.models.fingerprint import Scan, tokenizer_fingerprint
@@ -39,6 +39,8 @@ def replay_fault(model: WrappedModel) -> str | None:
         try:
             return next(_replay_faults(trusted, *(_inputs(model, text) for text in (_TEXT, turned))), None)
         except Exception as error:  # whatever an unknown forward may raise, it is not sound
+            if device_fault(error) is not None:
+                raise
             return f"they could not be run again ({type(error).__name__}: {first_line(error)})"
 
 
@@ -437,6 +439,8 @@ def _states(model: WrappedModel, batch: InputBatch) -> list[Tensor]:
     except InputError:
         raise
     except Exception as error:  # whatever an unknown forward may raise
+        if device_fault(error) is not None:
+            raise
         raise ModelError(
             f"{model.name} cannot be run on what encode gives ({type(error).__name__}: {first_line(error)})."
         ) from error

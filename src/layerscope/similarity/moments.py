@@ -19,6 +19,7 @@ from pydantic import Field, FiniteFloat
 from safetensors.torch import save_file
 from torch import Tensor
 
+from layerscope.arguments import checked
 from layerscope.distributed import Team
 from layerscope.errors import DataError, InputError
 from layerscope.store import Saved, atomic_folder, inside, open_tensors, read_object, settled, shaped, write_json
@@ -418,6 +419,7 @@ class Moments:
         return write(self, Path(path))
 
     @staticmethod
+    @checked
     def load(path: str | Path) -> Moments:
         """The moments in a folder that `save` wrote."""
         return read(Path(path))

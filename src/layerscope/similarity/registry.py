@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from layerscope.arguments import unusable
 from layerscope.errors import InputError, LayerscopeWarning, near
 from layerscope.extraction.representations import real_numbers
 from layerscope.registry import MEASURES
@@ -57,6 +58,8 @@ def check_kind(name: str, value: Any, annotation: str) -> None:
     types, said = _KINDS[kind]
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
         raise InputError(f"{name} is {value!r}; it must be {said}.")
+    if fault := unusable(value):
+        raise InputError(f"{name} is {value!r}; {fault}.")
 
 
 Invariance = Literal["orthogonal", "scaling", "linear", "translation"]

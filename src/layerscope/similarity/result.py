@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
+from layerscope.arguments import checked
 from layerscope.drawing.captions import UNDEFINED, caveat
 from layerscope.drawing.figure import HeatmapAxis
 from layerscope.drawing.figures.heatmap import HeatmapFigure
@@ -255,6 +256,7 @@ class Similarity(Result):
         }
 
     @staticmethod
+    @checked
     def load(path: str | Path) -> Similarity:
         """The similarity in a Parquet file that `save` wrote."""
         frame, card = read_table(path, Similarity.name)

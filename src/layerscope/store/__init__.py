@@ -21,7 +21,7 @@ from layerscope.store.atomic import (
     write_text,
 )
 from layerscope.store.keys import digest, json_text
-from layerscope.store.links import linked_folder, taken
+from layerscope.store.links import left_plain, linked_folder, taken
 from layerscope.store.validated import (
     Saved,
     TensorFile,
@@ -57,6 +57,7 @@ __all__ = [
     "is_whole",
     "json_text",
     "keys_of",
+    "left_plain",
     "linked_folder",
     "open_tensors",
     "output_file",

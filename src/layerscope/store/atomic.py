@@ -89,12 +89,14 @@ def is_staging(path: Path) -> bool:
     return any(_NAME.fullmatch(part) for part in path.parts)
 
 
-def check_name(path: Path) -> None:
-    """Raise InputError for an output that is called like unfinished work."""
+def check_name(path: Path, inside: bool = True) -> None:
+    """Raise InputError for an output that is called like unfinished work, or, unless it may be `inside`, lies there."""
     if path.name.startswith(STAGING):
         raise InputError(
             f"{path} cannot be written: names that begin with {STAGING} are those of unfinished work; give another."
         )
+    if not inside and is_staging(path):
+        raise InputError(f"{path} cannot be written: it lies in a folder of unfinished work; give another path.")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ removes those that still lead nowhere. Where a file system has no links, copies 
 from __future__ import annotations
 
 import errno
+import filecmp
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
@@ -45,6 +46,23 @@ def taken(target: Path, names: Iterable[str], plain: Collection[str] = ()) -> li
         and not _leads_into(place, target)
         and (name not in plain or place.is_symlink())
     ]
+
+
+def left_plain(target: Path, names: Collection[str]) -> list[str]:
+    """Return the names beside a folder of files that an earlier run left there, not as links, but as files.
+
+    Earlier versions did, and so it is where a file system has no links. Where some of the names are links into the
+    folder, a file is an earlier run's only if it is what the folder has: somebody may have put another in its place.
+    """
+    files = [name for name in names if (place := target.parent / name).is_file() and not place.is_symlink()]
+    if not any(_leads_into(target.parent / name, target) for name in names):
+        return files
+    return [name for name in files if _same(target.parent / name, target / name)]
+
+
+def _same(place: Path, shown: Path) -> bool:
+    """Return whether a file is what the folder beside it shows under its name; so it is where that has none."""
+    return not shown.is_file() or filecmp.cmp(place, shown, shallow=False)
 
 
 def _leads_into(place: Path, target: Path) -> bool:

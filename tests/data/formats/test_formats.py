@@ -1,14 +1,19 @@
 """A user's own files: every format, every mistake."""
 
+import csv
 import gzip
 import json
 import os
 import tracemalloc
+from collections import Counter
 
 import pandas
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import layerscope as ls
+from layerscope.data.formats import counts, read
 from layerscope.errors import DataError, InputError
 from tests.helpers.data import REVIEWS, write_table
 
@@ -243,3 +248,79 @@ def test_a_name_of_any_length_leaves_a_sentence_one(ending, tmp_path):
         with pytest.raises(DataError) as raised:
             ls.task(file).split()
         assert len(str(raised.value)) < 1000
+
+
+def counted_by_reading(path):
+    found = Counter()
+    for table in read(path, columns=["label"]):
+        found.update(table.columns.get("label", [None] * len(table)))
+    return dict(found)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (".csv", 'text,label\n"one, two",a\n"x ""y""","b c"\n\n"over\ntwo lines",a\nlast,\n'),
+        (".csv", "\ufefftext , label \na,1\r\nb,2\r\n"),
+        (".csv", "label,text\nNA,x\nnull,y\n 1 ,z\n"),
+        (".tsv", 'text\tlabel\n"quoted\tpos\nplain\tneg"\n'),
+        (".jsonl", '{"text": "a", "label": "x"}\n\n{"text": "b"}\n{"label": "\\u00e4", "text": "c", "more": [1, 2]}\n'),
+        (".jsonl", '{"text": "a", "label": 3}\n{"text": "b", "label": -1}\n{"text": "b", "label": null}\n'),
+    ],
+)
+def test_labels_are_counted_as_they_are_read(ending, text, packed, tmp_path):
+    path = tmp_path / ("data" + ending + (".gz" if packed else ""))
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    found = counts(path, "label")
+    assert found == counted_by_reading(path)
+    assert found
+
+
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [
+        (".csv", "text,label\na,b\nonly one\n"),  # a broken line
+        (".csv", 'text,"la\nbel"\na,b\n'),
+        (".csv", "text,other\na,b\n"),
+        (".csv", "label,label\na,b\n"),
+        (".csv", "text,label\n" + "".join(f"a,{k}\n" for k in range(50_001))),  # numbers, and no classes
+        (".jsonl", '{"label": 1.5}\n'),
+        (".jsonl", '{"label": true}\n'),
+        (".jsonl", '{"label": "a"}\n{"label": 1}\n'),
+        (".jsonl", '{"label": "a"}\n{broken\n'),
+        (".jsonl", '{"label": ["a"]}\n'),
+        (".txt", "label\n"),
+    ],
+)
+def test_what_pyarrow_may_see_otherwise_is_read_line_by_line(ending, text, tmp_path):
+    path = tmp_path / ("data" + ending)
+    path.write_text(text)
+    assert counts(path, "label") is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.text(max_size=8), st.text(max_size=5)), min_size=1, max_size=12),
+    ending=st.sampled_from([".csv", ".jsonl"]),
+)
+def test_any_labels_are_counted_as_they_are_read_or_not_at_all(rows, ending, tmp_path_factory):
+    path = tmp_path_factory.mktemp("any") / f"data{ending}"
+    with path.open("w", newline="", encoding="utf-8", errors="surrogatepass") as file:
+        if ending == ".csv":
+            writer = csv.writer(file)
+            writer.writerows([("text", "label"), *rows])
+        else:
+            file.writelines(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+    found = counts(path, "label")
+    if found is not None:
+        assert found == counted_by_reading(path)
+
+
+@pytest.mark.parametrize("values", [["a", None, "b"], [1, 2, 2], pandas.Categorical(["x", "y", "x"])])
+def test_labels_of_parquet_are_counted_as_they_are_read(values, tmp_path):
+    pandas.DataFrame({"label": values, "text": ["t"] * 3}).to_parquet(tmp_path / "data.parquet")
+    found = counts(tmp_path / "data.parquet", "label")
+    assert found is None or found == counted_by_reading(tmp_path / "data.parquet")
+    pandas.DataFrame({"label": [0.5, 1.5]}).to_parquet(tmp_path / "floats.parquet")
+    assert counts(tmp_path / "floats.parquet", "label") is None

@@ -109,7 +109,7 @@ def test_a_limit_reads_the_first_rows_and_the_names_of_all_classes(kind, tmp_pat
     part = examples_of(ls.task(source), None, 100)
     labelled = kind not in ("txt", "conllu")
     assert sum(rows for columns, _, rows in read if columns is None) <= 2_000  # to guess columns, and to take rows
-    assert {found for columns, found, _ in read if columns is not None} == ({("label",)} if labelled else set())
+    assert {found for columns, found, _ in read if columns is not None} <= ({("label",)} if labelled else set())
     whole = ls.task(source).split()
     assert list(part.texts) == list(whole.texts[:100]) == [f"text {k}" for k in range(100)]
     assert part.rows.tolist() == list(range(100))
