@@ -256,6 +256,10 @@ class Advice(Result):
         for rows in (self.parts.scoring, self.parts.confirming):
             if len(rows) and (over := self.evaluator.resampled(rows)):
                 text = f"Intervals and bounds are {over}; the more texts there are, the more they can be trusted."
+                texts, parts = self.evaluator.texts, self.parts
+                chose = np.concatenate([texts[parts.picking], texts[parts.confirming]])
+                if np.isin(texts[parts.scoring], chose).any():  # too few texts to give every part its own
+                    text += " Windows of one text are in the part that chooses and in the part that is scored."
                 return [Finding(text, "", None, SUPPORT)]
         return []
 
