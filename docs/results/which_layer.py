@@ -33,6 +33,7 @@ from layerscope.store import write_json, write_text
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = "which-layer.json", "which-layer.md"
 GARDEN = ("bert-s0", "roberta-s0", "albert-s0", "electra-s0", "gpt2-s0", "xlnet-s0")
+PUBLISHED = ("bge-small", "minilm", "mpnet")  # models that were not trained for this repository
 CHOSE = ("sst2", "cola", "mrpc", "rte", "pydocs")  # tasks on which the way of scoring was chosen
 NEW = ("mnli", "qnli", "boolq", "yelp_polarity", "ewt-genre")
 SCORES = ("press", "logme", "cka_debiased", "knn", "hscore", "nu over permuted", "nu")
@@ -170,8 +171,26 @@ def agreement(cells: list[dict[str, Any]]) -> str:
     return table(rows)
 
 
+def standing(cells: list[dict[str, Any]]) -> str:
+    """Which score goes with the probes best, and at which place PRESS stands, in a sentence."""
+    found = {}
+    for name in SCORES:
+        sign = -1 if name.startswith("nu") else 1
+        pairs = [(sign * np.asarray(row["scores"][name][1:], float), np.asarray(row["probe"][1:])) for row in cells]
+        rho = [float(spearmanr(*pair).statistic) for pair in pairs if all(np.ptp(side) > 0 for side in pair)]
+        found[name] = float(np.mean(rho))
+    order = sorted(found, key=lambda name: -found[name])
+    first, place = order[0], order.index("press") + 1
+    if first == "press":
+        return f"PRESS goes with the probes best ({found['press']:.2f}), then {order[1]} ({found[order[1]]:.2f})."
+    return (
+        f"PRESS does not lead here: {first} goes with the probes best ({found[first]:.2f}), and PRESS stands at place "
+        f"{place} of {len(order)} ({found['press']:.2f})."
+    )
+
+
 def widths(cells: list[dict[str, Any]]) -> str:
-    """How width and PRESS go with the best probe over models, in the mean over tasks."""
+    """How width and PRESS go with the best probe over models, in the mean over tasks; PRESS at equal width too."""
     frame = pandas.DataFrame(
         {
             "task": row["task"],
@@ -185,11 +204,19 @@ def widths(cells: list[dict[str, Any]]) -> str:
     if not parts:
         return "There are too few models on one task here to say anything of width."
     rows = []
-    for name in ("width", "press"):
-        several = [part for part in parts if part[name].nunique() > 1 and part["probe"].nunique() > 1]
+    equal = [part for _, part in frame.groupby(["task", "width"]) if len(part) > 2]
+    for said, name, among in (
+        ("width", "width", parts),
+        ("PRESS of the best layer", "press", parts),
+        ("the same among models of equal width", "press", equal),
+    ):
+        several = [part for part in among if part[name].nunique() > 1 and part["probe"].nunique() > 1]
         rho = [float(spearmanr(part[name], part["probe"]).statistic) for part in several]
-        rows.append({"by": name, "Spearman with the best probe over models": with_error(rho)})
-    return table(rows)
+        rows.append({"by": said, "Spearman with the best probe over models": with_error(rho), "groups": len(rho)})
+    return (
+        "Where wider models are the better ones, any score that rises with width looks good. What PRESS tells of "
+        f"models beyond their width is the last row.\n\n{table(rows)}"
+    )
 
 
 def tuned(cells: list[dict[str, Any]], done: dict[str, Any]) -> str:
@@ -262,13 +289,17 @@ def page(kept: dict[str, Any]) -> str:
         f"an end (L, or below 3) in {ends['nu']} of {len(cells)} cells, PRESS in {ends['press']}. With permuted labels "
         f"PRESS is {np.nanmean(null):.4f} in the mean.\n\n{table(shown)}"
     )
-    for title, names in (("all tasks", (*CHOSE, *NEW)), ("tasks that did not choose the method", NEW)):
-        some = [row for row in clear if row["task"] in names]
+    published = [row for row in clear if row["model"] in PUBLISHED]
+    for title, some in (
+        ("all tasks", clear),
+        (f"{', '.join(PUBLISHED)} alone", published),
+        ("tasks that did not choose the method", [row for row in clear if row["task"] in NEW]),
+    ):
         if len(some) > 1:
             parts.append(
                 f"## How scores go with probes: {title}\n\n{len(some)} cells in which the best probe is more than "
                 f"{100 * CHANCE:g} points above the most frequent class. Means over cells, with the standard error "
-                f"over them, which share models and are not independent.\n\n{agreement(some)}"
+                f"over them, which share models and are not independent. {standing(some)}\n\n{agreement(some)}"
             )
     parts.append(f"## Width\n\n{widths(clear)}" if clear else "")
     parts.append(f"## Does it matter for tuning?\n\n{TRAININGS}\n\n{tuned(to_train(cells), kept['trainings'])}")
