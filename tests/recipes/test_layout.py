@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 from layerscope.drawing.figures.grid import BOX, CELL, FIT, LEVEL, LINE, POINT, REASON
-from layerscope.recipes.layout import Assembly, FigureLayout, TableLayout
+from layerscope.recipes.layout import Assembly, FigureLayout, TableLayout, _taken
 from layerscope.recipes.recipe import Experiment, Profile
 
 OVER = {"model": "$models", "task": "$tasks", "seed": "$seeds"}
@@ -128,3 +128,24 @@ def test_statistics_of_curves_leave_out_the_embeddings(runs):
     assert made.frame["mean"].dropna().tolist() == pytest.approx([-1.0])
     rough = table(runs, of=of, statistic="zeta", index=["measure"])
     assert rough.frame["mean"].dropna().tolist() == pytest.approx([0.0])  # a straight line
+
+
+def test_a_choice_is_a_name_several_names_or_a_place():
+    values = ["bert", "roberta", "minilm"]
+    assert _taken(values, ["roberta", "0"]) == ["roberta"]
+    assert _taken(values, ["deberta", "1:"]) == ["roberta", "minilm"]
+    assert _taken(values, ["deberta", "0"]) == ["bert"]
+    assert _taken(values, [["minilm", "gpt2", "bert"], "0:"]) == ["bert", "minilm"]
+    assert _taken(values, [["gpt2", "xlnet"], "0:"]) == values
+    assert _taken(values, ["gpt2", "3:"]) == []
+
+
+def test_a_sister_figure_takes_what_the_first_leaves(runs):
+    """The first takes `two` by its name, so that the second has `one`, which stands before it."""
+    chosen = {"model": ["two", "0"]}
+    assert figure(runs, {"kind": "line", "of": "curve"}, only=chosen, title="{model} only").row_names == ("two",)
+    assert figure(runs, {"kind": "line", "of": "curve"}, only=chosen, title="{model} only").title.endswith("two only")
+    assert figure(runs, {"kind": "line", "of": "curve"}, besides=chosen).row_names == ("one",)
+    none = figure(runs, {"kind": "line", "of": "curve"}, besides={"model": ["0:"]})
+    assert "the paper has it for another model" in none.items[0].label
+    assert set(table(runs, of="errors", values=["mse"], besides=chosen).frame["model"]) == {"one"}

@@ -8,6 +8,7 @@ import layerscope as ls
 from layerscope.errors import LayerscopeError
 from layerscope.recipes.claims import claims
 from layerscope.recipes.experiment_run import TRAININGS, UNTRAINED, ExperimentRun
+from layerscope.recipes.layout import Assembly
 from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
 
 PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "offline", "smoke")]
@@ -102,7 +103,39 @@ def test_layouts_name_tables_that_there_are(paper):
             ]
             assert {part.partition(".")[0] for part in filled} <= calls, number
         assert layout.finds.endswith("."), number
-        assert set(layout.only) <= set(experiment.over), number
+        assert {*layout.only, *layout.besides} <= set(experiment.over), number
+
+
+SISTERS = [("fig3", "fig9"), ("fig4", "fig10"), ("table6", "table11"), ("table8", "table12")]
+
+
+@pytest.mark.parametrize("sisters", SISTERS)
+@pytest.mark.parametrize("names", [["roberta", "deberta"], ["bert", "roberta", "minilm"], ["bert"], ["a", "b", "c"]])
+def test_every_model_is_in_one_of_two_sister_figures_of_xie(sisters, names):
+    """RoBERTa has figure 4 and table 6 where it is there, and else the first model; all others are in figure 10."""
+    first, second = (taken("xie2022", number, "model", {"models": dict.fromkeys(names, "m")}) for number in sisters)
+    assert first == ["roberta" if "roberta" in names else names[0]]
+    assert sorted(first + second) == sorted(names)
+
+
+@pytest.mark.parametrize("sisters", [("fig6", "fig15"), ("fig7", "fig16")])
+def test_no_task_is_in_two_sister_figures_of_xie(sisters):
+    every = {
+        ("sst2", "mnli"): (["sst2"], ["mnli"]),
+        ("mnli",): ([], ["mnli"]),
+        ("pydocs",): (["pydocs"], []),
+        ("qqp", "qnli"): (["qqp"], ["qnli"]),
+    }
+    for tasks, wanted in every.items():
+        profile = {"models": {}, "lists": {"resampled": tasks}}
+        assert tuple(taken("xie2022", number, "task", profile) for number in sisters) == wanted
+
+
+def taken(paper, number, name, profile):
+    """What a figure or table of a paper takes of what its experiment runs over."""
+    recipe = read_recipe(paper)
+    assembly = Assembly(recipe, Profile.model_validate(profile), recipe.chosen(None), [], {})
+    return assembly._values(name, {**recipe.figures, **recipe.tables}[number])
 
 
 def values_of(given):

@@ -81,11 +81,12 @@ class _Layout(_Data):
     experiment: str
     title: str = ""  # the experiment's own if not given
     finds: str  # what the paper finds there, in our words
-    only: dict[str, list[str]] = {}  # of what the experiment runs over: the first name that is there, or `0`, or `1:`
+    only: dict[str, list[str | list[str]]] = {}  # of what the experiment runs over: see `_taken`
+    besides: dict[str, list[str | list[str]]] = {}  # what a sister figure takes, so that `only` is of what it leaves
 
 
 class FigureLayout(_Layout):
-    """A figure of a paper."""
+    """A figure of a paper. `{task}` in a title stands for the tasks that it takes."""
 
     rows: Side | None = None
     columns: Side | None = None
@@ -195,7 +196,7 @@ class Assembly:
         values = [item.value for item in items if item.mark == CELL and not math.isnan(item.value)]
         scale = layout.scale or ((min(values), max(values)) if values and min(values) < max(values) else (0.0, 1.0))
         return GridFigure(
-            title=title_of(number, layout.title or self._experiment(layout).title),
+            title=title_of(number, self._title(layout)),
             shows=layout.finds,
             reading="An empty panel has its reason in it.",
             row_names=tuple(rows),
@@ -226,7 +227,16 @@ class Assembly:
         if name not in experiment.over:
             raise InputError(f"A layout of {self.recipe.paper} has {name}, which {experiment.name} does not run over.")
         values = self.asked.values(experiment.over[name], f"{experiment.name}: {name}")
+        besides = _taken(values, layout.besides[name]) if name in layout.besides else []
+        values = [value for value in values if value not in besides]
         return _taken(values, layout.only[name]) if name in layout.only else values
+
+    def _title(self, layout: _Layout) -> str:
+        """Return the title of a figure or table, with the names of what it takes where the title has them."""
+        title = layout.title or self._experiment(layout).title
+        for name in layout.only:
+            title = title.replace(f"{{{name}}}", ", ".join(map(in_words, self._values(name, layout))) or "none")
+        return title
 
     def _experiment(self, layout: _Layout) -> Experiment:
         return next(e for e in self.chosen if e.name == layout.experiment)
@@ -238,7 +248,7 @@ class Assembly:
             if run.experiment.name != layout.experiment:
                 continue
             same = all(run.chosen[name] == value for name, value in place.items() if name in over)
-            if same and all(run.chosen[name] in self._values(name, layout) for name in layout.only):
+            if same and all(run.chosen[name] in self._values(name, layout) for name in {**layout.only, **layout.besides}):
                 yield run, folder
 
     def _frame(self, of: str, layout: _Layout, place: Mapping[str, Any]) -> pandas.DataFrame | None:
@@ -336,7 +346,7 @@ class Assembly:
             if name.startswith(head) and all(word in name for word in words):
                 return why
         if not any(True for _ in self._runs(layout, place)):
-            return "nothing of it was run here" if layout.only else "it was not run"
+            return "nothing of it was run here" if layout.only or layout.besides else "it was not run"
         return _NOT_ASKED
 
     # Tables
@@ -364,7 +374,7 @@ class Assembly:
             columns=list(dict.fromkeys([*layout.index, *layout.across, "mean", "deviation", "n", "reason"]))
         )
         frame = self._filled(frame, layout)
-        title = title_of(number, layout.title or self._experiment(layout).title)
+        title = title_of(number, self._title(layout))
         return PaperTable(number, title, layout.finds, frame, layout.index, layout.across, layout.note)
 
     def _parts(self, layout: TableLayout) -> list[TableLayout]:
@@ -466,14 +476,20 @@ class _Texts(dict[str, Any]):
         raise InputError(f"A layout refers to {{{name}}}, which is not a name of its rows or columns.")
 
 
-def _taken(values: list[Any], names: Sequence[str]) -> list[Any]:
-    """Return the first of some names that is among the values, or those at a place: `0`, or `1:` from there on."""
-    for name in names:
-        if name in values:
-            return [name]
-        if name.rstrip(":").isdecimal():
-            start = int(name.rstrip(":"))
-            return values[start:] if name.endswith(":") else values[start : start + 1]
+def _taken(values: list[Any], choices: Sequence[str | list[str]]) -> list[Any]:
+    """Return what the first choice takes that takes anything.
+
+    A choice is a name, a list of names (those of them that are there), or a place: `0`, or `1:` from there on.
+    """
+    for choice in choices:
+        if isinstance(choice, str) and choice.rstrip(":").isdecimal():
+            start = int(choice.rstrip(":"))
+            taken = values[start:] if choice.endswith(":") else values[start : start + 1]
+        else:
+            names = choice if isinstance(choice, list) else [choice]
+            taken = [value for value in values if value in names]
+        if taken:
+            return taken
     return []
 
 
