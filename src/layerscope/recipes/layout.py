@@ -248,7 +248,9 @@ class Assembly:
             if run.experiment.name != layout.experiment:
                 continue
             same = all(run.chosen[name] == value for name, value in place.items() if name in over)
-            if same and all(run.chosen[name] in self._values(name, layout) for name in {**layout.only, **layout.besides}):
+            if same and all(
+                run.chosen[name] in self._values(name, layout) for name in {**layout.only, **layout.besides}
+            ):
                 yield run, folder
 
     def _frame(self, of: str, layout: _Layout, place: Mapping[str, Any]) -> pandas.DataFrame | None:
