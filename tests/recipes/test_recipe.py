@@ -1,6 +1,7 @@
 """Recipes: every call is one that a user could make, and everything that the papers did is there."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +10,11 @@ from layerscope.errors import LayerscopeError
 from layerscope.recipes.claims import claims
 from layerscope.recipes.experiment_run import TRAININGS, UNTRAINED, ExperimentRun
 from layerscope.recipes.layout import Assembly
+from layerscope.recipes.paper_page import numbers_in
 from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
 
 PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "offline", "smoke")]
-# Every figure and table with results of an experiment (schemes, hyperparameters and statistics of data are none).
+# Every figure and table with results of an experiment.
 EXPERIMENTS = {
     "phang2021": ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7"],
     "wu2020": [*(f"fig{k}" for k in range(1, 11)), "table1"],
@@ -24,6 +26,33 @@ EXPERIMENTS = {
         *("layer_monotonicity", "table4"),
     ],
 }
+
+
+# Every number in the papers, and those that have no experiment: docs/howto/reproduce.md says why.
+NUMBERS = {"phang2021": (7, 0), "wu2020": (10, 1), "ren2023": (8, 5), "xie2022": (17, 12)}
+LEFT_OUT = {
+    "ren2023": {"fig1", "fig8", "table1", "table2"},
+    "xie2022": {"fig1", "fig2", "table3", "table4", "table5"},
+}
+
+
+@pytest.mark.parametrize("paper", NUMBERS)
+def test_what_is_left_out_is_named_with_its_reason(paper):
+    figures, tables = NUMBERS[paper]
+    every = {f"fig{k + 1}" for k in range(figures)} | {f"table{k + 1}" for k in range(tables)}
+    recipe = read_recipe(paper)
+    assert every - {*recipe.figures, *recipe.tables} == LEFT_OUT.get(paper, set())
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "reproduce.md").read_text(encoding="utf-8")
+    section = page.split("## What is left out")[1].split("##")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "`" in line]
+    named = {
+        number: why
+        for own, numbers, why in (row for row in rows if len(row) == 3)
+        if own == f"`{paper}`"
+        for number in numbers_in(numbers)
+    }
+    assert set(named) == LEFT_OUT.get(paper, set())
+    assert all(len(why) > 20 for why in named.values())
 
 
 def test_all_papers_with_every_figure_and_table():
@@ -104,6 +133,19 @@ def test_layouts_name_tables_that_there_are(paper):
             assert {part.partition(".")[0] for part in filled} <= calls, number
         assert layout.finds.endswith("."), number
         assert {*layout.only, *layout.besides} <= set(experiment.over), number
+
+
+def test_rens_figures_6_and_7_have_the_papers_tasks_and_panels():
+    figures = read_recipe("ren2023").figures
+    states, attention = ["before", "after"], ["attention_before", "attention_after"]
+    assert list(figures["fig7"].rows["what"].values()) == [*states, *attention]
+    assert list(figures["fig6"].rows["what"].values()) == ["after", *attention]
+    for name in ("paper", "offline"):
+        profile = read_recipe("ren2023").profile(name).model_dump()
+        assert taken("ren2023", "fig7", "task", profile) == ["mnli"]
+        assert sorted(taken("ren2023", "fig6", "task", profile)) == ["mrpc", "sst2"]
+    for number in ("fig6", "fig7"):  # without the paper's tasks, what there is
+        assert taken("ren2023", number, "task", {"models": {}, "tasks": ["pydocs", "cola"]}) == ["pydocs", "cola"]
 
 
 SISTERS = [("fig3", "fig9"), ("fig4", "fig10"), ("table6", "table11"), ("table8", "table12")]

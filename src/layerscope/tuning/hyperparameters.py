@@ -92,9 +92,9 @@ def xie_rates(strategy: Strategy, depth: int, rates: str) -> tuple[float, ...]:
 
     Numbers alone decide, so that one strategy has one set however it was written and whatever l* is. The paper chose
     the sets by how much is trained (appendix B.4), and its (bottom, L, L) has at most three blocks, where its
-    (l*+1, L, L) in RoBERTa has six or more: so more than three blocks at the top get the set of the latter. B.4 also says that a
-    strategy around l* uses the same learning rate as (bottom, L, L); we read it as the same set, of which each strategy
-    takes its own best.
+    (l*+1, L, L) has six or more in RoBERTa: so more than three blocks at the top get the latter's set. B.4 also says
+    that a strategy around l* uses the same learning rate as (bottom, L, L); we read it as the same set, of which each
+    strategy takes its own best.
     """
     kind = "few"
     if strategy.bottom == 1:
