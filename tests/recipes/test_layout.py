@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 import pytest
+from pydantic import ValidationError
 
 from layerscope.drawing.figures.grid import BOX, CELL, FIT, LEVEL, LINE, POINT, REASON
 from layerscope.recipes.layout import Assembly, FigureLayout, TableLayout, _taken
@@ -149,3 +150,29 @@ def test_a_sister_figure_takes_what_the_first_leaves(runs):
     none = figure(runs, {"kind": "line", "of": "curve"}, besides={"model": ["0:"]})
     assert "the paper has it for another model" in none.items[0].label
     assert set(table(runs, of="errors", values=["mse"], besides=chosen).frame["model"]) == {"one"}
+
+
+def test_a_layout_says_what_the_paper_finds_or_what_it_asks(runs):
+    marks = ({"kind": "line", "of": "curve"},)
+    assert figure(runs, *marks).shows == "The paper finds: It."
+    assert figure(runs, *marks, finds="", asks="whether it is.").shows == "The paper asks whether it is."
+    for both in ({"finds": ""}, {"asks": "whether it is."}):
+        with pytest.raises(ValidationError, match="either `finds` or `asks`"):
+            figure(runs, *marks, **both)
+
+
+def test_intervals_and_further_columns_of_a_table(runs):
+    """The half-widths of two independent values add as a root of squares; a mean of two has half of that."""
+    for (_, folder), low, high, seconds in zip(runs, (0.5, 0.2), (1.5, 1.4), (2.0, 4.0), strict=True):
+        rows = {"method": ["cca"], "kind": ["mse"], "value": [1.0], "low": [low], "high": [high], "seconds": [seconds]}
+        put(folder, "trial", pandas.DataFrame(rows))
+    more = [{"values": ["seconds"], "interval": [], "named": {"kind": "seconds per pair"}}]
+    given = {"of": "trial", "across": ["model", "task", "kind"], "interval": ["low", "high"], "more": more}
+    cells = table(runs, **given).frame.set_index(["model", "task", "kind"]).sort_index().loc[("one", "sst2")]
+    assert cells.loc["mse", "low"] == pytest.approx(1 - math.hypot(0.5, 0.8) / 2)
+    assert cells.loc["mse", "high"] == pytest.approx(1 + math.hypot(0.5, 0.4) / 2)
+    assert cells.loc["seconds per pair", "mean"] == 3.0
+    assert math.isnan(cells.loc["seconds per pair", "low"])
+    wide = table(runs[:1], **given).wide()
+    assert wide["one · sst2 · mse"].tolist() == ["1 [0.5, 1.5]"]
+    assert wide["one · sst2 · seconds per pair"].tolist() == ["2"]

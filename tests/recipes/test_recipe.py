@@ -131,7 +131,7 @@ def test_layouts_name_tables_that_there_are(paper):
                 table
             ]
             assert {part.partition(".")[0] for part in filled} <= calls, number
-        assert layout.finds.endswith("."), number
+        assert layout.statement.endswith("."), number
         assert {*layout.only, *layout.besides} <= set(experiment.over), number
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from layerscope.drawing.figures.grid import (
     BOX,
@@ -80,9 +80,21 @@ class Mark(_Data):
 class _Layout(_Data):
     experiment: str
     title: str = ""  # the experiment's own if not given
-    finds: str  # what the paper finds there, in our words
+    finds: str = ""  # what the paper finds there, in our words
+    asks: str = ""  # where we cannot say what it finds: what it asks, as `whether ...`
     only: dict[str, list[str | list[str]]] = {}  # of what the experiment runs over: see `_taken`
     besides: dict[str, list[str | list[str]]] = {}  # what a sister figure takes, so that `only` is of what it leaves
+
+    @model_validator(mode="after")
+    def _has_one_statement(self) -> _Layout:
+        if bool(self.finds) == bool(self.asks):
+            raise ValueError(f"{self.experiment}: a layout has either `finds` or `asks`")
+        return self
+
+    @property
+    def statement(self) -> str:
+        """What the paper says there, in a sentence of ours."""
+        return f"The paper finds: {self.finds}" if self.finds else f"The paper asks {self.asks}"
 
 
 class FigureLayout(_Layout):
@@ -97,6 +109,11 @@ class FigureLayout(_Layout):
     value_name: str = ""
     scale: tuple[float, float] | None = None
 
+    @property
+    def calls(self) -> set[str]:
+        """The calls whose results it shows."""
+        return {of.partition(".")[0] for mark in self.marks for of in (mark.of, mark.beside) if of}
+
 
 class TableLayout(_Layout):
     """A table of a paper: means of `values` over all that is neither in `index` nor in `across`, with a deviation."""
@@ -107,27 +124,41 @@ class TableLayout(_Layout):
     index: tuple[str, ...]
     across: tuple[str, ...]
     values: tuple[str, ...] = ("value",)
+    interval: tuple[str, ...] = ()  # the columns with the bounds of the one value's interval
+    named: dict[str, str] = {}  # what a column is called here, whatever is in it
     error: str = ""  # a column with the standard error over `seeds`, where rows are means over these already
     where: dict[str, Any] = {}
     rows: dict[str, str] = {}  # rows of the paper that are those of another method here, as {pwcca: cca}
     more: tuple[dict[str, Any], ...] = ()  # further values, of another experiment: what differs in the layout
     note: str = ""
 
+    @property
+    def calls(self) -> set[str]:
+        """The calls whose results it shows."""
+        every = list(self.of.values()) if isinstance(self.of, dict) else [self.of]
+        return {of.partition(".")[0] for of in every}
+
+
+Layout = FigureLayout | TableLayout
+
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper: `frame` has one row per cell, with mean, deviation, how many were averaged, or the reason."""
+    """A table of a paper: `frame` has one row per cell, with mean, deviation, how many were averaged, or the reason.
+
+    Where values have intervals, `low` and `high` are that of the mean.
+    """
 
     number: str
     title: str
-    finds: str
+    shows: str  # what the paper says there
     frame: pandas.DataFrame
     index: tuple[str, ...]
     across: tuple[str, ...]
     note: str = ""
 
     def wide(self) -> pandas.DataFrame:
-        """Return it as the paper has it: texts `mean ± deviation`, and a dash where a cell is empty."""
+        """Return it as the paper has it: texts `mean ± deviation [low, high]`, and a dash where a cell is empty."""
         import pandas
 
         texts = self.frame.assign(cell=[_cell(row) for row in self.frame.to_dict("records")])
@@ -155,7 +186,7 @@ class PaperTable:
         """Return it as a figure, for records and notebooks."""
         wide = self.wide()
         table = {str(name): wide[name].tolist() for name in wide}
-        return TableFigure(title=self.title, shows=self.finds, reading="", table=table)
+        return TableFigure(title=self.title, shows=self.shows, reading="", table=table)
 
 
 @dataclass
@@ -197,7 +228,7 @@ class Assembly:
         scale = layout.scale or ((min(values), max(values)) if values and min(values) < max(values) else (0.0, 1.0))
         return GridFigure(
             title=title_of(number, self._title(layout)),
-            shows=layout.finds,
+            shows=layout.statement,
             reading="An empty panel has its reason in it.",
             row_names=tuple(rows),
             column_names=tuple(columns),
@@ -372,12 +403,12 @@ class Assembly:
         for name, other in layout.rows.items():
             if not any(row.get(first) == name for row in rows):
                 rows.append({first: name, "reason": f"{other} was not among the methods"})
-        frame = pandas.DataFrame(rows).reindex(
-            columns=list(dict.fromkeys([*layout.index, *layout.across, "mean", "deviation", "n", "reason"]))
-        )
+        bounds = ["low", "high"] if layout.interval else []
+        columns = [*layout.index, *layout.across, "mean", "deviation", *bounds, "n", "reason"]
+        frame = pandas.DataFrame(rows).reindex(columns=list(dict.fromkeys(columns)))
         frame = self._filled(frame, layout)
         title = title_of(number, self._title(layout))
-        return PaperTable(number, title, layout.finds, frame, layout.index, layout.across, layout.note)
+        return PaperTable(number, title, layout.statement, frame, layout.index, layout.across, layout.note)
 
     def _parts(self, layout: TableLayout) -> list[TableLayout]:
         """Return a layout and what it has of other experiments, as far as these were chosen."""
@@ -400,6 +431,7 @@ class Assembly:
                 frame = pandas.concat([frame, *own], ignore_index=True)
         if frame is None or not len(frame):
             return
+        frame = frame.assign(**layout.named)
         values = [name for name in layout.values if name in frame]
         several = "quantity" in layout.across
         groups = [n for n in (*layout.index, *layout.across) if n not in place and n in frame]
@@ -412,7 +444,9 @@ class Assembly:
                     if layout.error:  # a standard error over seeds, which the table has in one row
                         deviation = (part[layout.error] * part["seeds"] ** 0.5).mean()
                     quantity = {"quantity": name} if several else {}
-                    yield {**named, **quantity, "mean": numbers.mean(), "deviation": deviation, "n": len(numbers)}
+                    bounds = _interval(part, name, layout.interval) if layout.interval else {}
+                    averaged = {"mean": numbers.mean(), "deviation": deviation, **bounds, "n": len(numbers)}
+                    yield {**named, **quantity, **averaged}
 
     def _statistics(self, layout: TableLayout, place: Mapping[str, Any]) -> pandas.DataFrame | None:
         """Return a statistic of curves over the layers 1 to L, one row per curve and run."""
@@ -552,6 +586,17 @@ def _value_of(frame: pandas.DataFrame) -> str:
     return str(frame.columns[list(frame.columns).index("layer") + 1])
 
 
+def _interval(part: pandas.DataFrame, value: str, bounds: Sequence[str]) -> dict[str, float]:
+    """Return the interval of a mean of values with intervals of their own; half-widths add as for independent errors.
+
+    It is that of the value itself where there is one. It is NaN where any value has none.
+    """
+    values, low, high = (part.dropna(subset=[value])[name].astype(float).to_numpy() for name in (value, *bounds))
+    mean = values.mean()
+    below, above = (float(np.sqrt(((bound - values) ** 2).sum())) / len(values) for bound in (low, high))
+    return {"low": mean - below, "high": mean + above}
+
+
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
@@ -562,6 +607,8 @@ def _cell(row: Mapping[Any, Any]) -> str:
     if row["reason"]:
         return DASH
     spread = "" if math.isnan(row["deviation"]) else f" ± {row['deviation']:.3g}"
+    if not math.isnan(row.get("low", math.nan)):
+        spread += f" [{row['low']:.3g}, {row['high']:.3g}]"
     return f"{row['mean']:,.0f}{spread}" if abs(row["mean"]) >= _LARGE else f"{row['mean']:.4g}{spread}"
 
 

@@ -403,7 +403,8 @@ def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[Experiment
                 records.append(record)
         report(records, staging / PAGE, title=title)
         stated = claims_of(recipe.paper, list({cell.experiment.name for cell, _ in done}))
-        write_paper(staging, title, result.paper_figures, result.paper_tables, stated, result.frame)
+        layouts = {**recipe.figures, **recipe.tables}
+        write_paper(staging, title, result.paper_figures, result.paper_tables, stated, result.frame, layouts)
         for name in (FIGURES, TABLES):
             (staging / name).mkdir(exist_ok=True)
 
