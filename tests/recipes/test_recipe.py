@@ -12,6 +12,7 @@ from layerscope.recipes.experiment_run import TRAININGS, UNTRAINED, ExperimentRu
 from layerscope.recipes.layout import Assembly
 from layerscope.recipes.paper_page import numbers_in
 from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
+from layerscope.tuning.strategy import middle, of_preset
 
 PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "offline", "smoke")]
 # Every figure and table with results of an experiment.
@@ -171,6 +172,15 @@ def test_no_task_is_in_two_sister_figures_of_xie(sisters):
     for tasks, wanted in every.items():
         profile = {"models": {}, "lists": {"resampled": tasks}}
         assert tuple(taken("xie2022", number, "task", profile) for number in sisters) == wanted
+
+
+@pytest.mark.parametrize("depth", [6, 12, 18, 24])
+@pytest.mark.parametrize("number", ["table8", "table9", "table12"])
+def test_the_middle_layers_rows_are_there_at_any_depth(number, depth):
+    """What a study trains when no strategies are named, as in the profile `paper`."""
+    rows = read_recipe("xie2022").tables[number].where["strategy"]
+    assert set(middle(depth)) <= set(rows) <= set(of_preset("xie2022", depth))
+    assert len(rows) == 12
 
 
 def taken(paper, number, name, profile):

@@ -127,7 +127,7 @@ def _page(
         stated = [f"<p>{escape(made.shows)}</p>"]
         if own:
             stated.append(f"<ul>{''.join(f'<li>{_claim(claim, verdicts)}</li>' for claim in own)}</ul>")
-        else:
+        elif claims:
             stated.append('<p class="note">No claim rests on it alone.</p>')
         parts.append(f'<section id="{number}"><h2>{escape(head)}</h2>{"".join(stated)}{shown}</section>')
     links = " · ".join(f'<a href="#{number}">{number}</a>' for number in order)
