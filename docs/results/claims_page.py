@@ -45,7 +45,7 @@ _READING = """
 - A claim is not testable on a model that has not learned its task: if it does not beat always giving the most frequent
   class by more than chance, what cutting it costs says nothing. The same goes for probes.
 - Errors of aligners are relative to the spread of what is mapped, unless a claim says otherwise. Linear maps are solved
-  in closed form.
+  in closed form. They decide the claims on section 5 of Ren et al., where the paper has its invertible network.
 """
 _COUNTS = {0: "None is decided", 1: "One is", 2: "Two are"}
 
@@ -134,7 +134,7 @@ def _little(frame: pandas.DataFrame) -> list[str]:
     lines.append(
         "Claims about all models at once have one row per corpus or task; measures of attention have no intervals, so "
         "that claims on them stay open. `python docs/results/claims.py --evidence` runs what claims about strategies, "
-        "freezing and networks of both starts lack."
+        "freezing, networks of both starts and attention beside states lack."
     )
     return ["## Where there is little evidence", "", *(part for line in lines for part in (*_wrapped(line), ""))][:-1]
 

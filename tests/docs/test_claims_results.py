@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pandas
 import pytest
@@ -49,6 +50,19 @@ def test_evidence_is_for_the_claims_that_have_little(claims_script, monkeypatch)
     assert len({frozenset(couple) for couple in couples}) == 8
     frozen = {cell.chosen["model"] for cell in planned.values() if cell.experiment.name == "table1"}
     assert {"bge", "electra", "gpt2"} <= frozen
+    for name in ("table3", "fig4"):
+        own = [cell for cell in planned.values() if cell.experiment.name == name]
+        assert {cell.chosen["task"] for cell in own} == {"sst2", "mnli", "mrpc"}
+        settings = own[0].profile.settings
+        assert "inn start=plain" in settings["known" if name == "table3" else "section5"]
+
+
+def test_a_job_is_done_again_for_claims_that_it_knows_nothing_of(claims_script, tmp_path):
+    findings = claims_script.Findings(tmp_path / "claims.json")
+    cell = SimpleNamespace(claims=[SimpleNamespace(name="old"), SimpleNamespace(name="new")])
+    findings.jobs = {"early": {"statistics": {"old": {}}}, "whole": {"statistics": {"old": {}, "new": {}}}}
+    findings.jobs["failed"] = {"reason": "memory"}
+    assert [findings.lacks(name, cell) for name in ("early", "whole", "failed", "none")] == [True, False, True, True]
 
 
 def steps(claims_script):

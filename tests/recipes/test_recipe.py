@@ -149,6 +149,19 @@ def test_rens_figures_6_and_7_have_the_papers_tasks_and_panels():
         assert taken("ren2023", number, "task", {"models": {}, "tasks": ["pydocs", "cola"]}) == ["pydocs", "cola"]
 
 
+def test_rens_invertible_network_has_both_starts_in_every_figure_of_section_5():
+    """The profile `paper` has the paper's own alone: figure 2 takes 300 pairs of 13 layers on three tasks."""
+    recipe = read_recipe("ren2023")
+    starts = ["inn start=plain", "inn start=linear"]
+    assert recipe.profile("offline").settings["section5"] == ["linear", *starts]
+    assert recipe.profile("paper").settings["section5"] == ["linear", starts[0]]
+    for number in ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7"):
+        experiment = recipe.experiments[recipe.figures[number].experiment]
+        studies = [call for call in experiment.calls if call.call == "alignment_study"]
+        assert studies
+        assert {call.arguments["methods"] for call in studies} == {"$section5"}
+
+
 SISTERS = [("fig3", "fig9"), ("fig4", "fig10"), ("table6", "table11"), ("table8", "table12")]
 
 
