@@ -347,6 +347,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE, help="where claims.json and claims.md are")
     parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
     findings = Findings(given.out / "claims.json")
     if given.page:
         from claims_page import draw, page, table

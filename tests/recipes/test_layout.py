@@ -176,3 +176,12 @@ def test_intervals_and_further_columns_of_a_table(runs):
     wide = table(runs[:1], **given).wide()
     assert wide["one · sst2 · mse"].tolist() == ["1 [0.5, 1.5]"]
     assert wide["one · sst2 · seconds per pair"].tolist() == ["2"]
+
+
+def test_names_of_axes_by_column(runs):
+    marks = ({"kind": "line", "of": "curve", "part": "nu"}, {"kind": "line", "of": "probe", "part": "zeta"})
+    names = {"x_names": ["layer", "share"], "y_names": ["nu", "zeta"]}
+    grid = figure(runs, *marks, columns={"part": ["nu", "zeta"]}, only={"task": ["sst2"]}, **names)
+    assert (grid.x_names, grid.y_names) == (("layer", "share"), ("nu", "zeta"))
+    none = figure(runs, *marks, columns={"part": ["nu", "zeta"]}, only={"model": ["gone"]}, **names)
+    assert (none.column_names, none.x_names) == (("",), ())

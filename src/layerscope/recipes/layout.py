@@ -105,6 +105,8 @@ class FigureLayout(_Layout):
     marks: tuple[Mark, ...]
     x_name: str = ""
     y_name: str = ""
+    x_names: tuple[str, ...] = ()  # of each column, where these show different things
+    y_names: tuple[str, ...] = ()
     right_name: str = ""
     value_name: str = ""
     scale: tuple[float, float] | None = None
@@ -224,6 +226,7 @@ class Assembly:
                 items += panel or [Item(i, j, REASON, label=self._reason(layout, place))]
         if not rows or not columns:
             rows, columns, items = {"": {}}, {"": {}}, [Item(0, 0, REASON, label=_NO_OTHER)]
+        by_column = bool(columns) and columns != {"": {}}  # not where one empty panel stands for all
         values = [item.value for item in items if item.mark == CELL and not math.isnan(item.value)]
         scale = layout.scale or ((min(values), max(values)) if values and min(values) < max(values) else (0.0, 1.0))
         return GridFigure(
@@ -235,6 +238,8 @@ class Assembly:
             items=tuple(items),
             x_name=layout.x_name,
             y_name=layout.y_name,
+            x_names=layout.x_names if by_column else (),
+            y_names=layout.y_names if by_column else (),
             right_name=layout.right_name,
             value_name=layout.value_name,
             scale=scale if any(mark.kind == "heatmap" for mark in layout.marks) else None,
