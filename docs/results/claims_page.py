@@ -103,7 +103,8 @@ def _strip(ax: Any, claim: Claim, rows: pandas.DataFrame) -> None:
     ax.text(1.005, 0.5, f"holds to\nthe {side}", transform=ax.transAxes, fontsize=5, va="center")
     for spine in ("top", "right", "left"):
         ax.spines[spine].set_visible(False)
-    if not len(tested):  # the threshold is in the middle then, as nothing else has a place
+    if not len(tested):  # there is no scale, so the threshold goes into the middle and the words beside it
+        ax.set_xlim(threshold - 1, threshold + 1)
         ax.text(0.53, 0.5, "no row could be tested", transform=ax.transAxes, ha="left", va="center", fontsize=6)
 
 

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pandas
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from layerscope.recipes.claims import claims
 from tests.helpers.cli import ROOT, script
@@ -37,6 +39,18 @@ def test_a_verdict_in_a_word_follows_from_the_decided_rows(monkeypatch):
     names = {"h": "holds", "f": "does not hold", "u": "undecided", "n": "not testable"}
     for expected, rows in cases.items():
         assert word(pandas.DataFrame({"verdict": [names[letter] for letter in rows]})) == expected
+
+
+@pytest.mark.parametrize("claim", claims()[::9], ids=lambda claim: claim.name)
+def test_words_about_no_row_stand_beside_the_threshold(claim):
+    canvas = Figure(figsize=(9, 1), layout="constrained")
+    FigureCanvasAgg(canvas)
+    ax = canvas.subplots()
+    script("docs/results/claims_page.py")._strip(ax, claim, pandas.DataFrame({"verdict": []}))
+    canvas.draw_without_rendering()
+    (words,) = [text for text in ax.texts if text.get_text() == "no row could be tested"]
+    threshold = ax.lines[0].get_window_extent().x1
+    assert words.get_window_extent().x0 > threshold + 2
 
 
 def test_evidence_is_for_the_claims_that_have_little(claims_script, monkeypatch):
