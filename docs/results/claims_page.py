@@ -45,7 +45,7 @@ _READING = """
 - A claim is not testable on a model that has not learned its task: if it does not beat always giving the most frequent
   class by more than chance, what cutting it costs says nothing. The same goes for probes.
 - Errors of aligners are relative to the spread of what is mapped, unless a claim says otherwise. Linear maps are solved
-  in closed form.
+  in closed form. They decide the claims on section 5 of Ren et al., where the paper has its invertible network.
 """
 _COUNTS = {0: "None is decided", 1: "One is", 2: "Two are"}
 
@@ -103,8 +103,9 @@ def _strip(ax: Any, claim: Claim, rows: pandas.DataFrame) -> None:
     ax.text(1.005, 0.5, f"holds to\nthe {side}", transform=ax.transAxes, fontsize=5, va="center")
     for spine in ("top", "right", "left"):
         ax.spines[spine].set_visible(False)
-    if not len(tested):
-        ax.text(0.5, 0.5, "no row could be tested", transform=ax.transAxes, ha="center", va="center", fontsize=6)
+    if not len(tested):  # there is no scale, so the threshold goes into the middle and the words beside it
+        ax.set_xlim(threshold - 1, threshold + 1)
+        ax.text(0.53, 0.5, "no row could be tested", transform=ax.transAxes, ha="left", va="center", fontsize=6)
 
 
 def _of(frame: pandas.DataFrame, claim: Claim) -> pandas.DataFrame:
@@ -134,7 +135,7 @@ def _little(frame: pandas.DataFrame) -> list[str]:
     lines.append(
         "Claims about all models at once have one row per corpus or task; measures of attention have no intervals, so "
         "that claims on them stay open. `python docs/results/claims.py --evidence` runs what claims about strategies, "
-        "freezing and networks of both starts lack."
+        "freezing, networks of both starts and attention beside states lack."
     )
     return ["## Where there is little evidence", "", *(part for line in lines for part in (*_wrapped(line), ""))][:-1]
 

@@ -328,6 +328,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE)
     given = parser.parse_args()
     sources = {name: f"garden:{name}" for name in given.garden} | dict(each.split("=", 1) for each in given.model)
+    given.out.mkdir(parents=True, exist_ok=True)
     path = given.out / RESULTS
     kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cells": {}, "trainings": {}}
     if given.step == "scores":

@@ -2,9 +2,12 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pandas
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from layerscope.recipes.claims import claims
 from tests.helpers.cli import ROOT, script
@@ -38,6 +41,18 @@ def test_a_verdict_in_a_word_follows_from_the_decided_rows(monkeypatch):
         assert word(pandas.DataFrame({"verdict": [names[letter] for letter in rows]})) == expected
 
 
+@pytest.mark.parametrize("claim", claims()[::9], ids=lambda claim: claim.name)
+def test_words_about_no_row_stand_beside_the_threshold(claim):
+    canvas = Figure(figsize=(9, 1), layout="constrained")
+    FigureCanvasAgg(canvas)
+    ax = canvas.subplots()
+    script("docs/results/claims_page.py")._strip(ax, claim, pandas.DataFrame({"verdict": []}))
+    canvas.draw_without_rendering()
+    (words,) = [text for text in ax.texts if text.get_text() == "no row could be tested"]
+    threshold = ax.lines[0].get_window_extent().x1
+    assert words.get_window_extent().x0 > threshold + 2
+
+
 def test_evidence_is_for_the_claims_that_have_little(claims_script, monkeypatch):
     """Strategies around l* only where nu picks no end; eight pairs of seeds; freezing of all models."""
     monkeypatch.setattr(claims_script, "_picks_inside", lambda step, missing: "bert" in step.models)
@@ -49,6 +64,19 @@ def test_evidence_is_for_the_claims_that_have_little(claims_script, monkeypatch)
     assert len({frozenset(couple) for couple in couples}) == 8
     frozen = {cell.chosen["model"] for cell in planned.values() if cell.experiment.name == "table1"}
     assert {"bge", "electra", "gpt2"} <= frozen
+    for name in ("table3", "fig4"):
+        own = [cell for cell in planned.values() if cell.experiment.name == name]
+        assert {cell.chosen["task"] for cell in own} == {"sst2", "mnli", "mrpc"}
+        settings = own[0].profile.settings
+        assert "inn start=plain" in settings["known" if name == "table3" else "section5"]
+
+
+def test_a_job_is_done_again_for_claims_that_it_knows_nothing_of(claims_script, tmp_path):
+    findings = claims_script.Findings(tmp_path / "claims.json")
+    cell = SimpleNamespace(claims=[SimpleNamespace(name="old"), SimpleNamespace(name="new")])
+    findings.jobs = {"early": {"statistics": {"old": {}}}, "whole": {"statistics": {"old": {}, "new": {}}}}
+    findings.jobs["failed"] = {"reason": "memory"}
+    assert [findings.lacks(name, cell) for name in ("early", "whole", "failed", "none")] == [True, False, True, True]
 
 
 def steps(claims_script):

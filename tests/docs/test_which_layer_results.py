@@ -1,5 +1,7 @@
 """Which layer each score picks: the command behind docs/results/which-layer.md, and the page it writes."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,15 @@ def row(model="m", task="mnli", nu=3, press=6, depth=12, width=8, seed=0):
     found = {"model": model, "task": task, "n": 60, "width": width, "depth": depth, "scores": scores, "p": 0.01}
     probe = np.linspace(0.5, 0.9, depth + 1).tolist()
     return {**found, "press of permuted labels": [0.0] * (depth + 1), "ties": [6], "probe": probe, "majority": 0.5}
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path, monkeypatch):
+    out = tmp_path / "new" / "folder"
+    monkeypatch.setattr(results, "cell", lambda name, source, task, *_: row(name, task))
+    monkeypatch.setattr("sys.argv", ["which_layer.py", "scores", "--garden", "m", "--tasks", "mnli", "--out", str(out)])
+    results.main()
+    assert list(json.loads((out / results.RESULTS).read_text(encoding="utf-8"))["cells"]) == ["m mnli"]
+    assert (out / results.PAGE).is_file()
 
 
 def test_cells_to_train_are_those_whose_picks_differ_inside():

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas
 import pytest
+from pydantic import ValidationError
 
 from layerscope.drawing.figures.grid import BOX, CELL, FIT, LEVEL, LINE, POINT, REASON
-from layerscope.recipes.layout import Assembly, FigureLayout, TableLayout
+from layerscope.recipes.layout import Assembly, FigureLayout, TableLayout, _taken
 from layerscope.recipes.recipe import Experiment, Profile
 
 OVER = {"model": "$models", "task": "$tasks", "seed": "$seeds"}
@@ -128,3 +129,59 @@ def test_statistics_of_curves_leave_out_the_embeddings(runs):
     assert made.frame["mean"].dropna().tolist() == pytest.approx([-1.0])
     rough = table(runs, of=of, statistic="zeta", index=["measure"])
     assert rough.frame["mean"].dropna().tolist() == pytest.approx([0.0])  # a straight line
+
+
+def test_a_choice_is_a_name_several_names_or_a_place():
+    values = ["bert", "roberta", "minilm"]
+    assert _taken(values, ["roberta", "0"]) == ["roberta"]
+    assert _taken(values, ["deberta", "1:"]) == ["roberta", "minilm"]
+    assert _taken(values, ["deberta", "0"]) == ["bert"]
+    assert _taken(values, [["minilm", "gpt2", "bert"], "0:"]) == ["bert", "minilm"]
+    assert _taken(values, [["gpt2", "xlnet"], "0:"]) == values
+    assert _taken(values, ["gpt2", "3:"]) == []
+
+
+def test_a_sister_figure_takes_what_the_first_leaves(runs):
+    """The first takes `two` by its name, so that the second has `one`, which stands before it."""
+    chosen = {"model": ["two", "0"]}
+    assert figure(runs, {"kind": "line", "of": "curve"}, only=chosen, title="{model} only").row_names == ("two",)
+    assert figure(runs, {"kind": "line", "of": "curve"}, only=chosen, title="{model} only").title.endswith("two only")
+    assert figure(runs, {"kind": "line", "of": "curve"}, besides=chosen).row_names == ("one",)
+    none = figure(runs, {"kind": "line", "of": "curve"}, besides={"model": ["0:"]})
+    assert "the paper has it for another model" in none.items[0].label
+    assert set(table(runs, of="errors", values=["mse"], besides=chosen).frame["model"]) == {"one"}
+
+
+def test_a_layout_says_what_the_paper_finds_or_what_it_asks(runs):
+    marks = ({"kind": "line", "of": "curve"},)
+    assert figure(runs, *marks).shows == "The paper finds: It."
+    assert figure(runs, *marks, finds="", asks="whether it is.").shows == "The paper asks whether it is."
+    for both in ({"finds": ""}, {"asks": "whether it is."}):
+        with pytest.raises(ValidationError, match="either `finds` or `asks`"):
+            figure(runs, *marks, **both)
+
+
+def test_intervals_and_further_columns_of_a_table(runs):
+    """The half-widths of two independent values add as a root of squares; a mean of two has half of that."""
+    for (_, folder), low, high, seconds in zip(runs, (0.5, 0.2), (1.5, 1.4), (2.0, 4.0), strict=True):
+        rows = {"method": ["cca"], "kind": ["mse"], "value": [1.0], "low": [low], "high": [high], "seconds": [seconds]}
+        put(folder, "trial", pandas.DataFrame(rows))
+    more = [{"values": ["seconds"], "interval": [], "named": {"kind": "seconds per pair"}}]
+    given = {"of": "trial", "across": ["model", "task", "kind"], "interval": ["low", "high"], "more": more}
+    cells = table(runs, **given).frame.set_index(["model", "task", "kind"]).sort_index().loc[("one", "sst2")]
+    assert cells.loc["mse", "low"] == pytest.approx(1 - math.hypot(0.5, 0.8) / 2)
+    assert cells.loc["mse", "high"] == pytest.approx(1 + math.hypot(0.5, 0.4) / 2)
+    assert cells.loc["seconds per pair", "mean"] == 3.0
+    assert math.isnan(cells.loc["seconds per pair", "low"])
+    wide = table(runs[:1], **given).wide()
+    assert wide["one · sst2 · mse"].tolist() == ["1 [0.5, 1.5]"]
+    assert wide["one · sst2 · seconds per pair"].tolist() == ["2"]
+
+
+def test_names_of_axes_by_column(runs):
+    marks = ({"kind": "line", "of": "curve", "part": "nu"}, {"kind": "line", "of": "probe", "part": "zeta"})
+    names = {"x_names": ["layer", "share"], "y_names": ["nu", "zeta"]}
+    grid = figure(runs, *marks, columns={"part": ["nu", "zeta"]}, only={"task": ["sst2"]}, **names)
+    assert (grid.x_names, grid.y_names) == (("layer", "share"), ("nu", "zeta"))
+    none = figure(runs, *marks, columns={"part": ["nu", "zeta"]}, only={"model": ["gone"]}, **names)
+    assert (none.column_names, none.x_names) == (("",), ())

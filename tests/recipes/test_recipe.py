@@ -1,6 +1,7 @@
 """Recipes: every call is one that a user could make, and everything that the papers did is there."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -8,10 +9,13 @@ import layerscope as ls
 from layerscope.errors import LayerscopeError
 from layerscope.recipes.claims import claims
 from layerscope.recipes.experiment_run import TRAININGS, UNTRAINED, ExperimentRun
+from layerscope.recipes.layout import Assembly
+from layerscope.recipes.paper_page import numbers_in
 from layerscope.recipes.recipe import Call, Profile, function, listed, papers, read_recipe, references, resolved
+from layerscope.tuning.strategy import middle, of_preset
 
 PROFILES = [(paper, profile) for paper in papers() for profile in ("paper", "offline", "smoke")]
-# Every figure and table with results of an experiment (schemes, hyperparameters and statistics of data are none).
+# Every figure and table with results of an experiment.
 EXPERIMENTS = {
     "phang2021": ["fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig7"],
     "wu2020": [*(f"fig{k}" for k in range(1, 11)), "table1"],
@@ -23,6 +27,33 @@ EXPERIMENTS = {
         *("layer_monotonicity", "table4"),
     ],
 }
+
+
+# Every number in the papers, and those that have no experiment: docs/howto/reproduce.md says why.
+NUMBERS = {"phang2021": (7, 0), "wu2020": (10, 1), "ren2023": (8, 5), "xie2022": (17, 12)}
+LEFT_OUT = {
+    "ren2023": {"fig1", "fig8", "table1", "table2"},
+    "xie2022": {"fig1", "fig2", "table3", "table4", "table5"},
+}
+
+
+@pytest.mark.parametrize("paper", NUMBERS)
+def test_what_is_left_out_is_named_with_its_reason(paper):
+    figures, tables = NUMBERS[paper]
+    every = {f"fig{k + 1}" for k in range(figures)} | {f"table{k + 1}" for k in range(tables)}
+    recipe = read_recipe(paper)
+    assert every - {*recipe.figures, *recipe.tables} == LEFT_OUT.get(paper, set())
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "reproduce.md").read_text(encoding="utf-8")
+    section = page.split("## What is left out")[1].split("##")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if "`" in line]
+    named = {
+        number: why
+        for own, numbers, why in (row for row in rows if len(row) == 3)
+        if own == f"`{paper}`"
+        for number in numbers_in(numbers)
+    }
+    assert set(named) == LEFT_OUT.get(paper, set())
+    assert all(len(why) > 20 for why in named.values())
 
 
 def test_all_papers_with_every_figure_and_table():
@@ -101,8 +132,75 @@ def test_layouts_name_tables_that_there_are(paper):
                 table
             ]
             assert {part.partition(".")[0] for part in filled} <= calls, number
-        assert layout.finds.endswith("."), number
-        assert set(layout.only) <= set(experiment.over), number
+        assert layout.statement.endswith("."), number
+        assert {*layout.only, *layout.besides} <= set(experiment.over), number
+
+
+def test_rens_figures_6_and_7_have_the_papers_tasks_and_panels():
+    figures = read_recipe("ren2023").figures
+    states, attention = ["before", "after"], ["attention_before", "attention_after"]
+    assert list(figures["fig7"].rows["what"].values()) == [*states, *attention]
+    assert list(figures["fig6"].rows["what"].values()) == ["after", *attention]
+    for name in ("paper", "offline"):
+        profile = read_recipe("ren2023").profile(name).model_dump()
+        assert taken("ren2023", "fig7", "task", profile) == ["mnli"]
+        assert sorted(taken("ren2023", "fig6", "task", profile)) == ["mrpc", "sst2"]
+    for number in ("fig6", "fig7"):  # without the paper's tasks, what there is
+        assert taken("ren2023", number, "task", {"models": {}, "tasks": ["pydocs", "cola"]}) == ["pydocs", "cola"]
+
+
+def test_rens_invertible_network_has_both_starts_in_every_figure_of_section_5():
+    """The profile `paper` has the paper's own alone: figure 2 takes 300 pairs of 13 layers on three tasks."""
+    recipe = read_recipe("ren2023")
+    starts = ["inn start=plain", "inn start=linear"]
+    assert recipe.profile("offline").settings["section5"] == ["linear", *starts]
+    assert recipe.profile("paper").settings["section5"] == ["linear", starts[0]]
+    for number in ("fig2", "fig3", "fig4", "fig5", "fig6", "fig7"):
+        experiment = recipe.experiments[recipe.figures[number].experiment]
+        studies = [call for call in experiment.calls if call.call == "alignment_study"]
+        assert studies
+        assert {call.arguments["methods"] for call in studies} == {"$section5"}
+
+
+SISTERS = [("fig3", "fig9"), ("fig4", "fig10"), ("table6", "table11"), ("table8", "table12")]
+
+
+@pytest.mark.parametrize("sisters", SISTERS)
+@pytest.mark.parametrize("names", [["roberta", "deberta"], ["bert", "roberta", "minilm"], ["bert"], ["a", "b", "c"]])
+def test_every_model_is_in_one_of_two_sister_figures_of_xie(sisters, names):
+    """RoBERTa has figure 4 and table 6 where it is there, and else the first model; all others are in figure 10."""
+    first, second = (taken("xie2022", number, "model", {"models": dict.fromkeys(names, "m")}) for number in sisters)
+    assert first == ["roberta" if "roberta" in names else names[0]]
+    assert sorted(first + second) == sorted(names)
+
+
+@pytest.mark.parametrize("sisters", [("fig6", "fig15"), ("fig7", "fig16")])
+def test_no_task_is_in_two_sister_figures_of_xie(sisters):
+    every = {
+        ("sst2", "mnli"): (["sst2"], ["mnli"]),
+        ("mnli",): ([], ["mnli"]),
+        ("pydocs",): (["pydocs"], []),
+        ("qqp", "qnli"): (["qqp"], ["qnli"]),
+    }
+    for tasks, wanted in every.items():
+        profile = {"models": {}, "lists": {"resampled": tasks}}
+        assert tuple(taken("xie2022", number, "task", profile) for number in sisters) == wanted
+
+
+@pytest.mark.parametrize("depth", [6, 12, 18, 24])
+@pytest.mark.parametrize("number", ["table8", "table9", "table12"])
+def test_the_middle_layers_rows_are_there_at_any_depth(number, depth):
+    """What a study trains when no strategies are named, as in the profile `paper`."""
+    rows = read_recipe("xie2022").tables[number].where["strategy"]
+    assert set(middle(depth)) <= set(rows) <= set(of_preset("xie2022", depth))
+    assert len(rows) == 12
+
+
+def taken(paper, number, name, profile):
+    """What a figure or table of a paper takes of what its experiment runs over."""
+    recipe = read_recipe(paper)
+    assembly = Assembly(recipe, Profile.model_validate(profile), recipe.chosen(None), [], {})
+    return assembly._values(name, {**recipe.figures, **recipe.tables}[number])
 
 
 def values_of(given):

@@ -12,7 +12,7 @@ from layerscope.tuning.method import method_of
 def chosen(strategy, preset, method="finetune", task="", **options):
     """The hyperparameters of a strategy on 12 blocks where l* is 7."""
     asked = ls.Strategy.parse(strategy)
-    return hyperparameters(preset, asked.resolve(12, 7), method_of(method), task, 12, asked.is_above, **options)
+    return hyperparameters(preset, asked.resolve(12, 7), method_of(method), task, 12, **options)
 
 
 def test_presets_hold_the_papers_numbers():
@@ -37,6 +37,28 @@ def test_one_strategy_has_one_set_of_rates_and_epochs_however_it_is_written(firs
     counts = [len(chosen(s, "xie2022").rates) for s in ("full", "top-3", "(1, l*, l*)", "(l*+1, L, L)")]
     assert counts == [5, 5, 4, 4]
     assert {len(chosen(s, "xie2022", "adapter").rates) for s in ("full", "top-3", "(1, l*, l*)")} == {3}
+
+
+@pytest.mark.parametrize("method", ["finetune", "adapter"])
+@pytest.mark.parametrize("best", range(1, 12))
+def test_numbers_decide_the_rates_and_not_l_star(method, best):
+    """Every way to write (bottom, 12, 12), with l* or without: up to three blocks as the baselines have, or more."""
+    sets = {
+        "finetune": ((8e-6, 1e-5, 2e-5, 3e-5, 5e-5), (1e-6, 3e-6, 1e-5, 3e-5)),
+        "adapter": ((3e-5, 1e-4, 3e-4), (1e-5, 3e-5, 1e-4)),
+    }
+    bottom = best + 1
+    for text in (
+        "(l*+1, L, L)",
+        f"({bottom}, 12, 12)",
+        f"top-{12 - best}",
+        f"freeze-bottom-{best}",
+        f"(L-{11 - best}, L, L)",
+    ):
+        resolved = ls.Strategy.parse(text).resolve(12, best)
+        assert (resolved.bottom, resolved.top, resolved.head) == (bottom, 12, 12)
+        rates = hyperparameters("xie2022", resolved, method_of(method), "sst2", 12).rates
+        assert rates == sets[method][bottom < 10], text
 
 
 @pytest.mark.parametrize("task", ["mnli", "qqp", "mnli@hub"])

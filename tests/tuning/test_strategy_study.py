@@ -12,7 +12,7 @@ from layerscope.errors import InputError
 from layerscope.results import Result
 from layerscope.store import Store, keys_of
 from layerscope.tuning.strategy import Strategy
-from layerscope.tuning.strategy_study import StrategyStudy
+from layerscope.tuning.strategy_study import StrategyStudy, plan_study
 from layerscope.tuning.training import Trainings
 from tests.helpers.models import QUICK, random_model
 
@@ -85,6 +85,21 @@ def test_all_keys_of_a_study_are_known_at_once(task):
     keys = keys_of(lambda: ls.strategy_study(random_model(), task, STRATEGIES, **options))
     assert len(set(keys)) == 2 * 2 * 2 * 2
     assert not list(Store().entries())
+
+
+@pytest.mark.parametrize(
+    ("best", "strategies", "numbers"),
+    [
+        (11, ["(L, L, L)", "(l*+1, L, L)", "top-1"], (12, 12, 12)),
+        (6, ["(7, 12, 12)", "freeze-bottom-6", "(l*+1, L, L)"], (7, 12, 12)),
+    ],
+)
+def test_what_is_the_same_in_numbers_is_trained_alike(best, strategies, numbers):
+    few = {"train_limit": 64, "validation_limit": 32}
+    plans = plan_study("garden:bert-s0", "pydocs", strategies, ["finetune"], best=best, preset="xie2022", **few)
+    assert [plan.asked for plan in plans] == strategies
+    assert {(plan.strategy.bottom, plan.strategy.top, plan.strategy.head) for plan in plans} == {numbers}
+    assert len({plan.hyperparameters for plan in plans}) == 1
 
 
 def test_methods_without_a_place_in_a_strategy_are_left_out(task):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from layerscope.drawing.figures.grid import (
     BOX,
@@ -80,21 +80,41 @@ class Mark(_Data):
 class _Layout(_Data):
     experiment: str
     title: str = ""  # the experiment's own if not given
-    finds: str  # what the paper finds there, in our words
-    only: dict[str, list[str]] = {}  # of what the experiment runs over: the first name that is there, or `0`, or `1:`
+    finds: str = ""  # what the paper finds there, in our words
+    asks: str = ""  # where we cannot say what it finds: what it asks, as `whether ...`
+    only: dict[str, list[str | list[str]]] = {}  # of what the experiment runs over: see `_taken`
+    besides: dict[str, list[str | list[str]]] = {}  # what a sister figure takes, so that `only` is of what it leaves
+
+    @model_validator(mode="after")
+    def _has_one_statement(self) -> _Layout:
+        if bool(self.finds) == bool(self.asks):
+            raise ValueError(f"{self.experiment}: a layout has either `finds` or `asks`")
+        return self
+
+    @property
+    def statement(self) -> str:
+        """What the paper says there, in a sentence of ours."""
+        return f"The paper finds: {self.finds}" if self.finds else f"The paper asks {self.asks}"
 
 
 class FigureLayout(_Layout):
-    """A figure of a paper."""
+    """A figure of a paper. `{task}` in a title stands for the tasks that it takes."""
 
     rows: Side | None = None
     columns: Side | None = None
     marks: tuple[Mark, ...]
     x_name: str = ""
     y_name: str = ""
+    x_names: tuple[str, ...] = ()  # of each column, where these show different things
+    y_names: tuple[str, ...] = ()
     right_name: str = ""
     value_name: str = ""
     scale: tuple[float, float] | None = None
+
+    @property
+    def calls(self) -> set[str]:
+        """The calls whose results it shows."""
+        return {of.partition(".")[0] for mark in self.marks for of in (mark.of, mark.beside) if of}
 
 
 class TableLayout(_Layout):
@@ -106,27 +126,41 @@ class TableLayout(_Layout):
     index: tuple[str, ...]
     across: tuple[str, ...]
     values: tuple[str, ...] = ("value",)
+    interval: tuple[str, ...] = ()  # the columns with the bounds of the one value's interval
+    named: dict[str, str] = {}  # what a column is called here, whatever is in it
     error: str = ""  # a column with the standard error over `seeds`, where rows are means over these already
     where: dict[str, Any] = {}
     rows: dict[str, str] = {}  # rows of the paper that are those of another method here, as {pwcca: cca}
     more: tuple[dict[str, Any], ...] = ()  # further values, of another experiment: what differs in the layout
     note: str = ""
 
+    @property
+    def calls(self) -> set[str]:
+        """The calls whose results it shows."""
+        every = list(self.of.values()) if isinstance(self.of, dict) else [self.of]
+        return {of.partition(".")[0] for of in every}
+
+
+Layout = FigureLayout | TableLayout
+
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper: `frame` has one row per cell, with mean, deviation, how many were averaged, or the reason."""
+    """A table of a paper: `frame` has one row per cell, with mean, deviation, how many were averaged, or the reason.
+
+    Where values have intervals, `low` and `high` are that of the mean.
+    """
 
     number: str
     title: str
-    finds: str
+    shows: str  # what the paper says there
     frame: pandas.DataFrame
     index: tuple[str, ...]
     across: tuple[str, ...]
     note: str = ""
 
     def wide(self) -> pandas.DataFrame:
-        """Return it as the paper has it: texts `mean ± deviation`, and a dash where a cell is empty."""
+        """Return it as the paper has it: texts `mean ± deviation [low, high]`, and a dash where a cell is empty."""
         import pandas
 
         texts = self.frame.assign(cell=[_cell(row) for row in self.frame.to_dict("records")])
@@ -154,7 +188,7 @@ class PaperTable:
         """Return it as a figure, for records and notebooks."""
         wide = self.wide()
         table = {str(name): wide[name].tolist() for name in wide}
-        return TableFigure(title=self.title, shows=self.finds, reading="", table=table)
+        return TableFigure(title=self.title, shows=self.shows, reading="", table=table)
 
 
 @dataclass
@@ -192,17 +226,20 @@ class Assembly:
                 items += panel or [Item(i, j, REASON, label=self._reason(layout, place))]
         if not rows or not columns:
             rows, columns, items = {"": {}}, {"": {}}, [Item(0, 0, REASON, label=_NO_OTHER)]
+        by_column = bool(columns) and columns != {"": {}}  # not where one empty panel stands for all
         values = [item.value for item in items if item.mark == CELL and not math.isnan(item.value)]
         scale = layout.scale or ((min(values), max(values)) if values and min(values) < max(values) else (0.0, 1.0))
         return GridFigure(
-            title=title_of(number, layout.title or self._experiment(layout).title),
-            shows=layout.finds,
+            title=title_of(number, self._title(layout)),
+            shows=layout.statement,
             reading="An empty panel has its reason in it.",
             row_names=tuple(rows),
             column_names=tuple(columns),
             items=tuple(items),
             x_name=layout.x_name,
             y_name=layout.y_name,
+            x_names=layout.x_names if by_column else (),
+            y_names=layout.y_names if by_column else (),
             right_name=layout.right_name,
             value_name=layout.value_name,
             scale=scale if any(mark.kind == "heatmap" for mark in layout.marks) else None,
@@ -226,7 +263,16 @@ class Assembly:
         if name not in experiment.over:
             raise InputError(f"A layout of {self.recipe.paper} has {name}, which {experiment.name} does not run over.")
         values = self.asked.values(experiment.over[name], f"{experiment.name}: {name}")
+        besides = _taken(values, layout.besides[name]) if name in layout.besides else []
+        values = [value for value in values if value not in besides]
         return _taken(values, layout.only[name]) if name in layout.only else values
+
+    def _title(self, layout: _Layout) -> str:
+        """Return the title of a figure or table, with the names of what it takes where the title has them."""
+        title = layout.title or self._experiment(layout).title
+        for name in layout.only:
+            title = title.replace(f"{{{name}}}", ", ".join(map(in_words, self._values(name, layout))) or "none")
+        return title
 
     def _experiment(self, layout: _Layout) -> Experiment:
         return next(e for e in self.chosen if e.name == layout.experiment)
@@ -238,7 +284,9 @@ class Assembly:
             if run.experiment.name != layout.experiment:
                 continue
             same = all(run.chosen[name] == value for name, value in place.items() if name in over)
-            if same and all(run.chosen[name] in self._values(name, layout) for name in layout.only):
+            if same and all(
+                run.chosen[name] in self._values(name, layout) for name in {**layout.only, **layout.besides}
+            ):
                 yield run, folder
 
     def _frame(self, of: str, layout: _Layout, place: Mapping[str, Any]) -> pandas.DataFrame | None:
@@ -336,7 +384,7 @@ class Assembly:
             if name.startswith(head) and all(word in name for word in words):
                 return why
         if not any(True for _ in self._runs(layout, place)):
-            return "nothing of it was run here" if layout.only else "it was not run"
+            return "nothing of it was run here" if layout.only or layout.besides else "it was not run"
         return _NOT_ASKED
 
     # Tables
@@ -360,12 +408,12 @@ class Assembly:
         for name, other in layout.rows.items():
             if not any(row.get(first) == name for row in rows):
                 rows.append({first: name, "reason": f"{other} was not among the methods"})
-        frame = pandas.DataFrame(rows).reindex(
-            columns=list(dict.fromkeys([*layout.index, *layout.across, "mean", "deviation", "n", "reason"]))
-        )
+        bounds = ["low", "high"] if layout.interval else []
+        columns = [*layout.index, *layout.across, "mean", "deviation", *bounds, "n", "reason"]
+        frame = pandas.DataFrame(rows).reindex(columns=list(dict.fromkeys(columns)))
         frame = self._filled(frame, layout)
-        title = title_of(number, layout.title or self._experiment(layout).title)
-        return PaperTable(number, title, layout.finds, frame, layout.index, layout.across, layout.note)
+        title = title_of(number, self._title(layout))
+        return PaperTable(number, title, layout.statement, frame, layout.index, layout.across, layout.note)
 
     def _parts(self, layout: TableLayout) -> list[TableLayout]:
         """Return a layout and what it has of other experiments, as far as these were chosen."""
@@ -388,6 +436,7 @@ class Assembly:
                 frame = pandas.concat([frame, *own], ignore_index=True)
         if frame is None or not len(frame):
             return
+        frame = frame.assign(**layout.named)
         values = [name for name in layout.values if name in frame]
         several = "quantity" in layout.across
         groups = [n for n in (*layout.index, *layout.across) if n not in place and n in frame]
@@ -400,7 +449,9 @@ class Assembly:
                     if layout.error:  # a standard error over seeds, which the table has in one row
                         deviation = (part[layout.error] * part["seeds"] ** 0.5).mean()
                     quantity = {"quantity": name} if several else {}
-                    yield {**named, **quantity, "mean": numbers.mean(), "deviation": deviation, "n": len(numbers)}
+                    bounds = _interval(part, name, layout.interval) if layout.interval else {}
+                    averaged = {"mean": numbers.mean(), "deviation": deviation, **bounds, "n": len(numbers)}
+                    yield {**named, **quantity, **averaged}
 
     def _statistics(self, layout: TableLayout, place: Mapping[str, Any]) -> pandas.DataFrame | None:
         """Return a statistic of curves over the layers 1 to L, one row per curve and run."""
@@ -466,14 +517,20 @@ class _Texts(dict[str, Any]):
         raise InputError(f"A layout refers to {{{name}}}, which is not a name of its rows or columns.")
 
 
-def _taken(values: list[Any], names: Sequence[str]) -> list[Any]:
-    """Return the first of some names that is among the values, or those at a place: `0`, or `1:` from there on."""
-    for name in names:
-        if name in values:
-            return [name]
-        if name.rstrip(":").isdecimal():
-            start = int(name.rstrip(":"))
-            return values[start:] if name.endswith(":") else values[start : start + 1]
+def _taken(values: list[Any], choices: Sequence[str | list[str]]) -> list[Any]:
+    """Return what the first choice takes that takes anything.
+
+    A choice is a name, a list of names (those of them that are there), or a place: `0`, or `1:` from there on.
+    """
+    for choice in choices:
+        if isinstance(choice, str) and choice.rstrip(":").isdecimal():
+            start = int(choice.rstrip(":"))
+            taken = values[start:] if choice.endswith(":") else values[start : start + 1]
+        else:
+            names = choice if isinstance(choice, list) else [choice]
+            taken = [value for value in values if value in names]
+        if taken:
+            return taken
     return []
 
 
@@ -534,6 +591,17 @@ def _value_of(frame: pandas.DataFrame) -> str:
     return str(frame.columns[list(frame.columns).index("layer") + 1])
 
 
+def _interval(part: pandas.DataFrame, value: str, bounds: Sequence[str]) -> dict[str, float]:
+    """Return the interval of a mean of values with intervals of their own; half-widths add as for independent errors.
+
+    It is that of the value itself where there is one. It is NaN where any value has none.
+    """
+    values, low, high = (part.dropna(subset=[value])[name].astype(float).to_numpy() for name in (value, *bounds))
+    mean = values.mean()
+    below, above = (float(np.sqrt(((bound - values) ** 2).sum())) / len(values) for bound in (low, high))
+    return {"low": mean - below, "high": mean + above}
+
+
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float:
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return math.nan
@@ -544,6 +612,8 @@ def _cell(row: Mapping[Any, Any]) -> str:
     if row["reason"]:
         return DASH
     spread = "" if math.isnan(row["deviation"]) else f" ± {row['deviation']:.3g}"
+    if not math.isnan(row.get("low", math.nan)):
+        spread += f" [{row['low']:.3g}, {row['high']:.3g}]"
     return f"{row['mean']:,.0f}{spread}" if abs(row["mean"]) >= _LARGE else f"{row['mean']:.4g}{spread}"
 
 

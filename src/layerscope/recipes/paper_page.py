@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figures.grid import GridFigure
-    from layerscope.recipes.layout import PaperTable
+    from layerscope.recipes.layout import Layout, PaperTable
 
 FIGURES, TABLES, INDEX = "figures", "tables", "index.html"
 _NUMBERS = re.compile(r"(figure|table)s? ((?:\d+(?:, | and )?)+)")
@@ -39,11 +39,11 @@ def numbers_in(where: str) -> list[str]:
 
 
 def in_order(numbers: Sequence[str]) -> list[str]:
-    """Return figures by their numbers, then tables by theirs, then what has no number."""
+    """Return figures or tables by their numbers, then those without one in the order that they have."""
 
-    def key(number: str) -> tuple[int, int, str]:
-        match = re.fullmatch(r"(fig|table)(\d+)", number)
-        return (2, 0, number) if match is None else (int(match[1] == "table"), int(match[2]), "")
+    def key(number: str) -> tuple[bool, int]:
+        match = re.fullmatch(r"(?:fig|table)(\d+)", number)
+        return (True, 0) if match is None else (False, int(match[1]))
 
     return sorted(numbers, key=key)
 
@@ -55,6 +55,7 @@ def write_paper(
     tables: Mapping[str, PaperTable],
     claims: Sequence[Claim],
     verdicts: pandas.DataFrame,
+    layouts: Mapping[str, Layout],
 ) -> None:
     """Write every figure as PDF and PNG, every table as CSV, LaTeX and Markdown, and the page, into a folder."""
     for number, figure in figures.items():
@@ -67,7 +68,7 @@ def write_paper(
         write_text(place / f"{number}.csv", csv_text(table.frame))
         write_text(place / f"{number}.tex", latex(table))
         write_text(place / f"{number}.md", markdown(table))
-    write_text(folder / INDEX, _page(title, figures, tables, claims, verdicts))
+    write_text(folder / INDEX, _page(title, figures, tables, claims, verdicts, layouts))
 
 
 def markdown(table: PaperTable) -> str:
@@ -113,20 +114,23 @@ def _page(
     tables: Mapping[str, PaperTable],
     claims: Sequence[Claim],
     verdicts: pandas.DataFrame,
+    layouts: Mapping[str, Layout],
 ) -> str:
     parts = []
-    for number in in_order([*figures, *tables]):
-        own = [claim for claim in claims if number in numbers_in(claim.where)]
+    order = [*in_order(list(figures)), *in_order(list(tables))]
+    places = {claim.name: beside(claim, order, layouts) for claim in claims}
+    for number in order:
+        own = [claim for claim in claims if number in places[claim.name]]
         shown = _figure(number, figures[number]) if number in figures else _table(number, tables[number])
-        finds = figures[number].shows if number in figures else tables[number].finds
-        head = figures[number].title if number in figures else tables[number].title
-        stated = [f"<p>The paper finds: {escape(finds)}</p>"]
+        made = figures[number] if number in figures else tables[number]
+        head = made.title
+        stated = [f"<p>{escape(made.shows)}</p>"]
         if own:
             stated.append(f"<ul>{''.join(f'<li>{_claim(claim, verdicts)}</li>' for claim in own)}</ul>")
-        else:
+        elif claims:
             stated.append('<p class="note">No claim rests on it alone.</p>')
         parts.append(f'<section id="{number}"><h2>{escape(head)}</h2>{"".join(stated)}{shown}</section>')
-    links = " · ".join(f'<a href="#{number}">{number}</a>' for number in in_order([*figures, *tables]))
+    links = " · ".join(f'<a href="#{number}">{number}</a>' for number in order)
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>"
@@ -134,6 +138,18 @@ def _page(
         f'cell has its reason. All records stand in <a href="report.html">the report</a>.</p><p>{links}</p>'
         f"{''.join(parts)}</body></html>\n"
     )
+
+
+def beside(claim: Claim, numbers: Sequence[str], layouts: Mapping[str, Layout]) -> list[str]:
+    """Return the figures and tables beside which a claim stands: those that it names.
+
+    A claim that names none of them stands beside those of its experiment that show the call that it is about, or beside
+    all of its experiment where none does.
+    """
+    if named := [number for number in numbers_in(claim.where) if number in numbers]:
+        return named
+    own = [number for number in numbers if layouts[number].experiment == claim.experiment]
+    return [number for number in own if claim.about in layouts[number].calls] or own
 
 
 def _claim(claim: Claim, verdicts: pandas.DataFrame) -> str:

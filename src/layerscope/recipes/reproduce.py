@@ -24,7 +24,7 @@ from layerscope.models.load import load
 from layerscope.progress import duration
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.experiment_run import FLOAT, UNTRAINED, ExperimentRun
-from layerscope.recipes.layout import Assembly
+from layerscope.recipes.layout import Assembly, Layout
 from layerscope.recipes.paper_page import FIGURES, INDEX, TABLES, write_paper
 from layerscope.recipes.recipe import REFERENCE, Experiment, Profile, Recipe, Source, listed, papers, read_recipe
 from layerscope.recipes.reproduction import Reproduction, verdicts
@@ -403,7 +403,8 @@ def _write(recipe: Recipe, result: Reproduction, done: Sequence[tuple[Experiment
                 records.append(record)
         report(records, staging / PAGE, title=title)
         stated = claims_of(recipe.paper, list({cell.experiment.name for cell, _ in done}))
-        write_paper(staging, title, result.paper_figures, result.paper_tables, stated, result.frame)
+        layouts: dict[str, Layout] = {**recipe.figures, **recipe.tables}
+        write_paper(staging, title, result.paper_figures, result.paper_tables, stated, result.frame, layouts)
         for name in (FIGURES, TABLES):
             (staging / name).mkdir(exist_ok=True)
 

@@ -69,33 +69,38 @@ PRESETS: dict[str, dict[str, Any]] = {
 _XIE: dict[str, dict[str, tuple[float, ...]]] = {  # tables 4 and 5
     "finetune": {
         "full": (1e-6, 5e-6, 8e-6, 1e-5, 2e-5),
-        "range": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
+        "few": (8e-6, 1e-5, 2e-5, 3e-5, 5e-5),
         "from the bottom": (5e-6, 1e-5, 5e-5, 1e-4),
-        "above l*": (1e-6, 3e-6, 1e-5, 3e-5),
+        "many at the top": (1e-6, 3e-6, 1e-5, 3e-5),
     },
     "adapter": {
         "full": (1e-5, 3e-5, 1e-4),
-        "range": (3e-5, 1e-4, 3e-4),
+        "few": (3e-5, 1e-4, 3e-4),
         "from the bottom": (1e-5, 3e-5, 1e-4),
-        "above l*": (1e-5, 3e-5, 1e-4),
+        "many at the top": (1e-5, 3e-5, 1e-4),
     },
 }
 
 
+_FEW = 3  # the most blocks of the baselines (L, L, L), (L-1, L, L) and (L-2, L, L)
 _LARGE = ("mnli", "qqp")  # the tasks on which full fine-tuning takes half as many epochs
 _SHORTER = ("finetune",)  # tables of rates whose whole-model rows are trained for half as long on those
 
 
-def xie_rates(strategy: Strategy, depth: int, rates: str, above: bool = False) -> tuple[float, ...]:
+def xie_rates(strategy: Strategy, depth: int, rates: str) -> tuple[float, ...]:
     """Return the learning rates that Xie et al. tried for a strategy in numbers, of a method's set (`paper_rates`).
 
-    Numbers decide, so that one strategy has one set however it was written. `above` says that its bottom is l*+1, which
-    no number shows. Appendix B.4 says that a strategy around l* uses the same learning rate as (bottom, L, L); we read
-    it as the same set, of which each strategy takes its own best.
+    Numbers alone decide, so that one strategy has one set however it was written and whatever l* is. The paper chose
+    the sets by how much is trained (appendix B.4), and its (bottom, L, L) has at most three blocks, where its
+    (l*+1, L, L) has six or more in RoBERTa: so more than three blocks at the top get the latter's set. B.4 also says
+    that a strategy around l* uses the same learning rate as (bottom, L, L); we read it as the same set, of which each
+    strategy takes its own best.
     """
-    kind = "above l*" if above else "range"
+    kind = "few"
     if strategy.bottom == 1:
         kind = "full" if strategy.is_whole(depth) else "from the bottom"
+    elif strategy.top == strategy.head == depth and len(strategy.blocks) > _FEW:
+        kind = "many at the top"
     return _XIE[rates][kind]
 
 
@@ -111,18 +116,17 @@ def hyperparameters(
     method: Method,
     task: str = "",
     depth: int = 0,
-    above: bool = False,
     **changes: Any,
 ) -> Hyperparameters:
     """Return a preset's hyperparameters, or the defaults, with changes; a change to None is ignored.
 
-    `strategy` is in numbers, for a model of `depth` blocks; `above` says that its bottom was asked for as l*+1.
+    `strategy` is in numbers, for a model of `depth` blocks.
     """
     if preset is not None and preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     values = dict(PRESETS.get(preset or "", {}))
     if preset == "xie2022":
-        values["learning_rate"] = xie_rates(strategy, depth, method.paper_rates, above)
+        values["learning_rate"] = xie_rates(strategy, depth, method.paper_rates)
         values["epochs"] = xie_epochs(strategy, depth, method, task)
     values |= {k: v for k, v in changes.items() if v is not None}
     for several in ("learning_rate", "report_to"):

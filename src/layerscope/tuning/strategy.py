@@ -25,9 +25,12 @@ def middle_layer(depth: int) -> int:
 
 
 def middle(depth: int) -> tuple[str, ...]:
-    """Return Xie et al.'s middle-layer baselines for a depth."""
-    m = middle_layer(depth)
-    return tuple(f"({max(m - k, 1)}, {m}, {head})" for head in (m, depth) for k in range(3))
+    """Return Xie et al.'s middle-layer baselines, without those that would begin below block 1 of a depth.
+
+    They have the same names at any depth, so that tables of several models have them in the same rows.
+    """
+    bottoms = ("m", "m-1", "m-2")[: middle_layer(depth)]
+    return tuple(f"({bottom}, m, {head})" for head in ("m", "L") for bottom in bottoms)
 
 
 def every(depth: int) -> list[str]:

@@ -222,7 +222,7 @@ def plan_study(
             resolved,
             text,
             method,
-            hyperparameters(preset, resolved, method, data.name, opened.depth, parsed[text].is_above, **options),
+            hyperparameters(preset, resolved, method, data.name, opened.depth, **options),
         )
         for text in wanted
         for method in chosen

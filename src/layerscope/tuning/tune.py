@@ -195,7 +195,7 @@ def plan_tuning(
     best = needed_best(opened, [parsed], specialty_layer, lambda: training_data.train, common.max_length)
     resolved = parsed.resolve(opened.depth, best)
     chosen.check(opened, resolved)
-    settings = hyperparameters(preset, resolved, chosen, data.name, opened.depth, parsed.is_above, **options)
+    settings = hyperparameters(preset, resolved, chosen, data.name, opened.depth, **options)
     return TuningPlan(training_data, resolved, name_of(strategy), chosen, settings)
 
 

@@ -1,5 +1,7 @@
 """Grids of panels: what is drawn where, one legend, one colour bar, and reasons in empty panels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
@@ -48,3 +50,17 @@ def test_a_grid_survives_its_settings():
 def test_a_grid_needs_axes_that_can_be_divided():
     with pytest.raises(InputError, match="needs axes of its own"):
         panels().draw(Canvas().add_axes((0, 0, 1, 1)))
+
+
+def test_columns_that_show_different_things_have_names_of_their_own():
+    names = {"x_names": ("layer", "share", "step"), "y_names": ("nu", "zeta", "score")}
+    grid = replace(panels(), **names)
+    assert_same_figure(GridFigure.restored(grid.words(), grid.settings(), grid.data()), grid)
+    canvas = Canvas()
+    grid.draw(canvas.add_subplot())
+    lowest = [ax for ax in canvas.axes if ax.get_xlabel()]
+    assert [ax.get_xlabel() for ax in lowest] == ["layer", "share", "step"]
+    assert [ax.get_ylabel() for ax in lowest] == ["b\nnu", "zeta", "score"]
+    assert "x_names" not in panels().settings()
+    with pytest.raises(ValueError, match="1 names of axes for 3 columns"):
+        replace(panels(), x_names=("layer",))

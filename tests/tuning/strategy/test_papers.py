@@ -18,9 +18,16 @@ def test_every_strategy_can_be_parsed(depth):
 def test_middle_layers_of_a_depth():
     """Xie et al. 2022, section 4.2: the middle layer of the 24 of RoBERTa-large is 13."""
     assert middle_layer(24) == 13
-    assert middle(24)[:3] == ("(13, 13, 13)", "(12, 13, 13)", "(11, 13, 13)")
-    assert middle(24)[3:] == ("(13, 13, 24)", "(12, 13, 24)", "(11, 13, 24)")
-    assert middle(2)[:3] == ("(2, 2, 2)", "(1, 2, 2)", "(1, 2, 2)")  # never below the first block
+    assert (
+        middle(24)
+        == middle(6)
+        == ("(m, m, m)", "(m-1, m, m)", "(m-2, m, m)", "(m, m, L)", "(m-1, m, L)", "(m-2, m, L)")
+    )
+    assert [str(ls.Strategy.parse(name).resolve(24)) for name in middle(24)[3:]] == [
+        *("(13, 13, 24)", "(12, 13, 24)", "(11, 13, 24)"),
+    ]
+    assert middle(2)[:2] == ("(m, m, m)", "(m-1, m, m)")  # never below the first block
+    assert len(middle(2)) == 4
     assert middle_layer(1) == 1
 
 

@@ -22,6 +22,7 @@ LINE, LEVEL, POINT, FIT, BOX = "line", "level", "point", "fit", "box"
 REASON = "reason"  # why a panel is empty
 RIGHT, DASHED = "right", "dashed"  # labels of lines: on a panel's second axis, on its right; drawn with dashes
 _MARKS = (CELL, X_TICK, Y_TICK, LINE, LEVEL, POINT, FIT, BOX, REASON)
+_BY_COLUMN = ("x_names", "y_names")
 _LARGEST = 2000  # cells along one side
 _MOST_TICKS = 7
 _LINE_HEIGHT = 0.09  # inches of a label on an upright axis
@@ -46,7 +47,10 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class GridFigure(Figure):
-    """Panels in rows and columns, with one legend and one colour scale for all of them."""
+    """Panels in rows and columns, with one legend and one colour scale for all of them.
+
+    `x_names` and `y_names` have a name for each column, where columns show different things.
+    """
 
     kind: ClassVar[str] = "grid"
     row_names: tuple[str, ...]
@@ -57,8 +61,13 @@ class GridFigure(Figure):
     right_name: str = ""
     value_name: str = ""
     scale: tuple[float, float] | None = None
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for names in (self.x_names, self.y_names):
+            if names and len(names) != len(self.column_names):
+                raise ValueError(f"there are {len(names)} names of axes for {len(self.column_names)} columns")
         rows, columns = range(len(self.row_names)), range(len(self.column_names))
         for item in self.items:
             if item.row not in rows or item.column not in columns or item.mark not in _MARKS:
@@ -72,6 +81,7 @@ class GridFigure(Figure):
     def settings(self) -> dict[str, Any]:
         names = {name: getattr(self, name) for name in ("x_name", "y_name", "right_name", "value_name")}
         sides = {"row_names": list(self.row_names), "column_names": list(self.column_names)}
+        sides |= {name: list(own) for name in _BY_COLUMN if (own := getattr(self, name))}
         return {**names, **sides, **({} if self.scale is None else {"scale": list(self.scale)})}
 
     @classmethod
@@ -79,6 +89,7 @@ class GridFigure(Figure):
         items = tuple(Item(**dict(zip(data, values, strict=True))) for values in zip(*data.values(), strict=True))
         options: dict[str, Any] = {n: settings[n] for n in ("x_name", "y_name", "right_name", "value_name")}
         options |= {name: tuple(settings[name]) for name in ("row_names", "column_names")}
+        options |= {name: tuple(settings[name]) for name in _BY_COLUMN if name in settings}
         options["scale"] = tuple(settings["scale"]) if "scale" in settings else None
         return cls(**words, **options, items=items)
 
@@ -113,10 +124,11 @@ class GridFigure(Figure):
                 if i == 0:
                     panels[i][j].set_title(plain(self.column_names[j]), fontsize=7)
                 lowest = i == rows - 1
-                if lowest and self.x_name:
-                    panels[i][j].set_xlabel(plain(self.x_name), fontsize=6)
-                if j == 0:
-                    name = "\n".join(part for part in (self.row_names[i], self.y_name) if part)
+                if lowest and (x_name := self.x_names[j] if self.x_names else self.x_name):
+                    panels[i][j].set_xlabel(plain(x_name), fontsize=6)
+                y_name = self.y_names[j] if self.y_names else self.y_name
+                if j == 0 or self.y_names:
+                    name = "\n".join(part for part in (self.row_names[i] if j == 0 else "", y_name) if part)
                     panels[i][j].set_ylabel(plain(name), fontsize=6.5)
         flat = [panel for line in panels for panel in line]
         if images:
