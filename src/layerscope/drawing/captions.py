@@ -21,7 +21,7 @@ MEANINGS = {
     "lost": "whether the rule's plan is worse than that",
     "chosen_on": "score on the rows that choose, or pick a candidate of each size",
     "change": "the score less the whole model's, on the rows that confirm",
-    "change_low": "lower bound of that change, with the confidence asked for",
+    "change_low": "lower bound of what the score changes from the whole model's, with the confidence asked for",
     "low": "lower end of the interval",
     "high": "upper end of the interval",
     "wins": "share of subsamples in which this layer comes out best",
