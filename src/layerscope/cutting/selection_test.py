@@ -390,3 +390,13 @@ def paired_change(
         Comparison(evaluator, np.stack(pair), at, Tolerance(0.0)) for pair in ((before, after), (after, before))
     )
     return paired_interval(forth.changes(1), back.changes(1), forth.in_metric)
+
+
+def differences(evaluator: Evaluator, answers: Sequence[np.ndarray] | np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return (answers, 3): how much better each scores than the whole model, and its 95% interval, row by row."""
+    best, found = metrics.upward(evaluator.metric, evaluator.value(whole)), []
+    for part in answers:
+        over = metrics.upward(evaluator.metric, evaluator.value(part)) - best
+        ends = paired_change(evaluator, whole, part)[1:] if math.isfinite(over) else (math.nan, math.nan)
+        found.append((over, *ends))
+    return np.asarray(found, dtype=float).reshape(-1, 3)
