@@ -125,8 +125,11 @@ def test_a_patch_is_tried_where_a_cut_is_not_enough(classifier, words, tmp_path)
     done = run_here("advise", classifier, *options, "--format", "json", "--save", tmp_path / "small")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    assert said["verdict"]["says"].startswith("The best plan that would keep 2 blocks keeps blocks 1-2 once it is patc")
-    assert said["verdict"]["met"] is True
+    verdict = said["verdict"]
+    assert verdict["says"].startswith("The best plan that would keep 2 blocks keeps blocks 1-2 once it is patched, and")
+    assert verdict["met"] is True
+    assert verdict["regains_low"] <= verdict["regains"] <= verdict["regains_high"]
+    assert "accuracy" in verdict["says"].split("The patch ")[1]
     assert ls.load(str(tmp_path / "small")).depth == 2
 
 

@@ -322,6 +322,13 @@ def test_advice_judges_plans_with_their_patches(tmp_path):
     )
     advice.save_model(tmp_path / "chosen")
     assert any("Solved anew" in str(finding) or "no better" in str(finding) for finding in advice.findings())
+    rows = advice.parts.scoring
+    plain = advice.evaluator.with_model(ls.load(cut(model, advice.choice)))
+    assert advice.patch.applied
+    assert advice.regained[0] == pytest.approx(row["score"] - plain.value(plain.logits(), rows))
+    assert advice.verdict.regains == advice.regained[0]
+    assert advice.verdict.regains_low <= advice.verdict.regains <= advice.verdict.regains_high
+    assert advice.verdict.says.endswith(advice.findings()[1].text)
 
 
 def test_an_embedding_model_gets_a_module_that_sentence_transformers_opens(tmp_path):

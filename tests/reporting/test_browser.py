@@ -11,6 +11,7 @@ import pytest
 from matplotlib import colormaps
 
 import layerscope as ls
+from layerscope.drawing.figures.curve import CurveFigure, Series
 from layerscope.drawing.figures.table import TableFigure
 from layerscope.results import Finding, NextStep
 from tests.helpers.figures import SCRIPT, degenerate_record, large_study, layer_heatmap, record_of_every_kind
@@ -85,6 +86,32 @@ def test_every_figure_draws(visit):
         assert page.locator(f".card[data-kind={kind}] .plot svg {mark}").count() >= 2, (kind, mark)
     colours = page.locator("#record-1 path.cells").evaluate_all("nodes => nodes.map(n => n.getAttribute('fill'))")
     assert len(set(colours)) > 10
+
+
+def test_what_cannot_be_told_from_the_whole_model_is_marked(browser, tmp_path):
+    """Rings were drawn in pictures alone, and not on the page."""
+    shown = {"shows": "", "reading": "", "n": 300}
+    series = (Series("one", (0.0, 1.0, 2.0), (0.3, 0.7, 0.8), hollow=(False, True, False)),)
+    words = {"x_name": "layer", "y_name": "accuracy", "hollow": "cannot be told from the whole model"}
+    curve = CurveFigure(title="Curve", series=series, **words, **shown)
+    ringed = layer_heatmap(("base",), marked=((1, 1), (2, 3)), marked_name="cannot be told from the whole model")
+    record = replace(record_of_every_kind("base"), figures=[curve, ringed])
+    found = Visit(browser, ls.report([record], tmp_path / "report.html"), viewport={"width": 900, "height": 900})
+    page = found.page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator(".card[data-kind=heatmap] .plot rect.ring")).to_have_count(2)
+    empty = page.locator(".card[data-kind=curve] .plot .hollow")
+    expect(empty).to_have_count(1)
+    assert empty.get_attribute("fill") == "var(--paper)"
+    box = empty.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("#tip")).to_contain_text("one: 0.7; cannot be told from the whole model")
+    page.locator(".card[data-kind=heatmap] .plot rect.ring").first.scroll_into_view_if_needed()
+    box = page.locator(".card[data-kind=heatmap] .plot rect.ring").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("#tip")).to_contain_text("cannot be told from the whole model")
+    found.check()
+    page.close()
 
 
 def test_far_figures_wait(visit):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from layerscope.cli import console
 from layerscope.cli.command import Given, command
 from layerscope.cli.console import FORMAT, Format, answer, show
 from layerscope.cli.record import keep, writable
+
+if TYPE_CHECKING:
+    from layerscope.tuning.healing import Healing
 
 _OUT = typer.Option(None, "--out", "-o", callback=writable, help="Put the healed checkpoint and a record here.")
 
@@ -50,8 +54,11 @@ def heal(
         return
     cut = "" if without is None else f" without blocks {without}"
     title = f"{given.label('model')}{cut} healed on {given['task']}"
-    show(healing.frame.to_dict("records"), format, f"{title}, {healing.metric} on held-out texts")
-    if format is Format.table:
+    if format is Format.json:
+        show(healing.frame.to_dict("records"), format)
+    else:
+        _show_scores(healing, title)
+        _show_training(healing)
         print("\n".join(map(str, healing.findings())))
     if out is not None:
         with atomic_folder(out, RECORD) as staging:  # both or neither
@@ -67,3 +74,43 @@ def heal(
             "The checkpoint is kept in the store; the same command with -o FOLDER copies it, and trains nothing again."
         )
         print(kept if out is None else f"Saved in {out}, reopened and compared.")
+
+
+_SETTINGS = ("method", "strategy", "teacher", "mix", "seed")
+_COSTS = ("steps", "learning_rate", "tokens", "trainable", "parameters", "seconds")
+
+
+def _show_scores(healing: Healing, title: str) -> None:
+    """Print the score of every stage, and how much better the healed model is, with its interval."""
+    rows = []
+    for stage, score in healing.scores.items():
+        gain = healing.gains.get(stage)
+        ends = (None, None, None) if gain is None else (gain.value, gain.low, gain.high)
+        over = dict(zip(("healed_gains", "low", "high"), ends, strict=True))
+        rows.append({"model": stage, healing.metric: score, **over})
+    gains = "; healed gains: how much better the healed model is on the same rows, with a 95% interval"
+    columns = _filled(rows)
+    show(
+        [{name: row[name] for name in columns} for row in rows],
+        Format.table,
+        f"{title}, {healing.metric} on held-out texts{gains * ('low' in columns)}",
+    )
+
+
+def _show_training(healing: Healing) -> None:
+    """Print what was trained and what that took; settings that are the same in every row stand in the title."""
+    rows = healing.frame.to_dict("records")
+    filled = _filled(rows)
+    same = [name for name in _SETTINGS if name in filled and len({row[name] for row in rows}) == 1]
+    settings = ", ".join(f"{name} {rows[0][name]}" for name in same)
+    columns = [name for name in (*_SETTINGS, *_COSTS) if name in filled and name not in same]
+    show([{name: row[name] for name in columns} for row in rows], Format.table, f"Training and cost: {settings}")
+
+
+def _filled(rows: list[dict[Any, Any]]) -> list[Any]:
+    """Return the columns in which some row has a value."""
+
+    def empty(value: Any) -> bool:
+        return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+    return [name for name in rows[0] if not all(empty(row[name]) for row in rows)]

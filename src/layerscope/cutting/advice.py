@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from layerscope.cutting.cut_on_disk import FolderCut
 from layerscope.cutting.patch import Patch, PatchTexts, apply
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.save import save
-from layerscope.cutting.selection_test import Decision, Parts
+from layerscope.cutting.selection_test import Decision, Paired, Parts
 from layerscope.cutting.targets import Target, Tolerance
 from layerscope.drawing.captions import caveat, listed, numbers, spread
 from layerscope.drawing.figures.curve import CurveFigure, Series
@@ -56,12 +56,35 @@ class Verdict:
         says: The same as a sentence, with the reason.
         loses: How much of the metric the choice loses at most, with the confidence asked for; NaN without a bound.
         misses: By how much that is more than the tolerance; 0 where it is met, NaN where nothing bounds it.
+        regains: How much of the metric the patch, or the healing, brings back over the plain cut on the rows that
+            score; below 0 where it makes it worse, NaN where nothing was patched or healed.
+        regains_low: The lower end of its 95% interval, row by row on the same texts.
+        regains_high: The upper end.
     """
 
     met: bool
     says: str
     loses: float = math.nan
     misses: float = 0.0
+    regains: float = math.nan
+    regains_low: float = math.nan
+    regains_high: float = math.nan
+
+
+def regained_in_words(by: str, metric: str, regained: Paired) -> str:
+    """Return a sentence on what a patch or a healing (`by`, such as `The patch`) brings back over the plain cut."""
+    value, low, high = regained
+    ends = f"95% interval {low:+.4f} to {high:+.4f}"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        ends = "too few rows for an interval"
+    if value < 0:
+        sure = "" if high < 0 else ", so it may be chance"
+        return (
+            f"{by} makes it worse: with it the model scores {-value:.4f} {metric} worse than the plain cut on the same "
+            f"rows ({ends} of the gain{sure})."
+        )
+    sure = "" if low > 0 else ", so it may be none"
+    return f"{by} regains {value:.4f} {metric} over the plain cut on the same rows ({ends}{sure})."
 
 
 _SPELLED = 6  # plans whose scores a sentence names; the table has all of them
@@ -92,6 +115,8 @@ class Advice(Result):
             None where only one of them was asked for.
         patch: What was solved for the chosen plan, where plans were judged with their patches.
         texts: The texts of patches.
+        regained: How much better the chosen plan scores with its patch than without, on the rows that score, and the
+            ends of a 95% interval; None where nothing was patched.
 
     Example:
         >>> import layerscope as ls
@@ -117,6 +142,7 @@ class Advice(Result):
     within: bool | None = None  # with a target and a tolerance: whether the choice is shown to be within the tolerance
     patch: Patch | None = None
     texts: PatchTexts | None = None
+    regained: Paired | None = None
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -207,14 +233,33 @@ class Advice(Result):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether what was asked for is met: a tolerance, a target, or both."""
+        """Whether what was asked for is met: a tolerance, a target, or both; and what a patch regains."""
+        verdict = self._judged
+        if self.patch is None:
+            return verdict
+        says = f"{verdict.says} {self._of_patch}"
+        value, low, high = self.regained or (math.nan,) * 3
+        return replace(verdict, says=says, regains=value, regains_low=low, regains_high=high)
+
+    @property
+    def _of_patch(self) -> str:
+        """What the patch of the choice regains in the metric, or why there is none."""
+        if self.regained is None:
+            return "" if self.patch is None else f"No patch is folded in: {str(self.patch).rstrip('.')}."
+        sentence = regained_in_words("The patch", str(self.row["metric"]), self.regained)
+        way_out = " Without patch= (--patch) plans are judged as plain cuts."
+        return sentence + way_out * (self.regained[0] < 0)
+
+    @property
+    def _judged(self) -> Verdict:
+        """The verdict without what a patch regains."""
         row, whole, metric = self.row, self.frame.iloc[0], str(self.row["metric"])
         loses = max(-float(row["change_low"]), 0.0) if self.confidence else math.nan
         if not self.target:
             met = bool(self._gone)
             says = f"Blocks {row['blocks']} are enough, within {self._tolerated} {metric}." if met else self._nothing
             return Verdict(met, says, loses if met else math.nan, 0.0 if met else math.nan)
-        patched = " once it is patched" * (self.patch is not None)
+        patched = " once it is patched" * (self.patch is not None and self.patch.applied)
         best = f"The best plan that would {self.target} keeps blocks {row['blocks']}{patched}"
         if self.within is None:
             return Verdict(True, f"{best}.", loses)
@@ -244,6 +289,9 @@ class Advice(Result):
             findings.insert(0, Finding(self.verdict.says, "", bounded, ANSWER))
         if self._found_by:
             findings.append(Finding(self._found_by, "", None, DETAIL))
+        if self.regained is not None and self.within is None:  # else the verdict says it
+            sure = self.regained[1] > 0 or self.regained[2] < 0
+            findings.append(Finding(self._of_patch, "", sure, SUPPORT))
         if self.patch is not None:
             findings += [Finding(text, "", None, SUPPORT) for text in self.patch.sentences()]
         if self.against_random:

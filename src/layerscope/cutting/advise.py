@@ -26,11 +26,13 @@ from layerscope.cutting.search import EVALUATIONS, Rule, Search, checked_sizes, 
 from layerscope.cutting.selection_test import (
     Comparison,
     Decision,
+    Paired,
     Parts,
     check_confidence,
     decide,
     least_rows,
     lower_bound,
+    paired_change,
     smallest_within,
 )
 from layerscope.cutting.sweep import Trial, sweep
@@ -360,6 +362,7 @@ def advise(
         within if judged else None,
         patches.get(plans[chosen]),
         texts,
+        _regained(evaluator, patches.get(plans[chosen]), logits[chosen], parts.scoring),
     )
 
 
@@ -373,6 +376,15 @@ def _answers(
     patches = dict(zip(smaller, Patches(evaluator.model, smaller, texts).solved(), strict=True))
     variants = [Variant(plan, patches[plan].folds if plan in patches else ()) for plan in plans]
     return answers(evaluator, evaluator.model, variants)[1:], patches
+
+
+def _regained(evaluator: Evaluator, patch: Patch | None, patched: np.ndarray, rows: np.ndarray) -> Paired | None:
+    """Return how much better a plan answers with its patch than without; None where nothing is patched."""
+    if patch is None or not patch.applied:
+        return None
+    # The loss on other texts judged the patch, and need not go with the metric.
+    plain = sweep(evaluator, [patch.plan], "the chosen plan without its patch")[0]
+    return paired_change(evaluator, plain, patched, rows)
 
 
 def _check_rows(evaluator: Evaluator) -> None:

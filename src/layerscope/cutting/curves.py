@@ -15,6 +15,7 @@ from layerscope import metrics
 from layerscope.cutting.costs import Costs
 from layerscope.cutting.patch import Patches, PatchTexts, Variant, answers, deal
 from layerscope.cutting.plan import LayerPlan, spans
+from layerscope.cutting.selection_test import differences
 from layerscope.cutting.sweep import sweep
 from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
 from layerscope.data import TaskSource
@@ -29,7 +30,6 @@ from layerscope.evaluation.evaluate import make_evaluator
 from layerscope.evaluation.evaluator import Evaluator, without_groups
 from layerscope.models import Model, load
 from layerscope.models.load import ModelSource, load_whole
-from layerscope.resampling import told_apart
 from layerscope.results import Finding, NextStep, Tabled
 from layerscope.results.finding import (
     ADVISE,
@@ -50,6 +50,43 @@ if TYPE_CHECKING:
     import pandas
 
     from layerscope.drawing.figure import Figure
+
+
+UNDECIDED = "cannot be told from the whole model"
+_HELD = "the 95% interval of the difference, row by row on the same texts, holds 0"
+_EMPTY_POINTS = f"An empty point {UNDECIDED}: {_HELD}. A full one differs from it."
+_RINGS = f"A ring marks a span without which the model {UNDECIDED}: {_HELD}. A span without one differs from it."
+_OVER = ("over_whole", "over_whole_low", "over_whole_high")
+
+
+def _with_differences(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a table with columns of the differences from the whole model: NaN where it was made without them."""
+    return frame.assign(**{name: math.nan for name in _OVER if name not in frame})
+
+
+def _undecided(frame: pandas.DataFrame) -> pandas.Series:
+    """Return which rows' difference from the whole model was tested, and may be none."""
+    return (frame["over_whole_low"] <= 0) & (frame["over_whole_high"] >= 0)
+
+
+def _may_be_as_good(row: Any, whole: float, up: bool) -> bool:
+    """Return whether a cut may score as the whole model does: by their difference where it was tested."""
+    if not math.isnan(row["over_whole_low"]):
+        return bool(row["over_whole_high"] >= 0)
+    return math.isfinite(row["score"]) and not worse(better_end(row["low"], row["high"], up), whole, up)
+
+
+def _of_difference(row: Any) -> str:
+    """Return the interval of the difference from the whole model as a part of a finding's evidence."""
+    low, high = float(row["over_whole_low"]), float(row["over_whole_high"])
+    if math.isnan(low):
+        return "; the difference from the whole model was not tested"
+    if math.isinf(low) or math.isinf(high):
+        return "; too few rows for an interval of the difference from the whole model"
+    holds = ", which holds 0" if low <= 0 <= high else ""
+    return (
+        f"; row by row the difference from the whole model is {number(low)} to {number(high)} (below 0 is worse){holds}"
+    )
 
 
 class Truncation(Tabled):
@@ -86,30 +123,40 @@ class Truncation(Tabled):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: layer, score, majority, low, high (95 % over texts), parameters, macs, task, split, metric, n."""
+        """Columns: layer, score, majority, low, high (95 % over texts), over_whole (how much better it is than the head
+        on the last layer, which reads the whole model; below 0 is worse), over_whole_low, over_whole_high (95 %, row by
+        row on the same texts), parameters, macs, task, split, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:
-        first = self._frame.iloc[0]
+        table = _with_differences(self._frame)
+        first = table.iloc[0]
         metric, n = str(first["metric"]), int(first["n"])
         several = "curve" in self._frame
         up = metrics.higher_is_better(metric)
         flat = "Where the curve is flat at the top" if up else "Lower is better: where the curve is flat at the bottom"
         guess = not np.isnan(float(first["majority"]))
         dashed = " The dashed line is the score of always giving the most frequent class." if guess else ""
-        parts = self._frame.groupby("curve", sort=False) if several else [("the head on this layer", self._frame)]
+        parts = table.groupby("curve", sort=False) if several else [("the head on this layer", table)]
+        alike = _undecided(table)
+        empty = f" {_EMPTY_POINTS}" if alike.any() else ""
         drawn = CurveFigure(
             title="Truncation curve",
             shows=f"{metric} on {first['task']} with the head put on each layer in turn, everything above left out.",
-            reading=f"{flat}, the blocks to its right can go at no cost.{dashed}",
+            reading=f"{flat}, the blocks to its right can go at no cost.{dashed}{empty}",
             caveat=caveat(
                 "Bands are 95% intervals; layerscope advise scores its choice on other rows.",
                 n,
             ),
             series=tuple(
-                Series(str(name), *(tuple(map(float, part[column])) for column in ("layer", "score", "low", "high")))
+                Series(
+                    str(name),
+                    *(tuple(map(float, part[column])) for column in ("layer", "score", "low", "high")),
+                    hollow=tuple(map(bool, alike[part.index])) if alike[part.index].any() else None,
+                )
                 for name, part in parts
             ),
+            hollow=UNDECIDED if alike.any() else "",
             x_name="layer that the head reads",
             y_name=metric,
             references=((MAJORITY, float(first["majority"])),) if guess else (),
@@ -119,8 +166,9 @@ class Truncation(Tabled):
 
     def findings(self) -> list[Finding]:
         """How many of the top blocks may be dispensable, and from which layer on the head reads anything."""
-        curves = self._frame.groupby("curve", sort=False) if "curve" in self._frame else [("", self._frame)]
-        found = [finding for name, part in curves for finding in _dispensable_top(str(name), part, self.left_out)]
+        table = _with_differences(self._frame)
+        curves = table.groupby("curve", sort=False) if "curve" in table else [("", table)]
+        found = [finding for name, part in curves for finding in _dispensable_top(str(name), part)]
         return [*over_windows(self.provenance), *found]
 
     def next_step(self) -> NextStep:
@@ -137,7 +185,6 @@ class SkipMap(Tabled):
 
     Attributes:
         left_out: (groups, spans) the scores without each of some groups of texts, for intervals of differences.
-        whole_left_out: (groups,) those of the whole model.
 
     Example:
         >>> import layerscope as ls
@@ -148,15 +195,16 @@ class SkipMap(Tabled):
     """
 
     name = "skip-map"
-    whole_left_out: np.ndarray | None = None
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """Columns: first, last, score, whole (of the whole model), low, high, parameters, macs, task, metric, n."""
+        """Columns: first, last, score, whole (of the whole model), low, high, over_whole (how much better it is than
+        the whole model; below 0 is worse), over_whole_low, over_whole_high (95 %, row by row on the same texts),
+        parameters, macs, task, metric, n."""
         return self._frame
 
     def figures(self) -> list[Figure]:
-        frame, first = self._frame, self._frame.iloc[0]
+        frame, first = _with_differences(self._frame), self._frame.iloc[0]
         metric, n = str(first["metric"]), int(first["n"])
         depth = int(frame["last"].max())
         grid = np.full((depth, depth), np.nan)
@@ -168,12 +216,14 @@ class SkipMap(Tabled):
         scores = frame["score"].replace([np.inf, -np.inf], np.nan).dropna()
         shade = "Bright" if metrics.higher_is_better(metric) else f"Dark cells have little {metric}: dark"
         blocks = tuple(str(b) for b in range(1, depth + 1))
+        alike = frame[_undecided(frame)]
+        rings = f" {_RINGS}" if len(alike) else ""
         drawn = HeatmapFigure(
             title="Skip map",
             shows=f"{metric} on {first['task']} without blocks first..last, nothing trained; the whole model scores "
             f"{first['whole']:.4f}.",
             reading="The lowest cells of each column leave out one block, each step up leaves out one more. "
-            f"{shade} cells are spans that the model does not miss." + (UNDEFINED if reasons else ""),
+            f"{shade} cells are spans that the model does not miss.{rings}" + (UNDEFINED if reasons else ""),
             caveat=caveat("The best of many cells is too good: layerscope advise scores its choice on other rows.", n),
             values=grid,
             rows=HeatmapAxis("last skipped block", ("",) * depth, blocks),
@@ -181,13 +231,15 @@ class SkipMap(Tabled):
             value_name=metric,
             scale=(float(scores.min()), float(scores.max())) if len(scores) else (0.0, 1.0),
             reasons=reasons,
+            marked=tuple((int(r["last"]) - 1, int(r["first"]) - 1) for r in alike.to_dict("records")),
+            marked_name=UNDECIDED if len(alike) else "",
             n=n,
         )
-        return [drawn, numbers("What each skip leaves", "Score and size without blocks first..last.", frame)]
+        return [drawn, numbers("What each skip leaves", "Score and size without blocks first..last.", self._frame)]
 
     def findings(self) -> list[Finding]:
         """The longest span that is not clearly missed, and the blocks that are missed most and least."""
-        frame, first = self._frame, self._frame.iloc[0]
+        frame, first = _with_differences(self._frame), self._frame.iloc[0]
         whole, metric, n = float(first["whole"]), str(first["metric"]), first["n"]
         up = metrics.higher_is_better(metric)
         defined = frame[frame["score"].notna()]
@@ -196,13 +248,16 @@ class SkipMap(Tabled):
             return []
         least, most = single.iloc[0], single.iloc[-1]
         worst: Any = most.name
-        lost, others = self._lost(single), apart(single, "score", worst, self.left_out)
-        sure = None if lost is None or others is None else bool(lost[worst] and others.drop(worst).all())
+        others = apart(single, "score", worst, self.left_out)
+        bounds = widened(most["over_whole"], most["over_whole_low"], most["over_whole_high"], len(single))
+        sure = None
+        if others is not None and not math.isnan(bounds[1]):
+            sure = bool(bounds[1] < 0 and others.drop(worst).all())
         missed = [
             Finding(
                 f"The model misses block {int(most['first'])} most: {metric} is {number(most['score'])} without it and "
                 f"{number(whole)} with it.",
-                interval(most["low"], most["high"]) + rows(n),
+                interval(most["low"], most["high"]) + _of_difference(most) + rows(n),
                 sure,
                 SUPPORT,
             ),
@@ -214,16 +269,17 @@ class SkipMap(Tabled):
                 DETAIL,
             ),
         ]
-        reached = [not worse(better_end(r["low"], r["high"], up), whole, up) for _, r in defined.iterrows()]
+        reached = [_may_be_as_good(row, whole, up) for _, row in defined.iterrows()]
         dispensable = defined[reached].assign(length=lambda part: part["last"] - part["first"] + 1)
         if not len(dispensable):
             side = "below" if up else "above"
             text = (
                 f"No span of blocks can go without a loss of {metric}: every one lies clearly {side} the whole model."
             )
-            lost = self._lost(defined)
-            sure = None if lost is None else bool(lost.all())
-            return [Finding(text, f"95% intervals of {len(defined)} spans{rows(n)}", sure, ANSWER), *missed]
+            tested = bool(defined["over_whole_low"].notna().all())  # that each of them is missed needs no correction
+            of = "the differences of " * tested
+            evidence = f"95% intervals of {of}{len(defined)} spans{rows(n)}"
+            return [Finding(text, evidence, True if tested else None, ANSWER), *missed]
         best = dispensable.sort_values(["length", "score"], ascending=[False, not up]).iloc[0]
         start, end = int(best["first"]), int(best["last"])
         which = f"block {start}" if start == end else f"blocks {start} to {end}"
@@ -231,18 +287,9 @@ class SkipMap(Tabled):
             f"The longest span that may be dispensable is {which}: {metric} is {number(best['score'])} without it, "
             f"and the whole model has {number(whole)}."
         )
-        evidence = f"{interval(best['low'], best['high'])}; picked among {len(defined)} spans on the same rows{rows(n)}"
+        evidence = f"{interval(best['low'], best['high'])}{_of_difference(best)}"
+        evidence += f"; picked among {len(defined)} spans on the same rows{rows(n)}"
         return [Finding(text, evidence, False, ANSWER), *missed]
-
-    def _lost(self, spans: pandas.DataFrame) -> pandas.Series | None:
-        """Return which spans are shown to be missed: on the same texts the whole model scores better."""
-        if self.left_out is None or self.whole_left_out is None:
-            return None
-        whole, up = spans["whole"].iloc[0], metrics.higher_is_better(str(spans["metric"].iloc[0]))
-        values = np.append(spans["score"].to_numpy(dtype=float), whole)
-        left_out = np.column_stack([self.left_out[:, spans.index], self.whole_left_out])
-        differ = told_apart(values, len(spans), left_out=left_out)[:-1]
-        return (spans["score"] < whole if up else spans["score"] > whole) & differ
 
     def next_step(self) -> NextStep:
         """The advice, which tests what may go."""
@@ -261,22 +308,15 @@ def healing_step(
     return NextStep("heal", ("--without", gone, "-o", "healed"), why) if plan.removed(depth) else None
 
 
-def _dispensable_top(name: str, part: pandas.DataFrame, left_out: np.ndarray | None) -> list[Finding]:
-    """Return what one curve says of the top blocks; `name` tells it from others where there are several.
-
-    `left_out` has the scores of the whole table without each group of texts.
-    """
+def _dispensable_top(name: str, part: pandas.DataFrame) -> list[Finding]:
+    """Return what one curve says of the top blocks; `name` tells it from others where there are several."""
     part = part.sort_values("layer")
     whole, below = part.iloc[-1], part.iloc[:-1]
     metric, depth, n = str(whole["metric"]), int(whole["layer"]), whole["n"]
     if not len(below) or not math.isfinite(whole["score"]):
         return []
     up, whose = metrics.higher_is_better(metric), f"{name}: " if name else ""
-    reaching = {
-        int(row["layer"]): not worse(better_end(row["low"], row["high"], up), whole["score"], up)
-        and math.isfinite(row["score"])
-        for _, row in below.iterrows()
-    }
+    reaching = {int(row["layer"]): _may_be_as_good(row, whole["score"], up) for _, row in below.iterrows()}
     kept = depth
     while reaching.get(kept - 1, False):
         kept -= 1
@@ -286,8 +326,8 @@ def _dispensable_top(name: str, part: pandas.DataFrame, left_out: np.ndarray | N
             f"{whose}{count_blocks(depth - kept).capitalize()} of {depth} at the top may be dispensable: with the head "
             f"on layer {kept}, {metric} is {number(row['score'])}, where the whole model has {number(whole['score'])}."
         )
-        bounds = interval(row["low"], row["high"])
-        evidence = f"{bounds} includes the whole model's score; the difference itself was not tested{rows(n)}"
+        # That no difference is shown does not show that there is none.
+        evidence = f"{interval(row['low'], row['high'])}{_of_difference(row)}{rows(n)}"
         finding = Finding(text, evidence, False, ANSWER)
     else:
         row = below.iloc[-1]
@@ -295,9 +335,8 @@ def _dispensable_top(name: str, part: pandas.DataFrame, left_out: np.ndarray | N
             f"{whose}No block at the top is dispensable as it is: with the head on layer {depth - 1}, {metric} is "
             f"{number(row['score'])}, where the whole model has {number(whole['score'])}."
         )
-        differ, highest = apart(part, "score", whole.name, left_out), below.index[-1]
-        sure = None if differ is None else bool(differ[highest] and worse(row["score"], whole["score"], up))
-        finding = Finding(text, interval(row["low"], row["high"]) + rows(n), sure, ANSWER)
+        sure = None if math.isnan(row["over_whole_high"]) else bool(row["over_whole_high"] < 0)
+        finding = Finding(text, interval(row["low"], row["high"]) + _of_difference(row) + rows(n), sure, ANSWER)
     return [finding, *_above_guessing(part, whose, metric, n)]
 
 
@@ -381,8 +420,9 @@ def truncation_curve(
 
     Returns:
         A `Truncation`, whose `frame` has the columns layer, score, majority (always the most frequent class), low and
-        high (95 % by the bootstrap over texts), parameters and macs (multiply-adds of a text of 128 tokens) of the
-        model cut there.
+        high (95 % by the bootstrap over texts), over_whole (how much better it is than the head on the last layer, row
+        by row on the same texts; below 0 is worse) with the ends of its 95% interval, over_whole_low and
+        over_whole_high, parameters and macs (multiply-adds of a text of 128 tokens) of the model cut there.
 
     Example:
         >>> import layerscope as ls
@@ -424,20 +464,22 @@ def truncation_curve(
         else:
             untuned = load(base) if base is not None and name == "tunedorig" else None
             made = _tuned(evaluator, name, untuned, max_length or 128, train_limit, HeadTraining.read(training))
-        scores, bounds, left_out = made
-        frame = _frame(evaluator, truncations(evaluator.model.depth), scores, bounds)
+        scores, bounds, left_out, over = made
+        frame = _frame(evaluator, truncations(evaluator.model.depth), scores, bounds, over)
         frame.insert(0, "layer", range(evaluator.model.depth + 1))
         frame.insert(2, "majority", evaluator.majority)
         curves[name] = Truncation(frame, evaluator.provenance(mode=name, **given), left_out)
     return curves[modes[0]] if len(modes) == 1 else Truncation.together(curves)
 
 
-_Scored = tuple[list[float], np.ndarray, np.ndarray]  # a score for each layer, its interval, scores without groups
+# For each layer a score, its interval, scores without groups of texts, and the difference from the last layer's.
+_Scored = tuple[list[float], np.ndarray, np.ndarray, np.ndarray]
 
 
 def _scored(evaluator: Evaluator, logits: np.ndarray) -> _Scored:
     scores = [evaluator.value(part) for part in logits]
-    return scores, _bounds(evaluator, logits), without_groups(evaluator, logits)
+    over = differences(evaluator, logits[:-1], logits[-1])
+    return scores, _bounds(evaluator, logits), without_groups(evaluator, logits), np.vstack([over, _SAME])
 
 
 def _patched_logits(evaluator: Evaluator, texts: PatchTexts) -> np.ndarray:
@@ -476,7 +518,7 @@ def _tuned(
         train_limit=train_limit,
         training=training,
     )
-    return heads.scores().tolist(), heads.bounds(), heads.left_out()
+    return heads.scores().tolist(), heads.bounds(), heads.left_out(), np.vstack([heads.differences(), _SAME])
 
 
 def skip_map(
@@ -504,7 +546,9 @@ def skip_map(
 
     Returns:
         A `SkipMap`, whose `frame` has the columns first, last, score, whole (the score of the whole model), low and
-        high (95 % by the bootstrap over texts), parameters and macs.
+        high (95 % by the bootstrap over texts), over_whole (how much better it is than the whole model, row by row on
+        the same texts; below 0 is worse) with the ends of its 95% interval, over_whole_low and over_whole_high,
+        parameters and macs.
 
     Example:
         >>> import layerscope as ls
@@ -519,14 +563,12 @@ def skip_map(
     plans = [LayerPlan.skipped(depth, first, last) for first, last in ranges]
     logits = sweep(evaluator, [*plans, LayerPlan.truncated(depth, depth)], f"skip map of {evaluator.model.name}")
     *scores, whole = (evaluator.value(part) for part in logits)
-    frame = _frame(evaluator, plans, scores, _bounds(evaluator, logits[:-1]))
+    over = differences(evaluator, logits[:-1], logits[-1])
+    frame = _frame(evaluator, plans, scores, _bounds(evaluator, logits[:-1]), over)
     frame.insert(0, "first", [first for first, _ in ranges])
     frame.insert(1, "last", [last for _, last in ranges])
     frame.insert(3, "whole", whole)
-    left_out = without_groups(evaluator, logits)
-    skips = SkipMap(frame, evaluator.provenance(max_span=max_span), left_out[:, :-1])
-    skips.whole_left_out = left_out[:, -1]
-    return skips
+    return SkipMap(frame, evaluator.provenance(max_span=max_span), without_groups(evaluator, logits[:-1]))
 
 
 def truncations(depth: int) -> list[LayerPlan]:
@@ -548,8 +590,13 @@ def _bounds(evaluator: Evaluator, logits: Sequence[np.ndarray] | np.ndarray) -> 
     return np.asarray([evaluator.interval(p) if k else (np.nan, np.nan) for p, k in zip(logits, defined, strict=True)])
 
 
-def _frame(evaluator: Evaluator, plans: list[LayerPlan], scores: list[float], bounds: np.ndarray) -> pandas.DataFrame:
-    """Return the table with score, interval and cost of each plan."""
+_SAME = np.asarray([[0.0, np.nan, np.nan]])  # the difference of the whole model from itself, which needs no test
+
+
+def _frame(
+    evaluator: Evaluator, plans: list[LayerPlan], scores: list[float], bounds: np.ndarray, over: np.ndarray
+) -> pandas.DataFrame:
+    """Return the table with score, interval, difference from the whole model and cost of each plan."""
     import pandas
 
     costs = Costs(evaluator.model)
@@ -557,6 +604,7 @@ def _frame(evaluator: Evaluator, plans: list[LayerPlan], scores: list[float], bo
         "score": scores,
         "low": bounds[:, 0],
         "high": bounds[:, 1],
+        **dict(zip(_OVER, over.T, strict=True)),
         "parameters": [costs.parameters(plan) for plan in plans],
         "macs": [costs.macs(plan) for plan in plans],
     }

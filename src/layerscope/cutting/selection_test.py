@@ -270,6 +270,22 @@ def _bound(changes: Changes, mean: float, n: float, count: float, confidence: fl
     return mean + added - float(stdtrit(count - 1, confidence)) * math.sqrt(spread)
 
 
+LEVEL = 0.95  # of intervals of a difference
+Paired = tuple[float, float, float]  # how much better one model scores than another, and the ends of the interval
+
+
+def paired_interval(forth: Changes, back: Changes, in_metric: Callable[[float], float] = float) -> Paired:
+    """Return the mean of the changes `forth` with its interval; an end that nothing bounds is infinite.
+
+    Both ends are bounds of `lower_bound`, so that the interval is wide where few rows differ: the upper one is of the
+    changes `back`, of the other model over the first. `in_metric` turns a change into units of the metric.
+    """
+    side = (1 + LEVEL) / 2
+    ends = (lower_bound(forth, side), -lower_bound(back, side))
+    low, high = (in_metric(end) if math.isfinite(end) else end for end in ends)
+    return in_metric(forth.mean), low, high
+
+
 def added_rows(confidence: float) -> float:
     """Return k with k + z sqrt(k) = log(1 / (1 - confidence)): the Poisson bound for no event, as a normal one."""
     z = float(ndtri(confidence))
@@ -363,3 +379,24 @@ class Comparison:
         if self.evaluator.metric == "perplexity":
             return -self._whole * math.expm1(min(-change, 700.0))
         return change * self._scale
+
+
+def paired_change(
+    evaluator: Evaluator, before: np.ndarray, after: np.ndarray, rows: np.ndarray | None = None
+) -> Paired:
+    """Return how much better the answers `after` score than `before`, row by row, on some rows or on all."""
+    at = np.arange(len(evaluator.examples)) if rows is None else rows
+    forth, back = (
+        Comparison(evaluator, np.stack(pair), at, Tolerance(0.0)) for pair in ((before, after), (after, before))
+    )
+    return paired_interval(forth.changes(1), back.changes(1), forth.in_metric)
+
+
+def differences(evaluator: Evaluator, answers: Sequence[np.ndarray] | np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Return (answers, 3): how much better each scores than the whole model, and its 95% interval, row by row."""
+    best, found = metrics.upward(evaluator.metric, evaluator.value(whole)), []
+    for part in answers:
+        over = metrics.upward(evaluator.metric, evaluator.value(part)) - best
+        ends = paired_change(evaluator, whole, part)[1:] if math.isfinite(over) else (math.nan, math.nan)
+        found.append((over, *ends))
+    return np.asarray(found, dtype=float).reshape(-1, 3)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from layerscope.cutting.selection_test import differences
 from layerscope.data import Examples, Task
 from layerscope.distributed import Team
 from layerscope.errors import InputError
@@ -64,7 +65,7 @@ class TrainedHeads(Artifact):
     """
 
     kind = "heads"
-    version = 5
+    version = 6
 
     def __init__(
         self,
@@ -122,6 +123,7 @@ class TrainedHeads(Artifact):
             "bounds": [
                 (np.nan,) * 2 if np.isnan(v) else evaluator.interval(a) for a, v in zip(answers, scores, strict=True)
             ],
+            "differences": differences(evaluator, answers[:-1], answers[-1]).tolist(),
             "left_out": without_groups(evaluator, answers).tolist(),
             "history": history.tolist(),
         }
@@ -139,6 +141,10 @@ class TrainedHeads(Artifact):
     def left_out(self) -> np.ndarray:
         """Return (groups, layers) the scores without each group of texts."""
         return self._read("left_out")
+
+    def differences(self) -> np.ndarray:
+        """Return (layers - 1, 3) how much better every head scores than that of the last layer, and its interval."""
+        return self._read("differences")
 
     def _read(self, part: str) -> np.ndarray:
         path = self.produce(Team.current()) / "heads.json"

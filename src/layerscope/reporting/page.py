@@ -333,6 +333,8 @@ def _heatmap(figure: HeatmapFigure) -> dict[str, Any]:
         "value_name": figure.value_name,
         "scale": list(figure.scale),
         "cuts": list(figure.cuts),
+        "marked": [i * count + j for i, j in figure.marked],
+        "marked_name": figure.marked_name,
         "n": figure.n,
         "values": figure.values.ravel().tolist(),
         **{k: getattr(figure, k).ravel().tolist() for k in EXTRAS if getattr(figure, k) is not None},

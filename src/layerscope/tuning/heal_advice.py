@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerscope import metrics, resampling
-from layerscope.cutting.advice import Advice, Verdict
+from layerscope.cutting.advice import Advice, Verdict, regained_in_words
 from layerscope.cutting.curves import healing_step
 from layerscope.cutting.cut import cut_network
 from layerscope.cutting.plan import LayerPlan
-from layerscope.cutting.selection_test import smallest_within
+from layerscope.cutting.selection_test import Comparison, lower_bound, smallest_within
 from layerscope.cutting.targets import Tolerance
 from layerscope.data import Task
 from layerscope.data import task as open_task
@@ -73,26 +73,55 @@ class HealedAdvice(Result):
         if self.choice is None:
             return Verdict(False, str(self.findings()[0]), misses=math.nan)
         row, whole = self.table[self.table["chosen"]].iloc[0], self.table.iloc[0]
-        loses, metric = max(-float(row["over_whole_low"]), 0.0), str(row["metric"])
-        regains = metrics.upward(metric, row["after"]) - metrics.upward(metric, row["before"])
+        metric = str(row["metric"])
+        gain = metrics.upward(metric, row["after"]) - metrics.upward(metric, row["before"])
+        regained = gain, float(row["over_cut_low"]), float(row["over_cut_high"])
+        loses, misses, bound = self._bound(row, whole)
         says = (
-            f"Healed, blocks {row['blocks']} have {metric} {row['after']:.4f} on {HELD_OUT}, which is "
-            f"{abs(regains):.4f} {'better' if regains >= 0 else 'worse'} than cut alone, where the whole model has "
-            f"{whole['after']:.4f}"
+            f"Healed, blocks {row['blocks']} have {metric} {row['after']:.4f} on {HELD_OUT}, where the whole model has "
+            f"{whole['after']:.4f}: {bound} {regained_in_words('Healing', metric, regained)}"
         )
-        if self.advice.within is None:
-            return Verdict(True, f"{says}.", loses)
+        return Verdict(misses == 0.0, says, loses, misses, *regained)
+
+    @property
+    def _judged(self) -> bool:
+        """Whether there is a tolerance to be met: of a target alone there is none."""
+        return self.advice.within is not None or not self.advice.target
+
+    def _bound(self, row: Any, whole: Any) -> tuple[float, float, str]:
+        """Return how much the chosen plan loses at most, by how much that misses the tolerance, and both in words.
+
+        The bound is one-sided, at the confidence that was asked for: the rows that score chose no plan.
+        """
+        metric, confidence = str(row["metric"]), self.advice.confidence
+        loses = max(-float(row["change_low"]), 0.0) if confidence else math.nan
+        at_most = f"with {confidence:.0%} confidence it loses at most {loses:.4f}"
+        if not self._judged:
+            return loses, 0.0, f"{at_most}." if math.isfinite(loses) else "no bound is known for what it loses."
         tolerance = Tolerance.parse(self.advice.tolerance, metric)
         allowed = tolerance.allowed(float(whole["after"]))
-        met = loses <= allowed
-        found = "within" if met else f"{loses - allowed:.4f} more than"
-        says += f"; it may lose up to {loses:.4f} (95% interval), {found} the tolerance of {tolerance}."
-        return Verdict(met, says, loses, 0.0 if met else loses - allowed)
+        if math.isfinite(loses):
+            misses = max(loses - allowed, 0.0)
+            found = "within" if misses == 0.0 else f"{misses:.4f} more than"
+            return loses, misses, f"{at_most}, which is {found} the tolerance of {tolerance}."
+        if confidence:
+            few = f"{len(self.scoring)} rows are too few to bound what it loses, so the tolerance of {tolerance} is"
+            return loses, math.nan, f"{few} not shown to hold."
+        change = metrics.upward(metric, row["after"]) - metrics.upward(metric, whole["after"])
+        misses = max(-change - allowed, 0.0)
+        found = "within" if misses == 0.0 else "outside"
+        return (
+            loses,
+            misses,
+            f"it changes by {change:+.4f}, {found} the tolerance of {tolerance}; no bound was asked for.",
+        )
 
     @property
     def frame(self) -> pandas.DataFrame:
         """Columns: blocks, removed, chosen_on, before, after, low, high, over_whole_low, over_whole_high (how much
-        better the healed model is than the whole one, a 95% interval), parameters, macs, metric, chosen."""
+        better the healed model is than the whole one, a 95% interval), change_low (a lower bound for that, with the
+        confidence asked for), over_cut_low, over_cut_high (how much better it is than the cut one), parameters, macs,
+        metric, chosen."""
         return self.table
 
     @property
@@ -132,19 +161,22 @@ class HealedAdvice(Result):
 
     def findings(self) -> list[Finding]:
         """Which healed plan is enough, and how many plans of the front healing improves."""
-        whole, metric = self.table.iloc[0], str(self.table["metric"].iloc[0])
+        whole, metric, sure = self.table.iloc[0], str(self.table["metric"].iloc[0]), False
         if self.choice is None:
             tolerance = Tolerance.parse(self.advice.tolerance, metric)
             text = f"Healed shortly, every plan of the front still loses more than {tolerance} {metric}."
         else:
-            row = self.table[self.table["chosen"]].iloc[0]
+            row, met = self.table[self.table["chosen"]].iloc[0], self._judged and self.verdict.met
+            loses, _, bound = self._bound(row, whole)
+            sure = met and math.isfinite(loses)
+            least = "are the best" if self.advice.target else "are the smallest that look to be enough"
             text = (
-                f"Healed, blocks {row['blocks']} are enough: {metric} {row['after']:.4f}"
+                f"Healed, blocks {row['blocks']} {'are enough' if met else least}: {metric} {row['after']:.4f}"
                 f"{spread(row['low'], row['high'])} on {HELD_OUT}, {row['before']:.4f} before healing, where the whole "
                 f"model has {whole['after']:.4f}; {row['parameters'] / whole['parameters']:.0%} of the parameters. It "
-                f"was chosen on other texts, without a bound. {self._distance_from_whole(row, float(whole['after']))}"
+                f"was chosen on other texts: {bound} {self._distance_from_whole(row)}"
             )
-        findings = [Finding(text, "", False, ANSWER)]
+        findings = [Finding(text, "", sure, ANSWER)]
         if over := self.evaluator.resampled(self.scoring):
             findings.append(Finding(f"Intervals are {over}.", "", None, SUPPORT))
         plans = self.table[self.table["removed"] > 0]
@@ -161,19 +193,15 @@ class HealedAdvice(Result):
             return None
         return healing_step(self.choice, self.advice.evaluator.model.depth, "Heal the cut model for longer")
 
-    def _distance_from_whole(self, row: Any, whole: float) -> str:
-        """Return a sentence on how far the chosen model may be from the whole one, and whether that is tolerated."""
+    def _distance_from_whole(self, row: Any) -> str:
+        """Return a sentence on how far the chosen model may be from the whole one."""
         n, metric = len(self.scoring), str(row["metric"])
         if math.isinf(row["over_whole_low"]):
             return f"{n} rows cannot tell how far it is from the whole model."
-        message = (
+        return (
             f"On these {n} rows it gains between {row['over_whole_low']:+.4g} and {row['over_whole_high']:+.4g} "
-            f"{metric} over the whole model (95% interval)"
+            f"{metric} over the whole model (95% interval)."
         )
-        tolerance = Tolerance.parse(self.advice.tolerance, metric)
-        if self.advice.target or row["over_whole_low"] >= -tolerance.allowed(whole):
-            return f"{message}."
-        return f"{message}, so it may lose more than the tolerance of {tolerance}."
 
     def __repr__(self) -> str:
         return f"HealedAdvice({self.choice or 'none'}, {len(self.healings)} plans)"
@@ -211,7 +239,8 @@ def heal_advice(
     front = advice.frame[(advice.frame["front"] | advice.frame["chosen"]) & advice.frame["savable"]]
     front = front[front["removed"] > 0].sort_values("macs", ascending=False)
     whole = evaluator.logits(note=False)
-    rows = [_row(advice.frame.iloc[0], evaluator, (whole, whole, whole), choosing, scored)]
+    parts = choosing, scored, advice.confidence
+    rows = [_row(advice.frame.iloc[0], evaluator, (whole, whole, whole), *parts)]
     healings, healed = [], []
     log.info("The %d plans of the front are healed with %d steps each.", len(front), steps)
     for _, candidate in front.iterrows():
@@ -219,7 +248,7 @@ def heal_advice(
         healing = heal(evaluator.model, plan, texts, steps=steps, seed=seed, **options)
         before = evaluator.with_model(load(cut_network(evaluator.model, plan, share=True))).logits(note=False)
         after = evaluator.with_model(load(healing.model)).logits(note=False)
-        rows.append(_row(candidate, evaluator, (whole, before, after), choosing, scored))
+        rows.append(_row(candidate, evaluator, (whole, before, after), *parts))
         healings.append(healing)
         healed.append(after)
     table = pandas.DataFrame(rows).assign(metric=evaluator.metric)
@@ -266,12 +295,24 @@ def plan_of(blocks: str) -> LayerPlan:
 
 
 def _row(
-    candidate: Any, evaluator: Any, answers: tuple[np.ndarray, np.ndarray, np.ndarray], choosing: Any, scored: Any
+    candidate: Any,
+    evaluator: Evaluator,
+    answers: tuple[np.ndarray, np.ndarray, np.ndarray],
+    choosing: np.ndarray,
+    scored: np.ndarray,
+    confidence: float,
 ) -> dict[str, Any]:
     """Return a row of the table; `answers` are the whole model's, the cut one's and the healed one's."""
     whole, before, after = answers
     low, high = evaluator.interval(after, scored)
-    gain = UNKNOWN if after is whole else gain_between(evaluator, whole, after, scored)
+    gain = regained = UNKNOWN
+    change_low = math.nan
+    if after is not whole:
+        gain, regained = (gain_between(evaluator, each, after, scored) for each in (whole, before))
+        if confidence:
+            compared = Comparison(evaluator, np.stack([whole, after]), scored, Tolerance(0.0))
+            bound = lower_bound(compared.changes(1), confidence)
+            change_low = compared.in_metric(bound) if math.isfinite(bound) else bound
     return {
         "blocks": candidate["blocks"],
         "removed": int(candidate["removed"]),
@@ -282,6 +323,9 @@ def _row(
         "high": high,
         "over_whole_low": gain.low,
         "over_whole_high": gain.high,
+        "change_low": change_low,
+        "over_cut_low": regained.low,
+        "over_cut_high": regained.high,
         "parameters": int(candidate["parameters"]),
         "macs": int(candidate["macs"]),
     }

@@ -1,12 +1,14 @@
 """Findings of advice: what may go, and which rule is best."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pandas
 
 import layerscope as ls
+from layerscope.cutting.patch import Domain, Patch
 from layerscope.cutting.selection_test import Parts
 from layerscope.cutting.targets import Target
 
@@ -73,6 +75,44 @@ def test_advice_that_keeps_all_says_what_stood_in_the_way():
     assert "blocks 1, 3-4, changes accuracy by -0.0100" in told[0].text
     assert "and perhaps by -0.0200: more than the tolerance of 0.01" in told[0].text
     assert told[0].sure is False
+
+
+def patched(regained, within=False):
+    """Advice on a size, whose patch regained so much, or was not folded in."""
+    applied = SimpleNamespace(applied=True, sentences=lambda: ["Solved anew."])
+    domain = Domain("texts", "divergence", 60, "texts", 0.0, 0.1, 0.2)
+    dropped = Patch(ls.LayerPlan([1, 3, 4]), (), (), (domain,), ("It does not help on held-out texts",), {})
+    given = advice(2, target=Target(blocks=3))
+    return replace(given, within=within, patch=applied if regained else dropped, regained=regained)
+
+
+def test_the_verdict_says_what_a_patch_regains_in_the_metric():
+    verdict = patched((0.03, 0.01, 0.05)).verdict
+    assert verdict.says.endswith(
+        "The patch regains 0.0300 accuracy over the plain cut on the same rows (95% interval +0.0100 to +0.0500)."
+    )
+    assert (verdict.regains, verdict.regains_low, verdict.regains_high) == (0.03, 0.01, 0.05)
+    assert "once it is patched" in verdict.says
+    unsure = patched((0.03, -0.01, 0.05)).verdict
+    assert unsure.says.endswith("(95% interval -0.0100 to +0.0500, so it may be none).")
+    assert "too few rows for an interval" in patched((0.03, -math.inf, math.inf)).verdict.says
+
+
+def test_a_patch_that_is_worse_than_the_plain_cut_is_said_to_be():
+    verdict = patched((-0.02, -0.05, -0.01)).verdict
+    assert "The patch makes it worse: with it the model scores 0.0200 accuracy worse than the plain cut" in verdict.says
+    assert verdict.says.endswith("Without patch= (--patch) plans are judged as plain cuts.")
+    assert "may be chance" not in verdict.says
+    assert "so it may be chance" in patched((-0.02, -0.05, 0.01)).verdict.says
+    told = patched((-0.02, -0.05, -0.01), within=None).findings()  # no tolerance, so the verdict is no finding
+    assert [finding.sure for finding in told if "makes it worse" in finding.text] == [True]
+
+
+def test_a_patch_that_is_not_folded_in_regains_nothing():
+    verdict = patched(None).verdict
+    assert verdict.says.endswith("No patch is folded in: It does not help on held-out texts.")
+    assert "once it is patched" not in verdict.says
+    assert math.isnan(verdict.regains)
 
 
 def test_advice_goes_on_to_healing_what_it_leaves_out():

@@ -5,9 +5,13 @@ import pandas
 import pytest
 
 import layerscope as ls
+from layerscope.cutting.plan import LayerPlan
+from layerscope.cutting.sweep import sweep
 from layerscope.errors import InputError
-from tests.helpers.data import labelled_frame
-from tests.helpers.models import random_classifier, random_network, word_tokenizer
+from layerscope.evaluation.evaluate import make_evaluator
+from layerscope.tuning.objectives.base import gain_between
+from tests.helpers.data import labelled_frame, text_frame
+from tests.helpers.models import random_classifier, random_network, small_decoder, word_tokenizer
 
 
 def test_the_curve_has_what_it_says():
@@ -77,7 +81,6 @@ def test_texts_that_are_cut_off_are_counted_once_and_from_the_store_too(caplog):
 
 def test_a_damaged_window_of_an_earlier_try_is_made_again(tmp_path):
     from layerscope.cutting.sweep import Sweep
-    from layerscope.evaluation.evaluate import make_evaluator
 
     evaluator = make_evaluator(random_classifier("bert"), ls.task(labelled_frame()))
     sweep = Sweep(evaluator, [ls.LayerPlan([1, 2])], "cuts")
@@ -100,3 +103,33 @@ def test_scores_have_intervals_and_what_they_are_without_groups_of_texts():
         np.testing.assert_allclose(result.left_out.mean(axis=0), frame["score"])  # accuracy: groups are of one size
     drawn = ls.truncation_curve(opened, labelled_frame()).figures()[0].series[0]
     assert drawn.low is not None
+
+
+def checked_differences(result, evaluator, answers, whole):
+    """Every row's difference from the whole model, against what each pair of models answers to each row."""
+    frame, sign = result.frame, -1 if evaluator.metric == "perplexity" else 1
+    best = evaluator.value(whole)
+    for row, part in zip(frame.to_dict("records"), answers, strict=True):
+        assert row["over_whole"] == pytest.approx(sign * (evaluator.value(part) - best))
+        expected = gain_between(evaluator, whole, part)
+        assert (row["over_whole_low"], row["over_whole_high"]) == pytest.approx((expected.low, expected.high))
+        assert row["over_whole_low"] <= row["over_whole"] <= row["over_whole_high"]
+
+
+@pytest.mark.parametrize("language", [False, True])
+def test_every_cut_is_compared_with_the_whole_model_row_by_row(language):
+    data = ls.task(text_frame(40, least=10), kind="text") if language else ls.task(labelled_frame())
+    model = small_decoder() if language else random_classifier("bert")
+    options = {"max_length": 16}
+    curve, skips = ls.truncation_curve(model, data, **options), ls.skip_map(model, data, max_span=1, **options)
+    evaluator = make_evaluator(model, data, **options)
+    depth = model.depth
+    cuts = [LayerPlan.truncated(depth, layer) for layer in range(depth + 1)]
+    *answers, whole = sweep(evaluator, cuts, "cuts")
+    top = curve.frame.iloc[-1]
+    assert top["over_whole"] == 0
+    assert np.isnan([top["over_whole_low"], top["over_whole_high"]]).all()
+    checked_differences(ls.Truncation(curve.frame.iloc[:-1], {}), evaluator, answers, whole)
+    spans = [LayerPlan.skipped(depth, block, block) for block in range(1, depth + 1)]
+    checked_differences(skips, evaluator, sweep(evaluator, spans, "skips"), whole)
+    assert not np.isnan(skips.frame["over_whole_low"]).any()

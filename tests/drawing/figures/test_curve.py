@@ -22,6 +22,22 @@ def test_any_curves_survive_their_columns(parts):
     assert [one.name for one in again.series] == [one.name for one in series]
 
 
+def test_empty_points_survive_and_are_explained_in_the_legend():
+    part = Series("a", (0.0, 1.0, 2.0), (0.4, 0.5, 0.5), hollow=(False, True, False))
+    words = {"title": "t", "shows": "", "reading": "", "x_name": "layer", "y_name": "y"}
+    figure = CurveFigure(series=(part,), hollow="cannot be told", **words)
+    again = CurveFigure.restored(figure.words(), figure.settings(), figure.data())
+    assert_same_figure(figure, again)
+    assert again.series[0].hollow == (False, True, False)
+    ax = drawn(figure)
+    (empty,) = [line for line in ax.lines if line.get_label() == "_empty"]
+    assert empty.get_xydata().tolist() == [[1.0, 0.5]]
+    assert empty.get_markerfacecolor() == "white"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["cannot be told"]
+    earlier = {name: column for name, column in figure.data().items() if name != "hollow"}  # as 0.1 wrote it
+    assert CurveFigure.restored(figure.words(), CurveFigure(series=(part,), **words).settings(), earlier).hollow == ""
+
+
 def test_lines_to_compare_with_can_be_told_apart():
     lines = (("source alone", 0.5), ("target alone", 0.6), ("most frequent class", 0.3))
     series = (Series("a", (0.0, 1.0), (0.4, 0.5)),)

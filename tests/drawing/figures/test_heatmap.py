@@ -22,6 +22,17 @@ def test_any_heat_map_survives_its_columns(rows, columns, data):
     assert_same_figure(figure, HeatmapFigure.restored(figure.words(), figure.settings(), figure.data()))
 
 
+def test_rings_are_explained_in_a_legend():
+    side = HeatmapAxis("head", ("",) * 3, ("0", "1", "2"))
+    words = {"title": "t", "shows": "", "reading": "", "value_name": "v", "scale": (0.0, 1.0)}
+    figure = HeatmapFigure(values=np.eye(3), rows=side, columns=side, marked=((0, 0),), marked_name="alike", **words)
+    again = HeatmapFigure.restored(figure.words(), figure.settings(), figure.data())
+    assert (again.marked, again.marked_name) == (((0, 0),), "alike")
+    ax = Canvas().add_subplot()
+    again.draw(ax)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["alike"]
+
+
 def test_marked_cells_have_rings():
     side = HeatmapAxis("head", ("",) * 3, ("0", "1", "2"))
     words = {"title": "t", "shows": "", "reading": "", "value_name": "v", "scale": (0.0, 1.0)}

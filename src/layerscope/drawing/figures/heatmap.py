@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from layerscope.drawing.figure import Columns, Figure, HeatmapAxis, check_shape, floats
-from layerscope.drawing.render import lay_out, plain, side_ticks, size_of
+from layerscope.drawing.render import lay_out, legend_below, plain, side_ticks, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +40,7 @@ class HeatmapFigure(Figure):
     reasons: Mapping[tuple[int, int], str] = field(default_factory=dict)
     cuts: tuple[int, ...] = ()  # lines before these entries, on both sides
     marked: tuple[tuple[int, int], ...] = ()  # cells with a ring around them
+    marked_name: str = ""  # what the ring says
     n: int | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +71,7 @@ class HeatmapFigure(Figure):
             "extras": [name for name in EXTRAS if getattr(self, name) is not None],
             "cuts": list(self.cuts),
             "marked": [list(cell) for cell in self.marked],
+            **({"marked_name": self.marked_name} if self.marked_name else {}),
             "n": self.n,
         }
 
@@ -92,6 +94,7 @@ class HeatmapFigure(Figure):
             reasons={divmod(k, count): reason for k, reason in enumerate(data["reason"]) if reason},
             cuts=tuple(settings["cuts"]),
             marked=tuple((int(i), int(j)) for i, j in settings["marked"]),
+            marked_name=str(settings.get("marked_name", "")),
             n=settings["n"],
             **extras,
         )
@@ -107,6 +110,7 @@ class HeatmapFigure(Figure):
 
         `bar=False` leaves out the colour bar. Returns matplotlib's image, of which a shared bar can be made.
         """
+        from matplotlib.lines import Line2D
         from matplotlib.patches import Rectangle
 
         ax.grid(False)
@@ -136,6 +140,10 @@ class HeatmapFigure(Figure):
         if bar:
             ax.figure.colorbar(image, ax=ax, label=plain(self.value_name), shrink=0.9)
         self._label_sides(ax)
+        if self.marked and self.marked_name:
+            sample: dict[str, Any] = {"marker": "o", "markerfacecolor": "none", "markeredgecolor": "tab:red"}
+            ax.add_line(Line2D([], [], linestyle="none", label=plain(self.marked_name), **sample))
+            legend_below(ax, [self.marked_name])
         return image
 
     def _label_sides(self, ax: Axes) -> None:

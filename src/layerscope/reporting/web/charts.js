@@ -127,7 +127,7 @@ function curves(card, figure, plot, width) {
   figure.data.series.forEach((name, k) => {
     if (!all.has(name)) all.set(name, []);
     const d = figure.data;
-    all.get(name).push({ x: d.x[k], y: d.y[k], low: d.low[k], high: d.high[k] });
+    all.get(name).push({ x: d.x[k], y: d.y[k], low: d.low[k], high: d.high[k], hollow: Boolean(d.hollow && d.hollow[k]) });
   });
   const names = [...all.keys()];
   legend(card, names);
@@ -158,7 +158,10 @@ function curves(card, figure, plot, width) {
     }
     make("path", { d, fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": DASHES[Math.floor(k / 8) % 4], class: "line" }, svg);
     const drawn = own.filter((p) => y.shows(p.y));
-    for (const p of drawn) blob(svg, k, x.at(p.x), y.at(p.y), own.length > 40 ? 2.4 : 4);
+    for (const p of drawn) {
+      const shape = blob(svg, k, x.at(p.x), y.at(p.y), own.length > 40 ? 2.4 : 4, p.hollow ? "var(--paper)" : undefined);
+      if (p.hollow) { shape.setAttribute("stroke", stroke); shape.setAttribute("stroke-width", 1.8); shape.setAttribute("class", "hollow"); }
+    }
     if (drawn.length) ends.push({ name, stroke, y: y.at(drawn[drawn.length - 1].y) });
   }
   if (beside) {
@@ -174,7 +177,7 @@ function curves(card, figure, plot, width) {
     lines: (place) => {
       const lines = [`${figure.x_name} ${spell(places[place])}`];
       for (const name of shown) {
-        for (const p of all.get(name)) if (p.x === places[place]) lines.push(`${name}: ${spell(p.y)} ${interval(p.low, p.high)}`.trim());
+        for (const p of all.get(name)) if (p.x === places[place]) lines.push(`${name}: ${spell(p.y)} ${interval(p.low, p.high)}`.trim() + (p.hollow ? `; ${figure.hollow}` : ""));
       }
       if (figure.n !== null) lines.push(`n = ${spell(figure.n)}`);
       return lines;

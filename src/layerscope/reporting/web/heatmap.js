@@ -42,6 +42,12 @@ function heatmap(card, figure, plot, width) {
       make("text", { x: left + (j + 0.5) * cell, y: y(i) + cell / 2 + 4, "text-anchor": "middle", "font-size": 11, class: "digits", style: `fill:${ink};pointer-events:none` }, svg, Math.abs(v) >= 99.5 ? v.toFixed(0) : v.toFixed(2).replace(/^(-?)0\./, "$1."));
     }));
   }
+  const marked = new Set(figure.marked || []);
+  range(rows.length).forEach((i) => range(columns.length).forEach((j) => {
+    if (!marked.has(index(i, j)) || !known(values[i][j])) return;
+    const gap = clamp(cell / 8, 0.5, 3), ink = inkOn(colour(Math.round(((values[i][j] - low) / (high - low)) * LEVELS) / LEVELS));
+    make("rect", { x: left + j * cell + gap, y: y(i) + gap, width: cell - 2 * gap, height: cell - 2 * gap, rx: 3, fill: "none", class: "ring", style: `stroke:${ink};stroke-width:1.5;pointer-events:none` }, svg);
+  }));
   sideTicks(svg, figure.rows, rows, cell, { left, top, w, h, upright: true, room: h, several: models[0] > 1 });
   sideTicks(svg, figure.columns, columns, cell, { left, top, w, h, upright: false, room: w, several: models[1] > 1 });
   for (const cut of figure.cuts) {
@@ -94,6 +100,7 @@ function heatmap(card, figure, plot, width) {
         found.push(`shuffled texts give ${spell(figure.baseline[k])}${p}`);
       }
       if (figure.calibrated && known(figure.calibrated[k])) found.push(`above chance ${spell(figure.calibrated[k])}`);
+      if (marked.has(k) && figure.marked_name) found.push(figure.marked_name);
       if (figure.n !== null) found.push(`n = ${spell(figure.n)}`);
       return found;
     },

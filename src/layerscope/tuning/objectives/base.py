@@ -1,8 +1,7 @@
 """The base of every healing objective: its rows, the module that gives the loss, and the score of its answers.
 
 A gain is how much better a healed model is than another one. Both are scored on the same held-out rows, so what counts
-is the spread of the differences, row by row, not that of either score. The interval is Student's, with the rows added
-of `lower_bound`: it is wide where few rows were held out.
+is the spread of the differences, row by row, not that of either score. The interval is that of `paired_interval`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from layerscope.cutting.selection_test import Changes, Comparison, lower_bound
-from layerscope.cutting.targets import Tolerance
+from layerscope.cutting.selection_test import Changes, paired_change, paired_interval
 from layerscope.data import Examples
 from layerscope.errors import InputError, ModelError
 from layerscope.evaluation.evaluator import Evaluator
@@ -34,9 +32,6 @@ from layerscope.models.heads import output_count
 from layerscope.models.replay import caches_off
 from layerscope.tuning.frozen_cache import PrefixedNetwork
 from layerscope.tuning.trainer import ItemRows
-
-LEVEL = 0.95  # of the intervals
-_SIDE = (1 + LEVEL) / 2
 
 
 @dataclass(frozen=True)
@@ -71,18 +66,12 @@ def gain_of(forth: Changes, back: Changes, in_metric: Callable[[float], float] =
 
     `in_metric` turns a change into units of the metric.
     """
-    low, high = lower_bound(forth, _SIDE), -lower_bound(back, _SIDE)
-    ends = [in_metric(end) if math.isfinite(end) else end for end in (low, high)]
-    return Gain(in_metric(forth.mean), *ends)
+    return Gain(*paired_interval(forth, back, in_metric))
 
 
 def gain_between(evaluator: Evaluator, before: np.ndarray, after: np.ndarray, rows: np.ndarray | None = None) -> Gain:
     """Return how much better the answers `after` score than `before`, on some rows of an evaluator or on all."""
-    at = np.arange(len(evaluator.examples)) if rows is None else rows
-    forth, back = (
-        Comparison(evaluator, np.stack(pair), at, Tolerance(0.0)) for pair in ((before, after), (after, before))
-    )
-    return gain_of(forth.changes(1), back.changes(1), forth.in_metric)
+    return Gain(*paired_change(evaluator, before, after, rows))
 
 
 LOST = "lost"  # what a module gives beside its answers: (rows,) the loss that decides what is kept
