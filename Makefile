@@ -4,6 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 DOCUMENTED := .venv/.documented
 WITH_RAY := .venv/.ray
+APART := .venv/apart/.installed
 
 .PHONY: demo test test-full test-gpu campaign lint docs dist notebooks benchmarks calibration clean
 
@@ -13,7 +14,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED) lint docs
 	$(BIN)/pytest -n 2
 
-test-full: $(INSTALLED) $(WITH_RAY)
+test-full: $(INSTALLED) $(WITH_RAY) $(APART)
 	$(BIN)/pytest -n 2 -m slow
 
 # The tests that a GPU is for; fails where none of them ran on one. PYTEST="python3 -m pytest" takes another Python, such as
@@ -73,6 +74,12 @@ $(DOCUMENTED): $(INSTALLED)
 $(WITH_RAY): $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e '.[ray]'
 	touch $(WITH_RAY)
+
+# For the tests of quantisation; 160 MB. In a folder apart: where these can be imported, transformers imports them at every
+# start. Without dependencies, which are installed already.
+$(APART): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-deps --upgrade --target .venv/apart torchao bitsandbytes
+	touch $(APART)
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info garden/src/*.egg-info garden/build garden/cache

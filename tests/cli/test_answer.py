@@ -76,3 +76,17 @@ def test_what_is_met_by_nothing_is_no_mistake(classifier, words, monkeypatch):
     assert done.returncode == 3
     assert json.loads(done.stdout)["verdict"]["met"] is False
     assert "not met: No plan of" in done.stderr
+
+
+def test_every_command_has_the_option():
+    import typer
+
+    from layerscope.cli import app
+
+    def without(command, name=""):
+        if hasattr(command, "list_commands"):
+            inner = ((each, command.get_command(None, each)) for each in command.list_commands(None))
+            return [lack for each, found in inner for lack in without(found, f"{name} {each}")]
+        return [] if any("--format" in parameter.opts for parameter in command.params) else [name]
+
+    assert without(typer.main.get_command(app)) == []

@@ -35,3 +35,13 @@ def test_what_a_killed_removal_left_is_cleared(home):
     (left / "gone" / "artifact.json").write_text("{}")
     assert run_here("cache", "ls").returncode == 0
     assert not left.exists()
+
+
+def test_what_is_removed_is_a_table_in_json(model, reviews):
+    run_here("extract", model, "--task", reviews, "--text", "review")
+    assert json.loads(run_here("cache", "verify", "--format", "json").stdout)["table"][0]["fault"] == "none"
+    done = run_here("cache", "rm", "--all", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["table"]
+    assert (row["kind"], row["state"]) == ("representations", "done")
+    assert json.loads(run_here("cache", "ls", "--format", "json").stdout)["table"] == []

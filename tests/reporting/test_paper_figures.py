@@ -1,6 +1,8 @@
 """Figures for papers: every format, the asked width, and names that stay names."""
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -146,3 +148,90 @@ def test_figures_of_several_calls_share_a_folder_with_files_of_others(tmp_path):
     assert (out / "mine.pdf").read_text() == "mine"
     with pytest.raises(InputError, match="names that begin with"):
         ls.paper_figures(record, tmp_path / ".layerscope-figures")
+
+
+def test_files_are_called_after_the_folders_of_their_records(tmp_path):
+    record = replace(record_of_every_kind(), kind="truncate")
+    for name in ("alpha", "beta"):
+        ls.write_record(tmp_path / "two" / name / "truncate-record", record)
+    ls.write_record(tmp_path / "two" / "mine-record", record)
+    files = ls.paper_figures(tmp_path / "two", tmp_path / "figures", format="svg")
+    assert {path.name.split("-01-")[0] for path in files if "-01-" in path.name} == {
+        "alpha-truncate",
+        "beta-truncate",
+        "mine-truncate",
+    }
+    (first, *_) = ls.paper_figures(tmp_path / "two" / "beta", tmp_path / "one", format="svg")
+    assert first.name.startswith("truncate-01-")
+
+
+def compiled(folder):
+    """The text that pdflatex says while it sets figures.tex of a folder, which must not fail."""
+    if (program := shutil.which("pdflatex")) is None:
+        pytest.skip("pdflatex is not installed")
+    document = "\\documentclass{article}\\usepackage{graphicx,booktabs}\\begin{document}\\input{figures}\\end{document}"
+    (folder / "paper.tex").write_text(document)
+    command = [program, "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert (folder / "paper.pdf").is_file()
+    return done.stdout
+
+
+def test_latex_includes_every_figure_and_table_with_its_caption(tmp_path):
+    record = record_of_every_kind()
+    files = ls.paper_figures(record, tmp_path, format="tex", width="85mm")
+    assert files[-1] == tmp_path / "figures.tex"
+    assert {path.suffix for path in files} == {".pdf", ".csv", ".tex"}
+    text = files[-1].read_text(encoding="utf-8")
+    for path in files:
+        if path.suffix == ".pdf":
+            assert f"\\includegraphics{{{path.name}}}" in text
+            assert f"\\label{{fig:{path.stem}}}" in text
+    assert text.count("\\caption{") == len(record.figures)
+    assert r"\caption{Table. Numbers.}" in text
+    assert "model & score & n & kept \\\\\n\\midrule\nbase & 0.9 & 12 & yes \\\\\nb & -- & 1200 & no \\\\" in text
+    compiled(tmp_path)
+
+
+HOSTILE = "a_b 100% $x$ {~^} \\input{/etc/passwd} #1 & <b> | [0] *x --limit Überfüße ł ν² 中文 🙂 ΐ e\u0301"
+
+
+def test_no_name_is_read_as_a_command_of_latex(tmp_path):
+    rows = [{HOSTILE: "[1, 2]", "score": -0.5, "none": None, "empty": ""}, {HOSTILE: HOSTILE, "score": 1e-9}]
+    rows[1] |= {"none": float("nan"), "empty": ""}
+    table = TableFigure.from_records(rows, title=HOSTILE, shows=HOSTILE, reading="", facets={"task": HOSTILE + "x"})
+    heat = record_of_every_kind(HOSTILE).figures[0]
+    files = ls.paper_figures(ls.Record(kind="x", title=HOSTILE, figures=[table, heat]), tmp_path, format="tex")
+    text = files[-1].read_text(encoding="utf-8")
+    assert (
+        r"a\_b 100\% \$x\$ \{\textasciitilde{}\textasciicircum{}\} \textbackslash{}input\{/etc/passwd\} \#1 \&" in text
+    )
+    assert r"-{}-limit \"{U}berf\"{u}\ss{}e \l{} $\nu$$^{2}$ {[}U+4E2D]{[}U+6587] {[}U+1F642] {[}U+0390] \'{e}" in text
+    assert r"{[}1, 2] & $-$0.5 \\" in text
+    assert " & none" not in text
+    assert "empty" not in text
+    assert "root:" not in compiled(tmp_path)
+
+
+def test_a_long_table_is_cut_and_says_where_the_rest_is(tmp_path):
+    many = TableFigure.from_records(
+        [{"k": k, "wide": "w " * 80} for k in range(100)], title="Many", shows="", reading=""
+    )
+    nothing = TableFigure.from_records([{"a": None}], title="Nothing", shows="", reading="")
+    record = ls.Record(kind="x", title="x", figures=[many] * 25 + [nothing, *degenerate_record().figures])
+    files = ls.paper_figures(record, tmp_path, format="tex")
+    text = files[-1].read_text(encoding="utf-8")
+    assert "Many. The first 30 of 100 rows; all of them are in x-01-many.csv." in text
+    assert "29 & w w" in text
+    assert "30 & w w" not in text
+    assert "Nothing" not in text
+    assert text.count("\\begin{table}") == 25
+    compiled(tmp_path)
+
+
+def test_formats_can_be_joined_with_latex(tmp_path):
+    files = ls.paper_figures(record_of_every_kind(), tmp_path, format="png,tex")
+    assert {path.suffix for path in files} == {".pdf", ".png", ".csv", ".tex"}
+    with pytest.raises(InputError, match="no figure format 'gif'; allowed: pdf, svg, png, tex"):
+        ls.paper_figures(record_of_every_kind(), tmp_path, format="gif")

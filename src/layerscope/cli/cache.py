@@ -59,12 +59,14 @@ def verify(format: Format = FORMAT) -> None:
 
 
 @app.command(cls=Command, epilog="Example:  `layerscope cache rm --unfinished --damaged`")
+@answered("cache rm")
 def rm(
     keys: list[str] | None = typer.Argument(None, help="Keys or their beginnings, as `cache ls` shows them."),
     all_: bool = typer.Option(False, "--all", help="Everything."),
     unfinished: bool = typer.Option(False, "--unfinished", help="What was interrupted and never finished."),
     damaged: bool = typer.Option(False, "--damaged", help="What was found damaged and set aside."),
     kind: str | None = typer.Option(None, "--kind", help="Only results of this kind."),
+    format: Format = FORMAT,
 ) -> None:
     """Remove stored results; they are made again when they are needed."""
     from layerscope.errors import InputError
@@ -84,10 +86,14 @@ def rm(
     chosen = [e for e in entries if all_ or e.state in states or any(e.key.startswith(key) for key in keys or ())]
     if not (keys or all_ or states):
         raise InputError("Nothing was named to remove; give keys, --all, --unfinished or --damaged.")
+    rows = [{"key": e.key[:12], "kind": e.kind, "state": e.state, "megabytes": round(e.size / 1e6, 2)} for e in chosen]
     freed = sum(entry.size for entry in chosen)
     for entry in chosen:
         store.remove(entry)
-    print(f"Removed {len(chosen)} results, {freed / 1e6:.1f} MB.")
+    if format is Format.json:
+        show(rows, format)
+    else:
+        print(f"Removed {len(chosen)} results, {freed / 1e6:.1f} MB.")
 
 
 def _what(spec: dict[str, object]) -> str:

@@ -127,6 +127,16 @@ class Format(StrEnum):
     json = "json"
 
 
+def given_formats(format: str | None) -> list[str]:
+    """Return what `--format` names, with commas: `figures` takes formats of pictures beside json."""
+    return [part.strip() for part in (format or "").split(",") if part.strip()]
+
+
+def asks_for_json(format: str | None) -> bool:
+    """Return whether `--format` asks for one JSON object."""
+    return Format.json in given_formats(format)
+
+
 FORMAT = typer.Option(Format.table, "--format", help="How to print: a table, or one JSON object for programs.")
 
 
@@ -203,7 +213,7 @@ def answering(command: str, options: Mapping[str, Any]) -> Iterator[None]:
         ended = stop
     finally:
         log.removeHandler(handler)
-    if options.get("format") is Format.json:
+    if asks_for_json(options.get("format")):
         _answer.print()
     if ended is not None:
         raise ended

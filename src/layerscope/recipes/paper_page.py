@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerscope.drawing.render import draw, style, write
 from layerscope.recipes.claims import Claim
+from layerscope.reporting.latex import tex
 from layerscope.results import csv_text
 from layerscope.store import write_text
 
@@ -82,25 +83,19 @@ def markdown(table: PaperTable) -> str:
 def latex(table: PaperTable) -> str:
     """Return a table in LaTeX, for the package booktabs."""
     wide = table.wide()
-    lines = [" & ".join(map(_tex, row)) + r" \\" for row in wide.to_numpy().tolist()]
-    head = " & ".join(map(_tex, wide)) + r" \\"
+    lines = [" & ".join(map(tex, row)) + r" \\" for row in wide.to_numpy().tolist()]
+    head = " & ".join(map(tex, wide)) + r" \\"
     body = [
         r"\begin{table}",
         r"\centering",
         rf"\begin{{tabular}}{{{'l' * len(wide.columns)}}}",
         *(r"\toprule", head, r"\midrule", *lines, r"\bottomrule"),
         r"\end{tabular}",
-        rf"\caption{{{_tex(' '.join([table.title + '.', *_notes(table)]))}}}",
+        rf"\caption{{{tex(' '.join([table.title + '.', *_notes(table)]))}}}",
         rf"\label{{tab:{table.number}}}",
         r"\end{table}",
     ]
     return "\n".join(body) + "\n"
-
-
-def _tex(text: Any) -> str:
-    """Return a text with what LaTeX reads as a command escaped."""
-    escaped = re.sub(r"([&%$#_{}])", r"\\\1", str(text).replace("\\", r"\textbackslash "))
-    return escaped.replace("±", r"$\pm$").replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
 
 
 def _notes(table: PaperTable) -> list[str]:
