@@ -1,7 +1,9 @@
 """The report in a real browser: Chromium, where there is one."""
 
 import os
+import re
 import shutil
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import colormaps
+from PIL import Image
 
 import layerscope as ls
 from layerscope.drawing.figures.curve import CurveFigure, Series
@@ -328,7 +331,7 @@ def test_paper_shows_everything_and_no_controls(visit):
         assert page.locator(shown).first.is_visible()
     style = "(node, name) => getComputedStyle(node).getPropertyValue(name)"
     assert page.locator("#record-2").evaluate(style, "break-before") == "auto"  # a page is not left half empty
-    assert page.locator("#record-1 .card").first.evaluate(style, "break-inside") == "avoid"
+    assert page.locator("#record-1 .card").nth(1).evaluate(style, "break-inside") == "avoid"
     assert page.locator("#record-1 .plot svg").first.get_attribute("viewBox")
     assert len(page.pdf(format="A4")) > 10_000
     page.evaluate("dispatchEvent(new Event('afterprint'))")
@@ -404,11 +407,77 @@ def test_figures_and_tables_are_saved_from_the_page(visit):
     assert lines[:2] == ["model,score,n,kept", "base,0.9,12.0,yes"]
 
 
-def test_paper_has_few_pages(browser, tmp_path):
+LONG = "What is seen depends on the texts, on how many there are, and on the rows that nobody looked at. "
+POPPLER = pytest.mark.skipif(
+    None in (shutil.which("pdftoppm"), shutil.which("pdftotext")),
+    reason="pdftoppm and pdftotext look at printed pages, and are not installed (poppler-utils)",
+)
+
+
+def wordy_record(k):
+    """A record of one or two figures with as much text as real ones have: findings, how to read it, a note."""
+    record = record_of_every_kind(f"model-{k}")
+    rows = [{"layer": j, "score": 0.5} for j in range(9 * k)]
+    table = TableFigure.from_records(rows, title=f"Rows {k}", shows="Rows.", reading="Read it.")
+    figures = [replace(f, reading=LONG * 3, caveat=LONG * 2) for f in record.figures if f.kind != "table"]
+    figures = [figures[k % len(figures)], figures[(k + 2) % len(figures)]][: 1 + k % 2]
+    figures = [replace(figures[0], title=f"Opening{k}", group="", facets={}), *figures[1:], *([table] if k % 3 else [])]
+    findings = [replace(record.findings[0], text=LONG * (1 + (k + j) % 3)) for j in range(1 + k % 4)]
+    findings[0] = replace(findings[0], text=f"Beginning{k} {findings[0].text}")
+    findings[-1] = replace(findings[-1], text=f"{findings[-1].text} Ending{k}")
+    return replace(
+        record, title=f"Heading{k}, and what its many words say of models and data", figures=figures, findings=findings
+    )
+
+
+@pytest.fixture(scope="module", params=["A4", "Letter"])
+def printed(request, browser, tmp_path_factory):
+    """A printed report, its pages as text, and which share of its height each page fills."""
+    folder = tmp_path_factory.mktemp("printed")
+    report = ls.report([*map(wordy_record, range(12)), record_of_every_kind("last")], folder / "r.html")
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(report.as_uri())
+    page.pdf(path=folder / "r.pdf", format=request.param)  # the browser itself says that it prints
+    page.close()
+    words = subprocess.run(["pdftotext", folder / "r.pdf", "-"], check=True, capture_output=True, text=True).stdout
+    subprocess.run(["pdftoppm", "-r", "40", "-gray", folder / "r.pdf", folder / "page"], check=True)
+    return words.split("\f")[:-1], [filled(path) for path in sorted(folder.glob("page*.pgm"))]
+
+
+def filled(path):
+    """Return how far down a page of 40 dpi what is printed on it reaches; frames of cards reach the end of any page."""
+    shades, margin, frame = np.asarray(Image.open(path)), round(14 / 25.4 * 40), round(20 / 25.4 * 40)
+    inked = np.flatnonzero((shades[:, frame:-frame] < 245).any(axis=1))
+    return (inked.max() - margin) / (len(shades) - 2 * margin)
+
+
+@POPPLER
+def test_no_page_of_paper_is_half_empty(printed):
+    pages, shares = printed
+    assert len(pages) == len(shares) > 12
+    assert min(shares[:-1]) > 0.6, [round(share, 2) for share in shares]
+
+
+@POPPLER
+def test_on_paper_headings_findings_and_first_figures_keep_company(printed):
+    pages, _ = printed
+    for k in range(12):
+        places = {
+            word: [place for place, text in enumerate(pages) if f"{word}{k}" in re.findall(r"\w+", text)]
+            for word in ("Heading", "Beginning", "Ending", "Opening")
+        }
+        assert places["Heading"][-1] == places["Beginning"][-1], (k, places)  # the summary has the findings too
+        assert places["Ending"][-1] == places["Opening"][0], (k, places)
+
+
+def test_paper_has_few_pages_and_the_screen_is_as_before(browser, tmp_path):
     records = [record_of_every_kind(f"model-{k}") for k in range(6)]
     visit = Visit(browser, ls.report(records, tmp_path / "r.html"))
-    visit.page.emulate_media(media="print")
-    visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    pages = visit.page.pdf(format="A4").count(b"/Type /Page\n") or visit.page.pdf(format="A4").count(b"/Type /Page ")
-    assert 0 < pages <= 2 * len(records) + 2
+    plot = visit.page.locator("#record-1 .card[data-kind=curve] .plot svg")
+    plot.scroll_into_view_if_needed()
+    before = plot.get_attribute("width")
+    printed = visit.page.pdf(format="A4")
+    assert 0 < (printed.count(b"/Type /Page\n") or printed.count(b"/Type /Page ")) <= 3 * len(records)
+    expect(plot).to_have_attribute("width", before)
+    visit.check()
     visit.page.close()

@@ -29,6 +29,8 @@ def test_a_study_is_checked_before_anything_is_trained(task):
         ({"strategies": ["(l*+1, L, L)"]}, "No strategy is left"),
         ({"seeds": []}, "seeds is empty"),
         ({"train_limit": 0}, "train_limit is 0"),
+        ({"report_to": "nobody"}, "There is no tracker 'nobody'"),
+        ({"report_to": "wandb"}, "The tracker wandb is not installed"),
     ):
         with pytest.raises(InputError, match=message):
             ls.strategy_study(random_model(), task, specialty_layer=4, **{**QUICK, **options})

@@ -47,6 +47,8 @@ def test_weights_of_16_bits_are_not_trained(dtype):
         ({"learning_rate": [1e-3, float("nan")]}, "A learning rate is nan"),
         ({"epochs": 1, "max_steps": 2}, "Both epochs and max_steps"),
         ({"size": 8}, "size is 8, and finetune has none"),
+        ({"report_to": "nobody"}, "There is no tracker 'nobody'"),
+        ({"report_to": ["wandb"]}, "The tracker wandb is not installed; install it with: pip install wandb"),
         ({"method": "lora", "size": 0}, "size is 0; the rank of LoRA must be at least 1"),
         ({"learning_rate": 1e9, "max_steps": 3}, r"diverged.* a learning rate below 1e\+09"),
         ({"learning_rate": 1e9, "max_steps": 3, "method": "adapter"}, "diverged"),

@@ -43,7 +43,7 @@ from layerscope.resampling import ending
 from layerscope.store import check_free, produce_all
 from layerscope.tuning.healing import Healing
 from layerscope.tuning.healing_job import HealingJob
-from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
+from layerscope.tuning.hyperparameters import Hyperparameters, check_trackers, hyperparameters
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
 from layerscope.tuning.objectives.base import Distillation, Objective, check_teacher
@@ -51,7 +51,6 @@ from layerscope.tuning.objectives.embeddings import DISTANCES, EmbeddingObjectiv
 from layerscope.tuning.patch_job import PatchJob, PatchMethod
 from layerscope.tuning.peft import head_names
 from layerscope.tuning.strategy import Asked, Strategy
-from layerscope.tuning.trainer import check_trackers
 from layerscope.tuning.training_job import TrainingData
 
 HELD_OUT = 0.1  # of running text that comes in one split
@@ -292,6 +291,7 @@ def heal(
         patience: Stop after N looks without a better score.
         checkpointing: Run blocks again in the backward pass: less memory, more time.
         report_to: The Trainer's trackers: tensorboard, wandb, trackio, mlflow; several, separated by commas.
+            TensorBoard's event files are in `runs`, or TENSORBOARD_LOGGING_DIR, a folder for each training.
         cache: Keep the output of frozen blocks instead of running them in every epoch, as is done if nothing is said.
         cache_dtype: What that is kept in: `float32` (the default) or `bfloat16`.
         cache_limit: How many GiB may be kept so; 20 if not given.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from layerscope.errors import InputError, near, unknown
+from layerscope.errors import InputError, choose, near, unknown
 from layerscope.tuning.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -87,6 +87,22 @@ _LARGE = ("mnli", "qqp")  # the tasks on which full fine-tuning takes half as ma
 _SHORTER = ("finetune",)  # tables of rates whose whole-model rows are trained for half as long on those
 
 
+def check_trackers(names: Any) -> tuple[str, ...]:
+    """Return the trackers that are named; raise InputError where the Trainer or the environment lacks one."""
+    if not names:
+        return ()
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    given = names.split(",") if isinstance(names, str) else names
+    asked = tuple(str(name).strip() for name in given if str(name).strip())
+    for name in asked:
+        choose("tracker", name, sorted(INTEGRATION_TO_CALLBACK))
+        if name not in get_available_reporting_integrations():
+            raise InputError(f"The tracker {name} is not installed; install it with: pip install {name}.")
+    return asked
+
+
 def xie_rates(strategy: Strategy, depth: int, rates: str) -> tuple[float, ...]:
     """Return the learning rates that Xie et al. tried for a strategy in numbers, of a method's set (`paper_rates`).
 
@@ -129,11 +145,9 @@ def hyperparameters(
         values["learning_rate"] = xie_rates(strategy, depth, method.paper_rates)
         values["epochs"] = xie_epochs(strategy, depth, method, task)
     values |= {k: v for k, v in changes.items() if v is not None}
-    for several in ("learning_rate", "report_to"):
-        if isinstance(values.get(several), list):
-            values[several] = tuple(values[several])
-    if isinstance(values.get("report_to"), str):
-        values["report_to"] = tuple(name.strip() for name in values["report_to"].split(",") if name.strip())
+    if isinstance(values.get("learning_rate"), list):
+        values["learning_rate"] = tuple(values["learning_rate"])
+    values["report_to"] = check_trackers(values.get("report_to"))
     if changes.get("epochs") is not None and changes.get("max_steps") is not None:
         raise InputError("Both epochs and max_steps were given; they say the same thing twice, so give one of them.")
     for name in values:

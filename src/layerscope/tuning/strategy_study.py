@@ -19,7 +19,7 @@ from layerscope.models.load import ModelSource, load_trainable
 from layerscope.results import Finding, NextStep, Result, provenance_of
 from layerscope.results.finding import ANSWER, SIGNIFICANT, SUPPORT, number
 from layerscope.tuning.costs import needed_best, parts
-from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
+from layerscope.tuning.hyperparameters import Hyperparameters, check_trackers, hyperparameters
 from layerscope.tuning.method import Method, method_of, possible
 from layerscope.tuning.strategy import Asked, Strategy, name_of, of_preset
 from layerscope.tuning.training import Trainings
@@ -205,6 +205,7 @@ def plan_study(
     **options: Any,
 ) -> list[TuningPlan]:
     """Return the plans for the arguments of `strategy_study`: everything is checked, and nothing is trained."""
+    check_trackers(options.get("report_to"))  # before a model is opened
     opened, data = load_trainable(model, "tuning"), open_task(task).with_metric(metric)
     chosen = [method_of(name) for name in methods]
     wanted = list(dict.fromkeys(map(name_of, of_preset(preset, opened.depth) if strategies is None else strategies)))
@@ -295,6 +296,7 @@ def strategy_study(
         patience: Stop after N looks without a better score.
         checkpointing: Run blocks again in the backward pass: less memory, more time.
         report_to: The Trainer's trackers: tensorboard, wandb, trackio, mlflow; several, separated by commas.
+            TensorBoard's event files are in `runs`, or TENSORBOARD_LOGGING_DIR, a folder for each training.
         cache: Keep the output of frozen blocks instead of running them in every epoch, as is done if nothing is said.
         cache_dtype: What that is kept in: `float32` (the default) or `bfloat16`.
         cache_limit: How many GiB may be kept so; 20 if not given.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from layerscope import metrics
 from layerscope.data import Examples, Task
 from layerscope.distributed import Team
-from layerscope.errors import DataError, InputError, ModelError, choose, is_out_of_memory, log
+from layerscope.errors import DataError, ModelError, is_out_of_memory, log
 from layerscope.extraction.forward import padded
 from layerscope.extraction.items import Item, Items
 from layerscope.extraction.loop import Loop, cut_texts
@@ -285,6 +285,8 @@ def train(
             compute_metrics=seen,
         )
         trainer.writer = writer
+        # The folder of the training is named by its key, which tells trainings of one title apart.
+        _keep_events(trainer, f"{title}, {hyperparameters.rates[0]:g}, seed {seed}, {folder.parent.name[:8]}")
         for callback in list(trainer.callback_handler.callbacks):
             if type(callback).__name__ in ("PrinterCallback", "ProgressCallback"):
                 trainer.remove_callback(callback)
@@ -367,22 +369,20 @@ def _arguments(
     )
 
 
-def check_trackers(names: Any) -> tuple[str, ...]:
-    """Return the trackers that are named; raise InputError where the Trainer or the environment lacks one."""
-    if not names:
-        return ()
-    from transformers.integrations import get_available_reporting_integrations
-    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+def _keep_events(trainer: Any, name: str) -> None:
+    """Have TensorBoard's event files written to a folder of this name below `runs`, or TENSORBOARD_LOGGING_DIR.
 
-    given = names.split(",") if isinstance(names, str) else names
-    asked = tuple(str(name).strip() for name in given if str(name).strip())
-    for name in asked:
-        choose("tracker", name, sorted(INTEGRATION_TO_CALLBACK))
-        if name not in get_available_reporting_integrations():
-            raise InputError(f"The tracker {name} is not installed; install it with: pip install {name}.")
-    if "tensorboard" in asked:  # its own place is a folder of the store that goes when the training is done
-        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", "runs")
-    return asked
+    The Trainer would put them beside its checkpoints, which go when the training is done. Each training has a folder of
+    its own, as TensorBoard draws all files of one folder as one line.
+    """
+    from transformers.integrations import TensorBoardCallback
+
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback):
+            # Its end tells trainings apart, and a file's name may have 255 bytes where a model's is a long path.
+            folder = Path(callback.logging_dir or "runs") / re.sub(r"[^A-Za-z0-9.+-]+", "-", name)[-150:].strip("-.")
+            callback.logging_dir = str(folder)
+            log.info("TensorBoard's event files are in %s.", folder)
 
 
 class _Metrics:

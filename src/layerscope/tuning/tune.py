@@ -19,7 +19,7 @@ from layerscope.models.load import ModelSource, load_trainable
 from layerscope.models.sources import folder_of
 from layerscope.store import check_free, produce_all
 from layerscope.tuning.costs import Strategies, cost_table, needed_best, parts
-from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
+from layerscope.tuning.hyperparameters import Hyperparameters, check_trackers, hyperparameters
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.strategy import Asked, Strategy, name_of
 from layerscope.tuning.training import Training, Trainings
@@ -188,6 +188,7 @@ def plan_tuning(
     Returns:
         The plan: `.cost` is what it trains, as a table of one row, and `.produce(seeds)` trains.
     """
+    check_trackers(options.get("report_to"))  # before a model is opened
     opened, data = load_trainable(model, "tuning"), open_task(task).with_metric(metric)
     parsed, chosen = Strategy.parse(strategy), method_of(method, size)
     common = hyperparameters(preset, parsed, chosen, data.name, **options)  # as far as no strategy changes them
@@ -273,6 +274,7 @@ def tune(  # type: ignore[misc]
         patience: Stop after N looks without a better score.
         checkpointing: Run blocks again in the backward pass: less memory, more time.
         report_to: The Trainer's trackers: tensorboard, wandb, trackio, mlflow; several, separated by commas.
+            TensorBoard's event files are in `runs`, or TENSORBOARD_LOGGING_DIR, a folder for each training.
         cache: Keep the output of frozen blocks instead of running them in every epoch, as is done if nothing is said.
         cache_dtype: What that is kept in: `float32` (the default) or `bfloat16`.
         cache_limit: How many GiB may be kept so; 20 if not given.

@@ -8,6 +8,7 @@ import pytest
 import layerscope as ls
 from layerscope.errors import LayerscopeWarning
 from tests.similarity.pairs import data
+from tests.similarity.reference import permutation_procrustes
 
 
 def test_the_angle_is_that_of_procrustes_and_never_obtuse():
@@ -33,6 +34,19 @@ def test_columns_in_another_order_are_the_same_and_a_rotation_is_not():
     turned = x @ np.linalg.qr(np.random.default_rng(0).normal(size=(7, 7)))[0]
     assert ls.measure("permutation_procrustes")(x, turned) > 1
     assert ls.measure("aligned_cosine")(x, turned) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
+@pytest.mark.parametrize("widths", [(5, 5), (3, 5), (5, 3)])
+def test_a_large_offset_cancels_no_digits_of_a_permutation(offset, widths):
+    generator = np.random.default_rng(0)
+    x, y = (offset + generator.normal(size=(40, width)) for width in widths)
+    expected = float(permutation_procrustes(x.astype(np.longdouble), y.astype(np.longdouble)))
+    assert ls.measure("permutation_procrustes")(x, y) == pytest.approx(expected, rel=1e-12)
+    x, y = x.astype(np.float32), y.astype(np.float32)  # as states are kept
+    expected = float(permutation_procrustes(x.astype(np.longdouble), y.astype(np.longdouble)))
+    found = ls.compare([x], [y], measure="permutation_procrustes")
+    assert found.values[0, 0] == pytest.approx(expected, rel=1e-12), found.reasons
 
 
 def test_a_row_of_zeros_has_no_direction():

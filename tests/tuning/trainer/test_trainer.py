@@ -2,13 +2,16 @@
 
 import json
 import math
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 from transformers import Trainer
+from transformers.integrations import integration_utils
 
 import layerscope as ls
 from layerscope.evaluation.classification import ClassificationEvaluator
@@ -24,8 +27,8 @@ from layerscope.tuning.trainer import (
     _Metrics,
     evaluations,
 )
-from tests.helpers.data import three_class_frame
-from tests.helpers.models import random_model
+from tests.helpers.data import running_task, three_class_frame
+from tests.helpers.models import FEW_STEPS, QUICK, WITHOUT_BLOCK_2, random_model, small_decoder
 
 
 def outcome(*scores):
@@ -157,3 +160,39 @@ def test_a_training_makes_no_pass_besides_its_looks(monkeypatch):
     training = ls.tune(random_model(), task, epochs=2, batch=8, learning_rate=1e-2)
     assert training.score == max(entry["score"] for entry in training.epochs)
     assert float(ls.evaluate(training.model, task)) == pytest.approx(training.score)
+
+
+class EventWriter:
+    """Writes event files as TensorBoard's SummaryWriter does: into the folder that it is given, from the beginning."""
+
+    def __init__(self, log_dir):
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+        self.file = Path(log_dir) / "events.out.tfevents.0"
+        self.file.touch()
+
+    def add_scalar(self, name, value, step):
+        with self.file.open("a") as file:
+            file.write(f"{step} {name} {value}\n")
+
+    def add_text(self, name, text, step=0): ...
+
+    def flush(self): ...
+
+    def close(self): ...
+
+
+@pytest.mark.parametrize("place", [None, "elsewhere"])
+def test_event_files_remain_when_a_training_is_done(place, task, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(integration_utils, "is_tensorboard_available", lambda: True)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=EventWriter))
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    if place is not None:
+        monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", place)
+    ls.tune(random_model(), task, strategy="(3, 4, 4)", seeds=2, report_to="tensorboard", **QUICK)
+    ls.strategy_study(random_model(), task, ["head-only"], seeds=1, report_to=["tensorboard"], **QUICK)
+    ls.heal(small_decoder(), WITHOUT_BLOCK_2, running_task(), report_to="tensorboard", **FEW_STEPS)
+    files = list((tmp_path / (place or "runs")).rglob("events.out.tfevents*"))
+    assert len({file.parent for file in files}) == 4  # one folder for each training, told apart by its name
+    assert sum("3-4-4" in file.parent.name and "seed-1" in file.parent.name for file in files) == 1
+    assert all("eval" in file.read_text() for file in files)

@@ -1,5 +1,8 @@
 // Cards, and the page as a whole. A card draws its figure when it comes into view.
 
+const PAPER = { narrow: 321, whole: 455 }; // pixels: beside its text a figure has 8.5 cm (page.css), alone 7 cm of height
+let printing = false; // figures are then drawn for paper, so that their letters are not made smaller with them
+
 const DRAW = { heatmap, curve: curves, bars, box: boxes, scatter };
 
 class Card {
@@ -81,11 +84,15 @@ class Card {
     const height = this.plot.offsetHeight;
     this.plot.style.minHeight = height + "px"; // the page does not jump while it is redrawn
     this.plot.replaceChildren();
-    DRAW[figure.kind](this, figure, this.plot, Math.max(this.width, 240));
+    DRAW[figure.kind](this, figure, this.plot, printing ? this.paper() : Math.max(this.width, 240));
     const svg = this.plot.querySelector("svg"); // with a view box a page of paper can make it smaller
     if (svg) svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`);
     this.plot.style.minHeight = "0";
     this.plot.removeAttribute("data-lazy");
+  }
+
+  paper() { // heat maps are as high as they are wide
+    return this.node.classList.contains("beside") || this.figure().kind === "heatmap" ? PAPER.narrow : PAPER.whole;
   }
 
   list() {
@@ -127,10 +134,16 @@ document.querySelectorAll("[data-copy]").forEach((button) => {
 });
 let closed = []; // what printing opens, and closes again
 addEventListener("beforeprint", () => {
-  cards.forEach((card) => { if (card.plot.hasAttribute("data-lazy")) card.draw(); });
+  printing = true;
+  cards.forEach((card) => card.draw());
   for (const node of document.querySelectorAll("main details:not([open], .numbers)")) { node.open = true; closed.push(node); }
 });
-addEventListener("afterprint", () => { closed.forEach((node) => { node.open = false; }); closed = []; });
+addEventListener("afterprint", () => {
+  printing = false;
+  cards.forEach((card) => card.draw());
+  closed.forEach((node) => { node.open = false; });
+  closed = [];
+});
 addEventListener("scroll", scrolled, { passive: true });
 
 if (matchMedia("(max-width: 64rem)").matches) document.querySelector(".contents details").open = false;
