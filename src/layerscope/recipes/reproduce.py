@@ -131,8 +131,8 @@ def _called(models: Mapping[str, Any] | str | Sequence[str], names: Sequence[str
         )
     if len(names) != len(sources):
         raise InputError(
-            f"names (--names) gives {', '.join(names)}, and models (--models) are {', '.join(sources)}; give one name for "
-            "each, in their order."
+            f"names (--names) gives {', '.join(names)}, and models (--models) are {', '.join(sources)}; give one name "
+            "for each, in their order."
         )
     if twice := [name for name in names if list(names).count(name) > 1 or not name]:
         raise InputError(f"names (--names) has {twice[0]!r} twice, or empty; give each model a name of its own.")
