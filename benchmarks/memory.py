@@ -13,7 +13,6 @@ import json
 import resource
 import tempfile
 import threading
-from itertools import chain, compress, tee
 from pathlib import Path
 
 import torch
@@ -58,34 +57,11 @@ def anonymous() -> int:
 def live_bytes() -> int:
     """The bytes of all tensors that are alive in Python, on any device; what several of them share counts once."""
     storages = {}
-    for value in _tensors():
-        if not value.is_meta:
+    for value in gc.get_objects():
+        if issubclass(type(value), torch.Tensor) and not value.is_meta:
             storage = value.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())
-
-
-def _tensors() -> list[torch.Tensor]:
-    """Return all tensors that Python's garbage collector knows.
-
-    Among the objects that it lists are tuples that other threads are still making, and these raise a SystemError where
-    anything else refers to them when they are done. The list is therefore made, searched and dropped within one call of
-    `list`, of functions in C alone and without collections in between, so that no other thread runs meanwhile.
-    """
-    kinds, new = set[type](), {torch.Tensor}
-    while new:
-        kinds |= new
-        new = {kind for each in new for kind in type.__subclasses__(each)} - kinds
-    wanted = set(map(id, kinds))
-    listed, again = tee(chain.from_iterable(map(gc.get_objects, (None,))))  # which calls nothing yet
-    flags = map(wanted.__contains__, map(id, map(type, again)))
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return list(compress(listed, flags))
-    finally:
-        if collects:
-            gc.enable()
 
 
 class LiveBytes:

@@ -137,7 +137,9 @@ def measure_trial(
     - `output`: the same for what they answer: the Jensen-Shannon divergence of their predictions, averaged over texts,
       and the share of texts on which they disagree.
     - `groups`: two models of one group are more alike than two of different groups. The area under the precision-recall
-      curve (AUPRC), and the share of comparisons in which that is so (conformity), averaged over groups.
+      curve (AUPRC), and the share of comparisons in which that is so (conformity), averaged over groups. An asymmetric
+      measure counts every pair within a group in both directions, where ReSi counts one; pairs of different groups
+      count from the group's own model to the other, as in ReSi.
     - `layers`: a layer is more alike to a near layer than to one behind that. The share of comparisons in which that is
       so, and the Spearman correlation with the distance of layers, averaged over models.
 

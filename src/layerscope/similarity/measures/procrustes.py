@@ -88,9 +88,14 @@ def permutation_procrustes(x: Tensor, y: Tensor) -> float:
     """The Frobenius distance of two raw layers after the best matching of columns; the narrower is filled with 0."""
     from scipy.optimize import linear_sum_assignment
 
-    products = (x.T @ y).cpu().numpy()
-    matched = products[linear_sum_assignment(products, maximize=True)].sum()
-    return max(float(x.pow(2).sum() + y.pow(2).sum()) - 2 * float(matched), 0.0) ** 0.5
+    narrow, wide = (x, y) if x.shape[1] <= y.shape[1] else (y, x)
+    # Which order is best does not depend on what all columns share, and products of large numbers would hide the rest.
+    # Columns of 0 share nothing, so where the narrower side is filled with them nothing is taken out.
+    shared = (x.mean() + y.mean()) / 2 if x.shape[1] == y.shape[1] else 0.0
+    products = ((narrow - shared).T @ (wide - shared)).cpu().numpy()
+    places = torch.as_tensor(linear_sum_assignment(products, maximize=True)[1], device=x.device)
+    # The difference itself: sums of squares less products cancel where an offset is large.
+    return float(wide.index_add(1, places, narrow, alpha=-1).norm())
 
 
 @register(
