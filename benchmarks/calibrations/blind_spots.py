@@ -15,7 +15,7 @@ TEXT = """
 X has 1,000 rows and 32 columns whose variances fall from 1 to .01. Y is made of X in one known way, or has nothing to
 do with it but one known thing. A similarity that gives 1, or a distance that gives 0, cannot see the change; one that
 gives no more (a distance: no less) than for independent layers sees nothing of what is shared. Means over the rounds.
-Distances: `angular`, `gulp`, `permutation_procrustes`, `procrustes_angular`, `procrustes_size_and_shape`,
+Distances: `angular`, `gulp`, `imd`, `permutation_procrustes`, `procrustes_angular`, `procrustes_size_and_shape`,
 `rsm_norm_difference` and those that end in `_difference`; some have the unit of the states.
 
 - **rotated**: Y = X Q, Q orthogonal. **columns rescaled**: each column by a factor between .1 and 10. **mixed**: Y =
