@@ -48,3 +48,21 @@ def test_a_float_type_and_a_device(model, words, invoke, tmp_path):
     assert ls.read_record(tmp_path / "out" / "claims").settings["dtype"] == "bfloat16"
     with pytest.raises(ls.LayerscopeError, match="device 'moon' cannot be used here"):
         invoke(*given, "--tasks", words, "--device", "moon", "-o", tmp_path / "other")
+
+
+def test_models_are_called_by_names(model, words, invoke, tmp_path):
+    given = ["reproduce", "ren2023", "--only", "norms", "--profile", "smoke", "--tasks", words, "-o", tmp_path / "out"]
+    done = invoke(*given, "--models", model, "--names", "ours")
+    assert done.exit_code == 0, done.output
+    record = ls.read_record(next((tmp_path / "out").glob("001-norms-*/norms")))
+    assert record.title.startswith("Appendix B.2. How large a space each layer fills: ours, ")
+    for wrong, sentence in (
+        (["--models", model, "--names", "a,b"], "one name for each"),
+        (["--models", f"tiny={model}", "--names", "a"], "have names already"),
+        (["--models", f"{model},{model}", "--names", "a,a"], "'a' twice"),
+        (["--names", "a"], "name these with models"),
+    ):
+        with pytest.raises(ls.LayerscopeError, match=sentence):
+            invoke(*given, *wrong)
+        with pytest.raises(ls.LayerscopeError, match=sentence):
+            invoke(*given[:-2], "--list", *wrong)

@@ -50,6 +50,7 @@ def changed(
     tasks: Names,
     seeds: int | Sequence[int] | None,
     chosen: Sequence[Experiment] = (),
+    names: Names = None,
 ) -> Profile:
     """Return the profile with what was asked for instead.
 
@@ -58,8 +59,12 @@ def changed(
     they are those.
     """
     changes: dict[str, Any] = {}
+    if models is None and names is not None:
+        raise InputError(
+            "names (--names) are those of other models than the profile's; name these with models (--models)."
+        )
     if models is not None:
-        named = _named(models)
+        named = _named(models, names)
         by_source = {model.source: model for model in profile.models.values()}
         changes["models"] = {
             name: model if model.training else by_source.get(model.source, model) for name, model in named.items()
@@ -88,8 +93,13 @@ def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
     return chosen
 
 
-def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]:
-    """Return models by short names: `name=source`, or the source itself; in a mapping also with their training."""
+def _named(models: Mapping[str, Any] | str | Sequence[str], names: Names = None) -> dict[str, Source]:
+    """Return models by short names: those given, or `name=source`, or the source itself.
+
+    In a mapping models may have their training too.
+    """
+    if names is not None:
+        models = _called(models, listed(names))
     if isinstance(models, Mapping):
         named = {name: {"source": str(m)} if not isinstance(m, Mapping) else m for name, m in models.items()}
     else:
@@ -109,6 +119,24 @@ def _named(models: Mapping[str, Any] | str | Sequence[str]) -> dict[str, Source]
             f"models has an entry that is wrong at {place}: {first['msg']}. An entry is a source, or "
             '{"source": .., "training": {..}}.'
         ) from error
+
+
+def _called(models: Mapping[str, Any] | str | Sequence[str], names: Sequence[str]) -> dict[str, Any]:
+    """Return models by the names that were given for them, which must be as many, and have no other name."""
+    sources = [] if isinstance(models, Mapping) else listed(models)
+    if not sources or any("=" in source for source in sources):
+        raise InputError(
+            "The models have names already (name=source, or a mapping), and names (--names) gives others; give one or "
+            "the other."
+        )
+    if len(names) != len(sources):
+        raise InputError(
+            f"names (--names) gives {', '.join(names)}, and models (--models) are {', '.join(sources)}; give one name "
+            "for each, in their order."
+        )
+    if twice := [name for name in names if list(names).count(name) > 1 or not name]:
+        raise InputError(f"names (--names) has {twice[0]!r} twice, or empty; give each model a name of its own.")
+    return dict(zip(names, sources, strict=True))
 
 
 def _replaced(name: str, values: tuple[Any, ...], models: list[str]) -> tuple[Any, ...]:
@@ -217,6 +245,7 @@ def reproduce(
     *,
     only: Names = None,
     models: Models = None,
+    names: Names = None,
     tasks: Names = None,
     seeds: int | Sequence[int] | None = None,
     profile: str = "offline",
@@ -237,6 +266,7 @@ def reproduce(
             all if not given.
         models: Other models than the profile's: sources, or sources by short names (`name=source`, or a mapping, where
             `{"source": .., "training": {..}}` says how that model trains).
+        names: What these models are called in tables and figures, in their order; a shorter way than `name=source`.
         tasks: Other tasks than the profile's; where no chosen experiment has any, as `fig1` of wu2020, other corpora.
         seeds: How many seeds, or which, in the experiments that the paper runs over seeds.
         profile: `paper` (the paper's models and hyperparameters), `offline` (small models that need no network) or
@@ -263,7 +293,7 @@ def reproduce(
     opening = _opening(dtype, device, engine)
     recipe = read_recipe(paper)
     chosen = recipe.chosen(only)
-    asked = changed(recipe.profile(profile), models, tasks, seeds, chosen)
+    asked = changed(recipe.profile(profile), models, tasks, seeds, chosen, names)
     usable, missing = available(asked, chosen, *opening)
     for name, reason in missing.items():
         log.warning("%s is left out: %s", name, reason)
@@ -321,6 +351,7 @@ def experiments(
     *,
     only: Names = None,
     models: Models = None,
+    names: Names = None,
     tasks: Names = None,
     seeds: int | Sequence[int] | None = None,
     profile: str = "offline",
@@ -335,6 +366,7 @@ def experiments(
         paper: `phang2021`, `wu2020`, `ren2023`, `xie2022` or `resi2025`; all if not given.
         only: Some experiments by the paper's numbering: `fig3,table2`.
         models: Other models than the profile's, as in `ls.reproduce`.
+        names: What these models are called, as in `ls.reproduce`.
         tasks: Other tasks than the profile's, as in `ls.reproduce`.
         seeds: How many seeds, or which, in the experiments that the paper runs over seeds.
         profile: `paper`, `offline` or `smoke`, as in `ls.reproduce`.
@@ -357,7 +389,7 @@ def experiments(
     for name in papers() if paper is None else (paper,):
         recipe = read_recipe(name)
         chosen = recipe.chosen(only)
-        asked = changed(recipe.profile(profile), models, tasks, seeds, chosen)
+        asked = changed(recipe.profile(profile), models, tasks, seeds, chosen, names)
         for experiment in chosen:
             usable, missing = openable(asked, [experiment], *opening, tried)
             cells = list(cells_of(recipe, [experiment], usable, *opening)) if usable.models else []
