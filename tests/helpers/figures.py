@@ -28,6 +28,7 @@ from layerscope.drawing.figures.grid import (
 from layerscope.drawing.figures.heatmap import HeatmapFigure
 from layerscope.drawing.figures.scatter import Point, ScatterFigure
 from layerscope.drawing.figures.table import TableFigure
+from layerscope.drawing.render import crosses, lines_drawn
 from layerscope.results import Finding, Record
 
 SCRIPT = "<script>alert(1)</script>"
@@ -246,7 +247,7 @@ def drawn_texts(canvas) -> list[tuple[str, tuple[float, float, float, float]]]:
 
 
 def faults_of_texts(canvas) -> list[str]:
-    """Which texts of a figure leave it, and which cover one another by more than half a point."""
+    """Which texts of a figure leave it, cover one another by more than half a point, or have a line through them."""
     texts, half = drawn_texts(canvas), 0.5 * canvas.dpi / 72
     width, height = canvas.bbox.width, canvas.bbox.height
     faults = [
@@ -260,4 +261,11 @@ def faults_of_texts(canvas) -> list[str]:
             high = min(box[3], beside[3]) - max(box[1], beside[1])
             if wide > half and high > half:
                 faults.append(f"{text!r} covers {other!r}")
+    for ax in canvas.axes:
+        frame = (ax.bbox.x0 + half, ax.bbox.y0 + half, ax.bbox.x1 - half, ax.bbox.y1 - half)
+        for text, box in texts:
+            # What of the text lies in the axes, beyond which no line is drawn, without the air around its letters.
+            inner = [max(box[k] + half, frame[k]) for k in (0, 1)] + [min(box[k] - half, frame[k]) for k in (2, 3)]
+            if inner[0] < inner[2] and inner[1] < inner[3] and any(crosses(line, inner) for line in lines_drawn(ax)):
+                faults.append(f"a line passes through {text!r}")
     return faults

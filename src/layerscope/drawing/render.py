@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 Box = tuple[float, float, float, float]  # left, bottom, right, top
+Line = tuple[tuple[float, float], tuple[float, float]]  # its ends
 
 
 def overlap(one: Box, other: Box) -> float:
@@ -67,6 +68,34 @@ def is_free(box: Box, occupied: Sequence[Box], inside: Box) -> bool:
     return overlap(box, inside) > 0.9 * area and sum(overlap(box, other) for other in occupied) < 0.1 * area
 
 
+def crosses(line: Line, box: Box) -> bool:
+    """Return whether a straight line passes through a box."""
+    (x, y), (dx, dy) = line[0], (line[1][0] - line[0][0], line[1][1] - line[0][1])
+    enters, leaves = 0.0, 1.0  # shares of the line's length
+    for start, along, low, high in ((x, dx, box[0], box[2]), (y, dy, box[1], box[3])):
+        if along == 0:
+            if not low < start < high:
+                return False
+        else:
+            near, far = sorted(((low - start) / along, (high - start) / along))
+            enters, leaves = max(enters, near), min(leaves, far)
+    return enters < leaves
+
+
+def uncrossed(places: Sequence[Box], lines: Sequence[Line]) -> list[Box]:
+    """Return the places through which no line passes."""
+    return [box for box in places if not any(crosses(line, box) for line in lines)]
+
+
+def boxes_in(inside: Box, x: float, y: float, width: float, height: float) -> list[Box]:
+    """Return boxes for a name of that size all over another box, those that lie nearest to a point first."""
+    steps = [k / 24 for k in range(25)]
+    lefts = [inside[0] + k * (inside[2] - inside[0] - width) for k in steps]
+    bottoms = [inside[1] + k * (inside[3] - inside[1] - height) for k in steps]
+    boxes = [(left, bottom, left + width, bottom + height) for left in lefts for bottom in bottoms]
+    return sorted(boxes, key=lambda box: math.dist((x, y), ((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)))
+
+
 def spread_out(centres: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Return positions along a line, as near to the given ones as a distance of `gap` between neighbours allows.
 
@@ -91,6 +120,7 @@ MARKERS = "osD^vP"
 NAMES = 6.5  # points: the letters of names in a picture
 MOST_NAMED = 8  # lines that can have their names beside them; of more there is a legend
 _DASHES = ("--", "-.", ":")
+_BETWEEN = (8, 4, 12, *range(1, 16))  # sixteenths of the axes at which a line's name is tried, the middle first
 _UNDATED = {"pdf": {"CreationDate": None, "ModDate": None}, "svg": {"Date": None}, "png": {}}
 _TALLEST = 9.0  # inches: no figure is taller than a page
 _BESIDE = 0.3  # of the width: names that need more have a legend below the picture
@@ -303,11 +333,27 @@ def point_boxes(ax: Axes, points: Sequence[tuple[float, float]]) -> list[Box]:
     return [(float(x) - half, float(y) - half, float(x) + half, float(y) + half) for x, y in places]
 
 
+def lines_drawn(ax: Axes) -> list[Line]:
+    """Return the pieces of all lines and whiskers in the axes in pixels, which must not pass through names."""
+    import numpy as np
+
+    found: list[Line] = []
+    for line in ax.get_lines():
+        if line.get_linestyle() == "None":
+            continue
+        places = line.get_transform().transform(np.asarray(line.get_xydata(), dtype=float))
+        ends = zip(places[:-1].tolist(), places[1:].tolist(), strict=True)
+        found += [((a[0], a[1]), (b[0], b[1])) for a, b in ends if all(map(math.isfinite, (*a, *b)))]
+    return found
+
+
 def text_size(ax: Axes, text: str, points: float) -> tuple[float, float]:
-    """Return about how wide and high a text is, in pixels."""
-    pixel = ax.get_figure(root=True).dpi / 72  # type: ignore[union-attr]
-    lines = text.split("\n")
-    return max(map(len, lines)) * points * 0.56 * pixel, len(lines) * points * 1.2 * pixel
+    """Return how wide and high a text is, in pixels, with a little air above and below."""
+    canvas: Any = ax.get_figure(root=True)
+    drawn = canvas.text(0, 0, text, fontsize=points)
+    extent = drawn.get_window_extent()
+    drawn.remove()
+    return float(extent.width), max(float(extent.height), len(text.split("\n")) * points * 1.2 * canvas.dpi / 72)
 
 
 def axes_box(ax: Axes) -> Box:
@@ -346,19 +392,24 @@ def name_levels(ax: Axes, levels: Sequence[tuple[str, float]], occupied: list[Bo
     Returns the names that have no such place.
     """
     left, bottom, right, top = axes_box(ax)
-    homeless = []
+    homeless, lines = [], lines_drawn(ax)
     for name, value in levels:
         if not math.isfinite(value):
             continue
-        wide, high = text_size(ax, name, NAMES)
+        wide, high = text_size(ax, plain(name), NAMES)
         y = float(ax.transData.transform((0.0, value))[1])
         places = [
             (x, edge, x + wide, edge + high)
             for edge in (y + 2, y - high - 2)
-            for x in (right - wide - 4, left + 4, (left + right - wide) / 2, left + 0.25 * (right - left))
+            for x in (
+                right - wide - 4,
+                left + 4,
+                *(left + k / 16 * (right - left - wide) for k in (8, 4, 12, *range(1, 16))),
+            )
         ]
-        box = place(places, occupied, (left, bottom, right, top))
-        if is_free(box, occupied, (left, bottom, right, top)):
+        free = uncrossed(places, lines)
+        box = place(free or places, occupied, (left, bottom, right, top))
+        if free and is_free(box, occupied, (left, bottom, right, top)):
             occupied.append(box)
             write_at(ax, plain(name), box, fontsize=NAMES, color="0.35")
         else:
@@ -372,17 +423,22 @@ def name_uprights(ax: Axes, marks: Sequence[tuple[str, float]], occupied: list[B
     Returns the names that have no such place.
     """
     left, bottom, right, top = axes_box(ax)
-    homeless = []
+    homeless, lines = [], lines_drawn(ax)
     for name, value in marks:
-        wide, high = text_size(ax, name, NAMES)
+        wide, high = text_size(ax, plain(name), NAMES)
         x = float(ax.transData.transform((value, 0.0))[0])
         places = [
             (start, edge, start + wide, edge + high)
-            for edge in (top - high - 3, bottom + 3, (top + bottom - high) / 2)
+            for edge in (
+                top - high - 3,
+                bottom + 3,
+                *(bottom + k / 16 * (top - bottom - high) for k in (8, *range(1, 16))),
+            )
             for start in (x + 3, x - wide - 3)
         ]
-        box = place(places, occupied, (left, bottom, right, top))
-        if is_free(box, occupied, (left, bottom, right, top)):
+        free = uncrossed(places, lines)
+        box = place(free or places, occupied, (left, bottom, right, top))
+        if free and is_free(box, occupied, (left, bottom, right, top)):
             occupied.append(box)
             write_at(ax, plain(name), box, fontsize=NAMES, color="0.35")
         else:

@@ -101,6 +101,21 @@ FIGURES_DRAWN = {
     ),
     "candidates": candidates(20, ("chosen",)),
     "few candidates": candidates(7),
+    "lines of neighbouring layers": curves(
+        ["PRESS"], marks=(("recommended: 11", 11.0), ("l* by nu: 12", 12.0)), references=(("permuted labels", 0.6),)
+    ),
+    "a point on its line": ScatterFigure(
+        title="Cost",
+        **WORDS,
+        points=(
+            Point(1.0, 0.8, "the whole model", "the whole model", 0.6, 0.98),
+            *(Point(1 - k / 20, 0.8 - k / 40, f"without {k}", "candidates", 0.5, 0.9) for k in range(1, 12)),
+        ),
+        x_name="latency",
+        y_name="accuracy",
+        stressed=("the whole model",),
+        references=(("the whole model", 0.8),),
+    ),
 }
 
 
@@ -131,8 +146,8 @@ def test_names_are_whole():
 
 def test_the_checker_sees_what_is_cut_and_what_is_covered():
     ax = draw(curves(["m"]), width=COLUMN, title=False)
-    ax.text(0.5, 0.5, "one", transform=ax.transAxes)
-    ax.text(0.5, 0.5, "other", transform=ax.transAxes)
+    ax.text(0.7, 0.2, "one", transform=ax.transAxes)
+    ax.text(0.7, 0.2, "other", transform=ax.transAxes)
     ax.text(0.9, 0.1, "a very long text beyond the edge", transform=ax.transAxes).set_in_layout(False)
     assert faults_of_texts(ax.figure) == ["'a very long text beyond the edge' is cut", "'one' covers 'other'"]
 
@@ -140,3 +155,16 @@ def test_the_checker_sees_what_is_cut_and_what_is_covered():
 def test_panels_beside_one_another_do_not_cover_one_another():
     figures = record_of_every_kind("a rather long name of a model").figures[2:6]
     assert faults_of_texts(draw_panels(figures)[0].figure) == []
+
+
+def test_the_checker_sees_a_line_through_a_text():
+    ax = draw(curves(["m"]), width=COLUMN, title=False)
+    ax.text(0.5, 0.5, "one", transform=ax.transAxes, ha="center")
+    ax.plot([0.5, 0.5], [0.1, 0.9], transform=ax.transAxes)
+    assert faults_of_texts(ax.figure) == ["a line passes through 'one'"]
+
+
+def test_a_name_of_a_line_and_its_point_stands_once():
+    canvas = draw(FIGURES_DRAWN["a point on its line"], width=COLUMN).figure
+    inside = [text.get_text() for ax in canvas.axes for text in ax.texts]
+    assert inside.count("the whole model") == 1

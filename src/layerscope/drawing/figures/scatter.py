@@ -13,14 +13,18 @@ from layerscope.drawing.render import (
     Box,
     axes_box,
     boxes_around,
+    boxes_in,
+    is_free,
     lay_out,
     legend_below,
+    lines_drawn,
     name_levels,
     place,
     plain,
     point_boxes,
     reference_lines,
     text_size,
+    uncrossed,
     wrapped,
     write_at,
 )
@@ -98,17 +102,27 @@ class ScatterFigure(Figure):
         occupied = point_boxes(ax, [(p.x, p.y) for p in self.points])
         named = [p for p in self.points if p.series in self.stressed or (few and not self.stressed)]
         self._name_points(ax, occupied, named)
-        homeless = name_levels(ax, self.references, occupied)
+        # A point that is called like a line lies on it, and its name stands for both.
+        said = {p.label for p in named}
+        homeless = name_levels(ax, [(name, at) for name, at in self.references if name not in said], occupied)
         legend_below(ax, [*(names if len(names) > 1 else ()), *homeless] if homeless else ())
 
     def _name_points(self, ax: Axes, occupied: list[Box], points: Sequence[Point]) -> None:
         """Write the labels of points beside them where they cover nothing, and add their boxes to `occupied`."""
+        lines = lines_drawn(ax)
         for p in points:
             if not (math.isfinite(p.x) and math.isfinite(p.y)):
                 continue
             x, y = ax.transData.transform((p.x, p.y))
             text = wrapped(p.label, 34)
             gap = 0.07 * ax.get_figure(root=True).dpi  # type: ignore[union-attr]
-            box = place(boxes_around(float(x), float(y), *text_size(ax, text, 6), gap), occupied, axes_box(ax))
+            size, frame = text_size(ax, text, 6), axes_box(ax)
+            around = boxes_around(float(x), float(y), *size, gap)
+            # Where whiskers stand close together, the name moves to the nearest place that none of them crosses.
+            near, anywhere = (
+                [box for box in uncrossed(boxes, lines) if is_free(box, occupied, frame)]
+                for boxes in (around, boxes_in(frame, float(x), float(y), *size))
+            )
+            box = place(near or anywhere[:1] or around, occupied, frame)
             occupied.append(box)
             write_at(ax, text, box, fontsize=6)
