@@ -106,7 +106,7 @@ class StudyPartRun(Artifact):
     """The calls of a part for some models and texts, as a record."""
 
     kind: ClassVar[str] = "study"
-    version: ClassVar[int] = 1  # raise it when a call comes to mean something else
+    version: ClassVar[int] = 2  # raise it when a call comes to mean something else
     part: StudyPart
     values: Mapping[str, Any]
 
@@ -134,7 +134,7 @@ def _described(value: Any) -> Any:
     if isinstance(value, Model):
         return value.spec()
     if isinstance(value, Task):
-        return {**value.spec(), "splits": _splits(value)}
+        return {**value.spec(), "splits": _splits(value), "sample": value.sample}
     if isinstance(value, Mapping):
         return {name: _described(part) for name, part in value.items()}
     return [_described(part) for part in value] if isinstance(value, (list, tuple)) else value
@@ -242,9 +242,9 @@ def study(
         budget: Minutes that it may take here. Texts and evaluations are reduced before a part is left out.
         tolerance: What the smaller model may lose, as in `ls.advise`.
         split: The split that models are scored and compared on; `validation` where there is one, else the only one.
-        limit: At most so many texts, however much time there is.
+        limit: At most so many texts, however much time there is: a sample of the split, and not its first rows.
         max_length: The longest text in tokens; the rest is cut off.
-        seed: Decides what is drawn: halves of the texts, random plans, groups.
+        seed: Decides what is drawn: which texts are read where not all are, halves of the texts, random plans, groups.
         engine: `local`, `processes:N`, `ray` or `ray:ADDRESS`.
         out: The folder for records and the report; `study` and the model's name if not given.
 
@@ -265,7 +265,7 @@ def study(
     check_engine(engine)
     if not (isinstance(budget, (int, float)) and math.isfinite(budget) and budget > 0):
         raise InputError(f"budget is {budget}; give the minutes that the study may take, such as 10.")
-    opened, data = load(model), open_task(task)
+    opened, data = load(model), open_task(task).sampled(seed)
     beside = [load(other) for other in ([others] if isinstance(others, (str, Path, Model)) else others)]
     origin = load(base) if base is not None else _base_of(opened)
     folder = Path(out if out is not None else f"study-{Path(opened.name).name.replace(':', '-')}")
@@ -355,10 +355,20 @@ class _Subject:
         return f"random:{self.model.name}" if self.running and folder_of(self.model) is not None else None
 
     @cached_property
+    def whole(self) -> int:
+        """How many texts the split has that is scored."""
+        return len(self.task.split(self.split))
+
+    @property
     def available(self) -> int:
-        """How many texts there are at most."""
-        count = len(self.task.split(self.split))
-        return min(count, MOST_TEXTS, self.limit or MOST_TEXTS)
+        """How many of them are read at most."""
+        return min(self.whole, MOST_TEXTS, self.limit or MOST_TEXTS)
+
+    def sampled(self, part: StudyPart, texts: int) -> str:
+        """Return which sample of the texts a part read, in words; nothing where it read all, or none."""
+        if not part.share or texts >= self.whole:
+            return ""
+        return f"a sample of {texts:,} of {self.whole:,} texts"
 
     def parts(self) -> Iterator[tuple[StudyPart, str, Model | None]]:
         """Yield the parts that make sense, the name of each, and the other model that it is about."""
@@ -441,8 +451,8 @@ class _Subject:
     def reduced(self, part: StudyPart, texts: int, search: int) -> str:
         """Return what was reduced to hold the time, in words."""
         words = []
-        if part.share and texts < self.available:
-            words.append(f"{texts:,} of {self.available:,} texts")
+        if sample := self.sampled(part, texts):
+            words.append(sample)
         if search and _advises(part):
             rules, evaluations, _ = _SEARCHES[search]
             words.append(f"the rules {listed(rules or ())}, with at most {evaluations} plans searched")
