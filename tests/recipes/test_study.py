@@ -9,7 +9,9 @@ import pytest
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.recipes import study as module
-from layerscope.recipes.study import StudyPartRun, parts
+from layerscope.recipes.study import StudyPartRun
+from layerscope.recipes.study_page import MOST
+from layerscope.recipes.study_subject import parts
 from tests.helpers.data import three_class_frame
 from tests.helpers.models import random_model, save_random
 
@@ -59,9 +61,10 @@ def test_every_part_is_there_and_the_first_page_goes_on(studied):
         "stand_in-1",
     ]
     assert (frame["state"] == "done").all(), frame["note"].tolist()
-    assert (frame["texts"] == 60).all()
+    assert (frame.drop(index="about")["texts"] == 60).all()
+    assert frame.loc["about", "texts"] == 0  # it reads none
     findings = done.findings()
-    assert 3 <= len(findings) <= module.MOST
+    assert 3 <= len(findings) <= MOST
     assert any("mine has accuracy" in str(finding) for finding in findings)
     page = (done.folder / "report.html").read_text()
     assert all(finding.text[:40] in page for finding in findings[:1])
@@ -82,26 +85,11 @@ def test_the_same_study_goes_on_where_it_was(studied, task):
     plan["texts"].pop("layers")
     plan["searches"].pop("layers")
     plan["seconds"].pop("layers")
+    plan["budgets"].pop("layers")
     (given["out"] / "study.json").write_text(json.dumps(plan))  # as if it had been stopped there
     states = ls.study(model, task, **given).frame.set_index("part")["state"]
     assert states.pop("layers") == "done"
     assert (states == "kept from before").all()
-
-
-def test_rules_go_before_texts_and_texts_before_parts(task):
-    model = random_model(kind="classifier")
-    subject = module._Subject(model, task, None, [], 0.01, None, None, 16, 0)
-    every = {part.name: part for part in parts()}
-    texts = [subject.size(every["score"], None, seconds, 0.05) for seconds in (0.1, 4, 4.2, 60)]
-    assert texts == [None, (50, 0), (54, 0), (60, 0)]
-    searches = [subject.size(every["smaller"], None, seconds, 0.01) for seconds in (12, 16, 24, 60)]
-    assert searches[0] is None
-    assert [search for _, search in searches[1:]] == [2, 1, 0]
-    assert [n for n, _ in searches[1:]] == [60, 60, 60]
-    assert subject.reduced(every["smaller"], 50, 2).startswith("50 of 60 texts and the rules angular")
-    assert subject.reduced(every["smaller"], 60, 0) == ""
-    longer = [subject.seconds(every["smaller"], None, 60, search, 0.01) for search in (2, 1, 0)]
-    assert longer == sorted(longer)
 
 
 def test_what_there_is_no_time_for_is_left_out_by_name(task, tmp_path):

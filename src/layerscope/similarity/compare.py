@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, overload
 
+import numpy as np
+
 from layerscope.data import TaskSource
 from layerscope.drawing.captions import listed
 from layerscope.errors import InputError, check_level, check_seed, log

@@ -194,7 +194,8 @@ class Choice(Result):
         """The training under the recommended strategy; None where the network cannot be tuned."""
         if not self.command:
             return None
-        return NextStep("tune", ("--strategy", self.strategy), "Tune under what is recommended", line=self.command)
+        why = "Tune under one of several strategies that tie" if self.of_ties else "Tune only the layers worth tuning"
+        return NextStep("tune", ("--strategy", self.strategy), why, line=self.command)
 
     def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
         """Draw PRESS and, beside it, nu and the probe's scores: into a file, or axes of their own; `ax` gets PRESS."""
