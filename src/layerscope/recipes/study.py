@@ -28,7 +28,8 @@ from layerscope.errors import NOTICE, InputError, LayerscopeError, LayerscopeWar
 from layerscope.models import Model, ModelSource, load
 from layerscope.models.lineage import BASE, trained
 from layerscope.models.load import stated_by_card
-from layerscope.models.sources import folder_of, short_names
+from layerscope.models.peft_adapter import base_name, peft_folder
+from layerscope.models.sources import Source, folder_of, short_names
 from layerscope.progress import duration
 from layerscope.recipes.recipe import function
 from layerscope.recipes.study_page import commands_of, first_page, on_sample
@@ -368,6 +369,8 @@ def _base_of(model: Model) -> Model | None:
     names = [recorded.name] if trained(model.network) and (recorded := getattr(model.network, BASE, None)) else []
     folder = folder_of(model)
     named = stated_by_card(folder).get("base_model") if folder is not None else None
+    if folder is not None and not (folder / "config.json").is_file():
+        names += _of_adapter(folder)
     names += [each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)]
     for name in names:
         try:
@@ -383,6 +386,15 @@ def _base_of(model: Model) -> Model | None:
             "%s names %s as its base, which has %d blocks and not %d.", model.name, name, base.depth, model.depth
         )
     return None
+
+
+def _of_adapter(folder: Path) -> list[str]:
+    """Return the base of a peft adapter in a folder, where it is one."""
+    try:
+        return [base_name(folder)] if peft_folder(Source(str(folder))) is not None else []
+    except LayerscopeError as error:
+        log.info("%s", error)
+        return []
 
 
 def _card(folder: Path, key: str) -> PlanCard:
