@@ -67,7 +67,8 @@ def test_an_adapter_gives_what_peft_gives(settings, base, tmp_path):
     assert model.spec() != ls.load(base).spec()
 
 
-def test_an_adapter_with_a_head_of_its_own(base, tmp_path):
+@pytest.mark.parametrize("task", [{"task_type": "SEQ_CLS"}, {}])  # without one, peft notes the network's class
+def test_an_adapter_with_a_head_of_its_own(task, base, tmp_path):
     import transformers
 
     network = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=3)
@@ -76,8 +77,8 @@ def test_an_adapter_with_a_head_of_its_own(base, tmp_path):
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(0)
-    task = {"task_type": "SEQ_CLS", "target_modules": ["query"], "init_lora_weights": False}
-    wrapped = get_peft_model(network, LoraConfig(**task, modules_to_save=["classifier", "pooler"]))
+    settings = {**task, "target_modules": ["query"], "init_lora_weights": False}
+    wrapped = get_peft_model(network, LoraConfig(**settings, modules_to_save=["classifier", "pooler"]))
     wrapped.save_pretrained(tmp_path / "adapter")
     change(tmp_path / "adapter", base_model_name_or_path=str(base))
     model = ls.load(tmp_path / "adapter")

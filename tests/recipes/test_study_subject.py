@@ -64,6 +64,8 @@ def test_windows_of_running_text_are_counted_and_not_its_texts(language):
     windows = language._windows(language.least(every["score"]))
     assert windows >= 8
     assert language.size(every["score"], None, 60, 2.0) == (29, 0)
+    score, alike = (language.seconds(every[name], None, 50, 0, 2.0) for name in ("score", "layers"))
+    assert alike < score / 2  # of whose texts only the first 16 tokens are read
 
 
 def test_the_pilot_ends_after_a_long_run_and_within_its_time(language, monkeypatch):

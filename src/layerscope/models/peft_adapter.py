@@ -50,6 +50,7 @@ class AdapterConfig(Saved):
     base_model_name_or_path: str | None = None
     revision: str | None = None
     task_type: str | None = None
+    auto_mapping: dict[str, str | None] | None = None
     r: int = Field(8, ge=1)
     lora_alpha: int | float = 8
     alpha_pattern: dict[str, int | float] = Field(default_factory=dict)
@@ -124,11 +125,17 @@ def open_merged(folder: Path, load: Callable[[str], Any]) -> tuple[Any, Any]:
             f"write where it is into base_model_name_or_path of {folder / CONFIG}."
         ) from error
     base.require_blocks("merging an adapter", head=False)
-    wanted = _HEADS.get(config.task_type or "")
+    wanted = _HEADS.get(config.task_type or "") or _head_of_class(config.auto_mapping)
     network = base.network
     if wanted is not None and head_of(network) != wanted:
         network = _with_head(base, name, wanted, tensors, folder)
     return _merged(network, config, tensors, folder, name), base.tokenizer
+
+
+def _head_of_class(mapping: Mapping[str, str | None] | None) -> str | None:
+    """Return the head of the class that an adapter without a task names, if it is one of labels; else None."""
+    named = str((mapping or {}).get("base_model_class"))
+    return next((head for head in _HEADS.values() if named.endswith(HEADS[head].endings)), None)
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 It is a list of parts (`study.yaml`), each a list of calls of public functions, as the papers' experiments are. A part
 is a job whose result is kept, so that the same study goes on where it was stopped. How many texts each part reads
-follows from what a forward pass takes here and from the time that is left.
+follows from what a forward pass takes here and from the time that is left: a sample of a split, where not all.
 """
 
 from __future__ import annotations
@@ -218,6 +218,8 @@ def study(
     if not (isinstance(budget, (int, float)) and math.isfinite(budget) and budget > 0):
         raise InputError(f"budget is {budget}; give the minutes that the study may take, such as 10.")
     opened, data = load(model), open_task(task).sampled(seed)
+    if isinstance(task, (str, Path)):
+        data.words = ("--task", str(task))  # so that the commands of the page find a file again
     beside = [load(other) for other in ([others] if isinstance(others, (str, Path, Model)) else others)]
     origin = load(base) if base is not None else _base_of(opened)
     folder = Path(out if out is not None else f"study-{Path(opened.name).name.replace(':', '-')}")

@@ -218,6 +218,8 @@ class Subject:
     def seconds(self, part: StudyPart, other: Model | None, texts: int, search: int, per_text: float) -> float:
         """Return about how long a part takes with so many texts, where a forward pass takes so long for one."""
         values = self.values(other, texts, search)
+        if self.running and "scored" not in part.needs:  # which reads the beginning of a text, where a score reads all
+            per_text *= min(values["length"] / max(self.tokens_per_text, 1), 1)
         total = 0.0
         for call in part.calls:
             passes = _PASSES[call.call]({**call.arguments, **values}, self.model.depth)
