@@ -215,9 +215,10 @@ def _merged(network: Any, config: AdapterConfig, tensors: Mapping[str, Tensor], 
     for key, tensor in whole.items():
         if own[key].shape != tensor.shape:
             raise _misfit(folder, name, f"{key} is {tuple(own[key].shape)} there and {tuple(tensor.shape)} here")
+    alpha: Any = config.lora_alpha
     settings = LoraConfig(
         r=min(ranks.values(), default=1),
-        lora_alpha=config.lora_alpha,
+        lora_alpha=alpha,  # which may have a fraction, whatever peft's annotation says
         target_modules=sorted(ranks),
         rank_pattern={re.escape(module): rank for module, rank in ranks.items()},
         alpha_pattern=dict(config.alpha_pattern),
@@ -229,11 +230,11 @@ def _merged(network: Any, config: AdapterConfig, tensors: Mapping[str, Tensor], 
     lora = {f"{_PREFIX}{key}": tensors[key] for key in matches}
     try:
         wrapped = get_peft_model(network, settings)
-        result = set_peft_model_state_dict(wrapped, lora)
+        result: Any = set_peft_model_state_dict(wrapped, lora)
         lost = [*result.unexpected_keys, *(key for key in result.missing_keys if "lora_" in key)]
         if lost:
             raise _misfit(folder, name, f"{lost[0][:100]} is on one side alone")
-        merged = wrapped.merge_and_unload(safe_merge=True)
+        merged: Any = wrapped.merge_and_unload(safe_merge=True)
     except LayerscopeError:
         raise
     except Exception as error:  # peft refuses matrices that do not fit in as many ways as there are layers

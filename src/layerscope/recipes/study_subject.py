@@ -139,14 +139,14 @@ class Subject:
 
     @cached_property
     def tokens_per_text(self) -> float:
-        """How many tokens a text has that is scored."""
+        """How many tokens of a text are scored, on average."""
         count = min(LEAST_TEXTS, self.available)
         evaluator = make_evaluator(self.model, self.task, split=self.split, limit=count, max_length=self.window)
         return evaluator.tokens(len(evaluator.examples)) / count
 
     def _windows(self, texts: int) -> int:
-        read = {"split": self.split, "limit": texts, "max_length": self.window}
-        return len(make_evaluator(self.model, self.task, **read).examples)
+        evaluator = make_evaluator(self.model, self.task, split=self.split, limit=texts, max_length=self.window)
+        return len(evaluator.examples)
 
     def least(self, part: StudyPart) -> int:
         """Return how many texts a part reads at least: of running text those that make enough windows."""
