@@ -67,6 +67,12 @@ def test_tables_of_several_rows_show_what_differs(capsys):
     assert heads.split() == ["seed", "steps", "seconds"]
 
 
+def test_a_model_can_be_trained_as_it_is(world):
+    done = run("model", "--task", "corpus.txt", *FEW, "--format", "json", "-o", "tuned")
+    assert json.loads(done.stdout)["table"][0]["steps"] == 2
+    assert ls.load("tuned").depth == ls.load("model").depth
+
+
 def test_blocks_that_are_not_there_and_folders_that_are_taken(world):
     with pytest.raises(InputError, match=r"Block 9 was to be left out; model has blocks 1\.\.3"):
         run("model", "--without", "2,9", "--task", "corpus.txt")

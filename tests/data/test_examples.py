@@ -60,3 +60,57 @@ def test_every_message_says_where_a_row_stands_in_the_same_way(name, place, tmp_
     source = pandas.DataFrame(bad, columns=["text", "label"]) if name is None else write_table(path, bad)
     with pytest.raises(DataError, match=rf"{place}, column 'text'"):
         ls.task(source).split()
+
+
+def sorted_table(n=200):
+    """Texts whose labels are in order, as many files have them: three quarters are of the first class."""
+    labels = ["a"] * (3 * n // 4) + ["b"] * (n - 3 * n // 4)
+    return pandas.DataFrame({"text": [f"text number {k}" for k in range(n)], "label": labels})
+
+
+def test_a_sampled_task_draws_from_the_whole_split_with_classes_in_proportion():
+    task = ls.task({"train": sorted_table(), "validation": sorted_table(80)})
+    assert set(task.split(limit=40).labels) == {0}  # the first rows
+    drawn = task.sampled(3)
+    part = drawn.split(limit=40)
+    assert np.bincount(part.labels).tolist() == [30, 10]
+    assert (np.diff(part.rows) > 0).all()  # in the data's order
+    assert np.bincount(drawn.split("train", limit=100).labels).tolist() == [75, 25]
+    assert part.spec() != drawn.sampled(4).split(limit=40).spec()
+    assert (part.rows == task.sampled(3).split(limit=40).rows).all()
+    assert drawn.split().spec() == task.split().spec()  # all rows are the split as it is
+    assert drawn.split(limit=80).spec() == task.split(limit=80).spec()
+
+
+def test_smaller_samples_are_part_of_larger_ones_and_of_what_is_left():
+    whole = ls.task(sorted_table()).sampled(0).split()
+    samples = [set(whole.first(n).rows.tolist()) for n in (20, 50, 120)]
+    assert samples[0] < samples[1] < samples[2]
+    rest = whole.take(slice(100, None))
+    assert set(rest.first(30).rows.tolist()) < set(range(100, 200))
+    assert set(rest.first(50).labels) == {0, 1}
+    assert whole.take(slice(5)).rows.tolist() == [0, 1, 2, 3, 4]  # what is named by its place stays there
+
+
+def test_neighbours_of_running_text_are_drawn_together():
+    texts = pandas.DataFrame({"text": [f"{k:03d} " + "word " * 99 for k in range(100)]})  # 5 make a run
+    drawn = ls.task(texts, kind="text").sampled(1).split(limit=25).rows
+    assert len(drawn) == 25
+    assert sorted(set((drawn // 5).tolist())) == sorted({k for k in range(20) if (drawn // 5 == k).sum() == 5})
+    assert (drawn // 5).max() > 5  # and they come from the whole text
+
+
+def test_rows_that_were_learned_from_are_known_in_a_sample(tmp_path):
+    from types import SimpleNamespace
+
+    from layerscope.models.lineage import held_out, known_rows, learn
+
+    task = ls.task(sorted_table()).sampled(0)
+    network = SimpleNamespace()
+    learn(network, ls.task(sorted_table()).split(limit=100))
+    model = SimpleNamespace(network=network, name="mine")
+    assert known_rows([model], task.split()).sum() == 100
+    chosen, _ = held_out([model], task.split(), limit=40)
+    assert len(chosen) == 40
+    assert chosen.rows.min() >= 100
+    assert set(chosen.labels) == {0, 1}

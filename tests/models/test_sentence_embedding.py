@@ -1,6 +1,7 @@
 """Folders of sentence-transformers: what they say, what layerscope computes, and what that library computes."""
 
 import json
+import pickle
 
 import numpy as np
 import pandas
@@ -11,6 +12,7 @@ from safetensors.torch import load_file, save_file
 import layerscope as ls
 from layerscope.errors import ModelError
 from layerscope.evaluation.evaluate import make_evaluator
+from layerscope.models import sentence_embedding
 from layerscope.models.sentence_embedding import MODES, Embedding, network_folder, read_embedding, with_dense
 from tests.helpers.checkpoints import BROKEN_EMBEDDINGS, break_embedding, save_sentence_transformer, write_json
 from tests.helpers.models import random_network, save_random
@@ -299,3 +301,21 @@ def test_a_map_is_put_behind_the_pooling_and_before_all_that_follows(tmp_path):
     assert listed == [*before[: before.index("Pooling") + 1], "Dense", *before[before.index("Pooling") + 1 :]]
     twice = with_dense(made, ("mean",), torch.randn(2 * width, width), bias)
     assert len(twice.files) == len(made.files) + 2
+
+
+def test_an_embedding_goes_to_another_process(tmp_path):
+    """Every kind of step after pooling: what cannot be pickled cannot run on `processes:2`."""
+    width, states, mask = 8, torch.randn(3, 5, 8), torch.ones(3, 5)
+    weights = {"norm.weight": torch.randn(width), "norm.bias": torch.randn(width)}
+    (tmp_path / "norm").mkdir()
+    save_file(weights, tmp_path / "norm" / "model.safetensors")
+    (tmp_path / "norm" / "config.json").write_text(json.dumps({"dimension": width}))
+    (tmp_path / "unit").mkdir()
+    norm, _ = sentence_embedding._layer_norm(tmp_path / "norm", width)
+    unit, _ = sentence_embedding._normalize(tmp_path / "unit", width)
+    embedding = sentence_embedding.with_dense(
+        sentence_embedding.Embedding(modes=("cls",), steps=(norm, unit)), ("cls",), torch.eye(width), torch.ones(width)
+    )
+    again = pickle.loads(pickle.dumps(embedding))
+    assert torch.equal(again.pooled(states, mask), embedding.pooled(states, mask))
+    assert torch.allclose(again.pooled(states, mask).norm(dim=1), torch.ones(3))

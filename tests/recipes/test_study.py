@@ -1,6 +1,7 @@
 """One command for a model of one's own: its parts, its time, its first page, and what is kept."""
 
 import json
+import time
 from pathlib import Path
 
 import pandas
@@ -9,7 +10,9 @@ import pytest
 import layerscope as ls
 from layerscope.errors import InputError
 from layerscope.recipes import study as module
-from layerscope.recipes.study import StudyPartRun, parts
+from layerscope.recipes.study import StudyPartRun
+from layerscope.recipes.study_page import MOST
+from layerscope.recipes.study_subject import Subject, parts
 from tests.helpers.data import three_class_frame
 from tests.helpers.models import random_model, save_random
 
@@ -59,9 +62,10 @@ def test_every_part_is_there_and_the_first_page_goes_on(studied):
         "stand_in-1",
     ]
     assert (frame["state"] == "done").all(), frame["note"].tolist()
-    assert (frame["texts"] == 60).all()
+    assert (frame.drop(index="about")["texts"] == 60).all()
+    assert frame.loc["about", "texts"] == 0  # it reads none
     findings = done.findings()
-    assert 3 <= len(findings) <= module.MOST
+    assert 3 <= len(findings) <= MOST
     assert any("mine has accuracy" in str(finding) for finding in findings)
     page = (done.folder / "report.html").read_text()
     assert all(finding.text[:40] in page for finding in findings[:1])
@@ -82,26 +86,77 @@ def test_the_same_study_goes_on_where_it_was(studied, task):
     plan["texts"].pop("layers")
     plan["searches"].pop("layers")
     plan["seconds"].pop("layers")
+    plan["budgets"].pop("layers")
     (given["out"] / "study.json").write_text(json.dumps(plan))  # as if it had been stopped there
     states = ls.study(model, task, **given).frame.set_index("part")["state"]
     assert states.pop("layers") == "done"
     assert (states == "kept from before").all()
 
 
-def test_rules_go_before_texts_and_texts_before_parts(task):
+def test_more_budget_sizes_reduced_parts_anew(tmp_path, monkeypatch):
+    """In a folder where less was read before; with less or the same budget everything is kept."""
+    task = ls.task({"train": three_class_frame(200, 0), "validation": three_class_frame(200, 1)})
+    monkeypatch.setattr(Subject, "pilot", lambda self, most: 0.01)
+    given = {"max_length": 16, "out": tmp_path / "out"}
     model = random_model(kind="classifier")
-    subject = module._Subject(model, task, None, [], 0.01, None, None, 16, 0)
-    every = {part.name: part for part in parts()}
-    texts = [subject.size(every["score"], None, seconds, 0.05) for seconds in (0.1, 4, 4.2, 60)]
-    assert texts == [None, (50, 0), (54, 0), (60, 0)]
-    searches = [subject.size(every["smaller"], None, seconds, 0.01) for seconds in (12, 16, 24, 60)]
-    assert searches[0] is None
-    assert [search for _, search in searches[1:]] == [2, 1, 0]
-    assert [n for n, _ in searches[1:]] == [60, 60, 60]
-    assert subject.reduced(every["smaller"], 50, 2).startswith("50 of 60 texts and the rules angular")
-    assert subject.reduced(every["smaller"], 60, 0) == ""
-    longer = [subject.seconds(every["smaller"], None, 60, search, 0.01) for search in (2, 1, 0)]
-    assert longer == sorted(longer)
+    few = ls.study(model, task, budget=0.2, **given).frame.set_index("part")
+    some = [name for name in few.index if "a sample of" in few.loc[name, "note"]]
+    assert "changes" not in few.index
+    assert "score" in few.index[few["state"] == "done"]
+    assert some
+    kept = ls.study(model, task, budget=0.2, **given).frame.set_index("part")
+    done = few.index[few["state"] == "done"]
+    assert (kept.loc[done, "state"] == "kept from before").all()
+    more = ls.study(model, task, budget=30, **given).frame.set_index("part")
+    assert (more["texts"].drop("about") == 200).all()
+    assert (more.loc[some, "state"] == "done").all()
+    assert more.loc["about", "state"] == "kept from before"
+    again = ls.study(model, task, budget=0.2, **given).frame.set_index("part")
+    assert (again["texts"] == more["texts"]).all()
+    assert (again["state"] == "kept from before").all()
+
+
+def test_a_sample_is_of_the_whole_split_and_is_told(tmp_path):
+    frame = three_class_frame(200, 1).sort_values("label", kind="stable")  # as a file that is sorted by label
+    model = random_model(kind="classifier")
+    done = ls.study(model, ls.task(frame), budget=30, limit=60, max_length=16, out=tmp_path / "out")
+    notes = done.frame.set_index("part")["note"]
+    assert notes["score"] == "a sample of 60 of 200 texts"
+    assert any("a sample of 60 of 200 texts" in str(each) for each in done.findings())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "This part read a sample of 60 of 200 texts, drawn with every class in proportion" in page
+    scored = ls.evaluate(model, ls.task(frame).sampled(0), limit=60, max_length=16)
+    recorded = ls.read_record(done.folder / "parts" / "score").tables["score"]["score"].iloc[0]
+    assert recorded == pytest.approx(float(scored))
+    first = ls.task(frame).split(limit=60)
+    assert len(set(first.labels.tolist())) < 3
+    assert len(set(ls.task(frame).sampled(0).split(limit=60).labels.tolist())) == 3
+
+
+def test_parts_with_too_little_time_are_gone_over_again(task, tmp_path, monkeypatch):
+    """Shares are fixed, and what others leave of theirs is given to the rest; the score comes first."""
+    monkeypatch.setattr(Subject, "pilot", lambda self, most: 0.05)
+    done = ls.study(random_model(kind="classifier"), task, budget=0.25, max_length=16, out=tmp_path / "out")
+    states = done.frame.set_index("part")["state"]
+    assert states["score"] == "done"
+    assert (states == "done").sum() > 3
+    work = module._Work(
+        done_subject(task),
+        module.PlanCard(key="", texts={}, searches={}, seconds={}, budgets={}),
+        tmp_path,
+        "local",
+        10.0,
+        time.monotonic(),
+        0.05,
+    )
+    score = parts()[1]
+    assert work.size(score, "score", None, 0.5, 0.5) is None
+    assert work.too_little["score"].endswith("which is too little for 40 texts")
+    assert work.size(score, "score", None, 0.5, 9.0) == (40, 0)
+
+
+def done_subject(task):
+    return Subject(random_model(kind="classifier"), task, None, [], 0.01, None, None, 16, 0)
 
 
 def test_what_there_is_no_time_for_is_left_out_by_name(task, tmp_path):

@@ -9,6 +9,7 @@ import torch
 
 import layerscope as ls
 from layerscope.errors import InputError
+from layerscope.results.finding import ANSWER
 from tests.helpers.data import three_class_frame
 from tests.helpers.models import random_model
 
@@ -52,7 +53,9 @@ def test_the_blocks_that_were_changed_are_named(task):
         assert frame.loc[block, "weights"] == pytest.approx(float(expected))
         assert frame.loc[block, "most"] == "intermediate.dense"
     said = [str(finding) for finding in changes.findings()]
-    assert any("Blocks 2 and 3 carry 100% of the change of all blocks' weights" in each for each in said)
+    assert said[0].startswith("Blocks 2 and 3 carry 100% of the change of all blocks' weights")
+    assert [finding.weight for finding in changes.findings()][:2] == [ANSWER, ANSWER]
+    assert frame.loc[0, "most"] == ""  # no block makes it
     assert any("after tuning: they score" in each for each in said)
     assert [series.name for series in changes.figures()[0].series] == ["states", "weights", "attention"]
 
@@ -73,6 +76,20 @@ def test_a_model_beside_itself_did_not_change(task):
     said = " ".join(str(finding) for finding in changes.findings())
     assert "No weight of any block changed" in said
     assert "The states of no layer differ" in said
+
+
+def test_a_change_that_three_digits_do_not_show_is_called_one(task):
+    model = random_model()
+    other = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in other.network.parameters():
+            parameter.add_(1e-2 * parameter.std() * torch.randn(parameter.shape, generator=generator))
+    changes = ls.tuning_changes(model, other, task, probes=False, **READING)
+    assert 1 - 5e-4 < changes.frame["states"].min() < 1 - 1e-6
+    told = next(str(each) for each in changes.findings() if "states" in str(each))
+    assert told.startswith("Tuning hardly changed the states: CKA with those of")
+    assert "most" not in told
 
 
 def test_where_all_blocks_changed_the_range_is_told(task):

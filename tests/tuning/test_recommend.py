@@ -120,6 +120,14 @@ def test_layers_that_tie_are_listed_with_two_strategies():
     assert _of_ties(curve([0, 0.1, 0.5], 0.001), 2, 2) == {}
 
 
+def test_where_all_layers_tie_none_is_called_the_best():
+    _, why = _decide(curve([0, 0.46, 0.47, 0.49, 0.5, 0.48, 0.48], 0.05), None, None, 6, "mine")
+    assert why.startswith(
+        "No layer of mine is shown to be better than another: PRESS is 0.500 at most, in layer 4 (p ="
+    )
+    assert "tells the labels best" not in why
+
+
 def test_a_tie_of_a_model_is_in_the_table_of_strategies(words):
     choice = ls.recommend(random_model(), words, probes=False)
     assert choice.layer in choice.ties

@@ -193,7 +193,8 @@ class Given:
         """
         called = function(name)
         self.check(name, *changes)
-        made = {key: value for key, value in changes.items() if value is not None}
+        needed = {key for key, parameter in called.parameters.items() if parameter.default is None}
+        made = {key: value for key, value in changes.items() if value is not None or key in needed}
         values = {**self._values, **made}
         plain = {
             key: values[key] if key in made else read(parameter, values[key])

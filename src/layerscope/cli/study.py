@@ -37,8 +37,8 @@ def study(
 ) -> None:
     """Say everything about a model on your texts in one report: what it is, what tuning changed, what it can lose.
 
-    It takes the minutes of --budget: texts and evaluations are reduced before a part is left out, and the report says
-    what was reduced. Its first page has five findings at most, and the commands to go on with. The same command goes on
+    It takes the minutes of --budget: parts read samples of the texts before one is left out, and the report says what
+    was reduced. Its first page has five findings at most, and the commands to go on with. The same command goes on
     where it was stopped.
     """
     beside = [given.open_model(each) for each in other or ()]

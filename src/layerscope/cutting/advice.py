@@ -266,7 +266,7 @@ class Advice(Result):
         allowed = self._tolerated.allowed(float(whole["score"]))
         tolerance = f"the tolerance of {self._tolerated}"
         change = metrics.upward(metric, row["score"]) - metrics.upward(metric, whole["score"])
-        seen = f"{best}, and changes {metric} by {change:+.4f} on {HELD_OUT}"
+        seen = f"{best}, and {_moves(metric, change)} on {HELD_OUT}"
         if math.isfinite(loses):
             misses = 0.0 if self.within else max(loses - allowed, 0.0)
             found = f"within {tolerance}" if self.within else f"{misses:.4f} more than {tolerance}"
@@ -455,9 +455,10 @@ class Advice(Result):
             return ""
         last, metric = self.decision.checks[-1], self.frame["metric"].iloc[0]
         n, needed = len(self.evaluator.examples), self.rows_needed
+        row = self.frame.iloc[last.candidate]  # whose changes are in units of the metric, better above 0
         tested = (
-            f"The next smaller candidate, blocks {self.frame['blocks'].iloc[last.candidate]}, changes {metric} by "
-            f"{last.change:+.4f} on the {len(self.parts.confirming)} rows that confirm, and perhaps by {last.low:+.4f}"
+            f"The next smaller candidate, blocks {row['blocks']}, {_moves(metric, row['change'])} on the "
+            f"{len(self.parts.confirming)} rows that confirm, and perhaps {_moves('it', row['change_low'], metric)}"
         )
         if needed is None:
             return f"{tested}: more than the tolerance of {self._tolerated}."
@@ -483,6 +484,15 @@ class Advice(Result):
 
     def __repr__(self) -> str:
         return f"Advice({self.choice}, {len(self.frame)} candidates)"
+
+
+def _moves(what: str, change: float, metric: str = "") -> str:
+    """Return `lowers accuracy by 0.0120`, `raises perplexity by 238`, for a change that is better above 0.
+
+    `metric` is what counts where `what` is another word for it.
+    """
+    value, size = (change if metrics.higher_is_better(metric or what) else -change), abs(change)
+    return f"{'lowers' if value < 0 else 'raises'} {what} by {f'{size:.4f}' if size < 1 else number(size)}"
 
 
 def all_rows_for(confirming: int, parts: Parts, n: int) -> int:

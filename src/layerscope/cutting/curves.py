@@ -410,7 +410,8 @@ def truncation_curve(
             heads are trained, 128.
         batch_tokens: Tokens per batch, padding included.
         all_rows: Also score the rows that the model learned from.
-        train_limit: Where heads are trained: use only the first N training examples.
+        train_limit: Where heads are trained or patches solved: use only the first N training examples (patches:
+            2,500 if not given).
         learning_rate: Where heads are trained: 1e-3 if not given.
         epochs: Where heads are trained: 10 if not given.
         max_steps: Where heads are trained: how many steps, instead of epochs.
@@ -444,7 +445,8 @@ def truncation_curve(
     training |= {"max_steps": max_steps, "warmup": warmup}
     training = {name: value for name, value in training.items() if value is not None}
     given = training if train_limit is None else {**training, "train_limit": train_limit}
-    if given and not set(modes) & set(_TRAINED):
+    learning = {*_TRAINED, "patched"} if not training else {*_TRAINED}  # patches are solved on training texts
+    if given and not set(modes) & learning:
         raise InputError(f"mode={mode!r} trains nothing, so it has no option {next(iter(given))!r}.")
     given_rows: dict[str, Any] = {"split": split, "limit": limit, "all_rows": all_rows}
     given_rows |= {"max_length": max_length, "batch_tokens": batch_tokens}
@@ -452,7 +454,7 @@ def truncation_curve(
     if "patched" in modes:
         data = open_task(task)
         model = load_whole(model, "patching")  # once: texts that patch are read by the network that is patched
-        used = deal(model, data if texts is None else open_task(texts), like=data)
+        used = deal(model, data if texts is None else open_task(texts), limit=train_limit, like=data)
     evaluator = make_evaluator(model, task, **given_rows, used=None if used is None else used.learned)
     curves = {}
     for name in modes:

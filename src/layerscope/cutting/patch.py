@@ -791,7 +791,7 @@ def deal(
         sizes = np.cumsum([len(text) + 2 for text in examples.texts])
         examples = examples.take(slice(int(np.searchsorted(sizes, most * length * _CHARACTERS)) + 1))
     else:
-        examples = examples.take(slice(limit or TEXTS))
+        examples = examples.first(limit or TEXTS)
     whole = kind(model, task, examples, length)
     if running and len(whole.examples) > most:
         examples = examples.take(slice(whole.texts_within(most)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ import xxhash
 from layerscope.errors import DataError, InputError
 from layerscope.store import digest
 
+RUN = 2_000  # characters of neighbouring texts that are drawn together: about as many as 500 tokens have
 WHITESPACE = "whitespace"  # the usual way to split a text into words
 
 
@@ -37,6 +39,8 @@ class Examples:
     skipped: int = 0  # bad rows that were left out
     words_by: str | None = None  # what splits texts into words, where they do not come as words: see `in_words`
     _whole: tuple[str, str, int] | None = field(default=None, init=False, repr=False, compare=False)
+    # (n,) in which order they are drawn where fewer are wanted: see `first`. Without it, in the data's order.
+    _ranks: np.ndarray | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -51,7 +55,38 @@ class Examples:
         labels = None if self.labels is None else self.labels[positions]
         lines = None if self.lines is None else self.lines[positions]
         part = replace(self, **lists, rows=self.rows[positions], labels=labels, lines=lines)
-        return part.known_as(self)
+        return part._drawn_by(None if self._ranks is None else self._ranks[positions]).known_as(self)
+
+    def first(self, limit: int | None) -> Examples:
+        """Return `limit` of the examples: the first ones, or of a sampled task those that are drawn first.
+
+        Either way they come in the data's order, and those of a smaller limit are among those of a larger one.
+        """
+        if limit is None:
+            return self
+        if self._ranks is None:
+            return self.take(slice(limit))
+        return self.take(np.sort(np.argsort(self._ranks, kind="stable")[:limit]))
+
+    def _drawn_by(self, ranks: np.ndarray | None) -> Examples:
+        """Give these examples the order in which they are drawn, and return them."""
+        object.__setattr__(self, "_ranks", ranks)
+        return self
+
+    def sampled(self, seed: int, running: bool = False) -> Examples:
+        """Return the same examples, of which `first` draws at random, with every class in proportion.
+
+        With `running` they are texts that may be joined: neighbours are then drawn together, as runs of some thousand
+        characters, so that most windows of tokens are of text that belongs together.
+        """
+        if running:
+            order = _order_of_runs([len(text) for text in self.texts], seed)
+        else:
+            classes = self.labels if self.labels is not None and self.labels.dtype.kind == "i" else None
+            order = stratified_order(len(self), classes, seed)
+        ranks = np.empty(len(self), dtype=np.int64)
+        ranks[order] = np.arange(len(self))
+        return copy.copy(self)._drawn_by(ranks)
 
     def place(self, index: int) -> str:
         """Return where an example stands, as every message says it: `line 3 of reviews (all)`, `row 2 of table (all)`.
@@ -134,6 +169,29 @@ class Examples:
         data = {"task": self.task, "split": self.split, "fingerprint": self.fingerprint, "n": len(self)}
         by = {} if self.words_by is None else {"words_by": self.words_by}
         return {**data, "skipped": self.skipped, **by}
+
+
+def stratified_order(n: int, classes: np.ndarray | None, seed: int = 0) -> np.ndarray:
+    """Return a random order of n rows in which every beginning has the classes in proportion."""
+    order = np.random.default_rng(seed).permutation(n)
+    if classes is None:
+        return order
+    place = np.empty(n)  # of each row among those of its class, from 0 to 1
+    for name in np.unique(classes):
+        members = order[classes[order] == name]
+        place[members] = (np.arange(len(members)) + 0.5) / len(members)
+    return order[np.argsort(place[order], kind="stable")]
+
+
+def _order_of_runs(sizes: Sequence[int], seed: int) -> np.ndarray:
+    """Return a random order of runs of neighbouring texts, each of which has at least `RUN` characters."""
+    begun, numbers, number = 0, np.empty(len(sizes), dtype=np.int64), 0
+    for place, size in enumerate(sizes):
+        numbers[place], begun = number, begun + size
+        if begun >= RUN:
+            begun, number = 0, number + 1
+    places = np.random.default_rng(seed).permutation(number + 1)
+    return np.argsort(places[numbers], kind="stable")
 
 
 def split_words(text: str, by: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from layerscope.data.columns import LabelColumn, Labels, build, guess_columns, index_labels, infer_labels, pick
-from layerscope.data.examples import Examples, check_words_by
+from layerscope.data.examples import Examples, check_words_by, stratified_order
 from layerscope.data.formats import BLOCK, Table
 from layerscope.data.registry import Columns
 from layerscope.data.sources import Source
@@ -118,6 +118,7 @@ class Task:
         self._head_order = None if head_order is None else tuple(str(name).strip() for name in head_order)
         self._unlabelled: dict[str, bool] = {}  # whether a split hides its labels, where all of them were read
         self._examples: dict[tuple[str, int | None], Examples] = {}  # by split and limit
+        self._sample: int | None = None  # the seed of a task of which limits draw
         self.words: tuple[str, ...] = ("--task", name)  # what names it on a command line
 
     @property
@@ -219,14 +220,17 @@ class Task:
     def split(self, name: str | None = None, *, learning: bool = False, limit: int | None = None) -> Examples:
         """Return the examples of a split, in the data's order: all of them, or the first `limit`.
 
+        Of a sampled task (see `sampled`) a limit draws as many from all rows of the split.
         With a limit no more than the first rows are read, as many thousands as are needed, and what these examples are
         known by is the content of those. Classes that the data does not declare are those of all rows nevertheless: the
         columns with the labels are read to their end, with nothing kept but the names.
         """
         name = self.resolve(name, learning)
         if (name, limit) not in self._examples:
-            examples = self._read(name, limit)
-            self._examples[name, limit] = examples if limit is None else examples.take(slice(limit))
+            examples = self._read(name, limit if self._sample is None else None)
+            if self._sample is not None:
+                examples = examples.sampled(self._sample, self.kind == "text")
+            self._examples[name, limit] = examples.first(limit)
         return self._examples[name, limit]
 
     def _read(self, name: str, limit: int | None) -> Examples:
@@ -281,12 +285,12 @@ class Task:
                 "other data or another split, or score them anyway with all_rows=True (--all-rows)."
             )
         if train.split != scored.split:
-            return train.take(slice(limits[0])), scored.take(np.flatnonzero(~before)[: limits[1]])
+            return train.first(limits[0]), scored.take(~before).first(limits[1])
         n = len(train)
         if n < 2:
             raise InputError(f"{self.name} has one row; at least one to learn from and one to score are needed.")
         count = min(max(1, int(n * held + 1e-9)), n - 1)
-        order = _stratified_order(n, None if self.regression else train.labels)
+        order = stratified_order(n, None if self.regression else train.labels)
         # Where a model has learned from some rows before, all others are held out, whatever the share.
         if before.any():
             order = order[np.argsort(before[order], kind="stable")]
@@ -336,6 +340,21 @@ class Task:
         alone._label_meaning()  # learned from all splits first, so that classes keep their numbers
         alone._source, alone._examples = _OneSplit(self._source, name), dict(self._examples)
         return alone
+
+    def sampled(self, seed: int) -> Task:
+        """Return the same task, of whose splits a limit takes a sample and not the first rows.
+
+        The sample has every class in proportion, one of fewer rows is part of one of more, and all rows together are
+        the split as it is. Of running text neighbours are drawn together.
+        """
+        drawn = copy.copy(self)
+        drawn._sample, drawn._examples = check_seed(seed), {}
+        return drawn
+
+    @property
+    def sample(self) -> int | None:
+        """The seed by which limits draw from the splits; None where they take the first rows."""
+        return self._sample
 
     def is_here(self, split: str) -> bool:
         """Return whether a split can be read without asking the hub."""
@@ -437,15 +456,3 @@ class _OneSplit:
 
     def counts(self, split: str, column: str) -> Mapping[Any, int] | None:
         return self.source.counts(split, column)
-
-
-def _stratified_order(n: int, classes: np.ndarray | None) -> np.ndarray:
-    """Return a random order of n rows in which every beginning has the classes in proportion."""
-    order = np.random.default_rng(0).permutation(n)
-    if classes is None:
-        return order
-    place = np.empty(n)  # of each row among those of its class, from 0 to 1
-    for name in np.unique(classes):
-        members = order[classes[order] == name]
-        place[members] = (np.arange(len(members)) + 0.5) / len(members)
-    return order[np.argsort(place[order], kind="stable")]

@@ -184,7 +184,7 @@ def examples_of(source: Any, split: str | None, limit: int | None, *, learning: 
             f"Examples of {source.split} were given, so there is no split {split!r} to take; leave it out."
         )
     if isinstance(source, Examples):
-        return source if limit is None else source.take(slice(limit))
+        return source.first(limit)
     return task(source).split(split, learning=learning, limit=limit)
 
 

@@ -248,13 +248,13 @@ def held_out(
     known = known_rows(models, examples)
     left_out = known_rows(models, examples, in_other_data=False) if or_all else known
     if not known.any():
-        return examples.take(slice(limit)) if limit is not None else examples, ""
+        return examples.first(limit), ""
     learners = [model for model in models if known_rows([model], examples).any()]
     names = " and ".join(dict.fromkeys(model.name for model in learners))
     data = f"{examples.task} ({examples.split})"
     if all_rows or (or_all and (left_out.all() or not left_out.any())):
-        chosen = examples.take(slice(limit))
-        count = int(known[: len(chosen)].sum())
+        chosen = examples.first(limit)
+        count = int(known[np.isin(examples.rows, chosen.rows)].sum())
         if not count:
             return chosen, ""
         log.warning("%s learned from %d of the %d rows of %s that are scored.", names, count, len(chosen), data)
@@ -264,7 +264,7 @@ def held_out(
             f"{names} learned from all {len(examples)} rows of {data}, so none is left to score it on; give other data "
             "or another split, or score it on what it learned from anyway with all_rows=True (--all-rows)."
         )
-    chosen = examples.take(np.flatnonzero(~left_out)[:limit])
+    chosen = examples.take(~left_out).first(limit)
     log.warning(
         "%s learned from %d of the %d rows of %s, so only %d others are scored; all_rows=True (--all-rows) scores all.",
         *(names, int(left_out.sum()), len(examples), data, len(chosen)),

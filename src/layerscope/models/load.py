@@ -44,6 +44,7 @@ from layerscope.models.families import FAMILIES, Architecture
 from layerscope.models.fingerprint import described, model_spec
 from layerscope.models.heads import HEADS, head_of
 from layerscope.models.lineage import BASE, Base, remember
+from layerscope.models.peft_adapter import base_name, open_merged, peft_folder
 from layerscope.models.selfcheck import faults, find_architectures, is_causal, sees_padding
 from layerscope.models.sentence_embedding import Embedding, is_embedding_folder, network_folder, read_embedding
 from layerscope.models.sources import (
@@ -339,7 +340,8 @@ def load(
 
     Args:
         source: A folder, a hub id, `id@revision`, `garden:<name>`, a GGUF file, `random:<any of these>` for the same
-            architecture untrained, the folder of a training (`ls.tune(.., out=..)`), a folder with ELMo's files, a
+            architecture untrained, the folder of a training (`ls.tune(.., out=..)`), the folder of a LoRA adapter of
+            peft, which is merged into the base that it names, a folder with ELMo's files, a
             `Model`, or a loaded transformers model. A GGUF file opens as a causal language model whose weights are made
             float32; that is done once, and kept in the store. Any other network: `ls.wrap`.
         dtype: The float type to open weights in: `float32`, `bfloat16`, `float16`, or `auto`: the checkpoint's own type
@@ -397,9 +399,7 @@ def _open(
         _check_as_it_is(model, dtype, device)
         return model if tokenizer is None else model.with_tokenizer(tokenizer)
     asked = parse(str(source))
-    if (training := adapter_folder(asked)) is not None:
-        opener = import_module("layerscope.tuning.reopen")  # methods of tuning know their own files
-        adapted: Model = opener.open_adapter(training, dtype=dtype, device=device, tokenizer=tokenizer)
+    if (adapted := _open_adapted(asked, dtype, device, seed, tokenizer)) is not None:
         adapted.name = str(source)
         return adapted
     outer = fetch(asked)
@@ -442,6 +442,27 @@ def _open(
         held = replace(extras(network), embedding=read_embedding(outer, asked.name, model.width))
         attach_extras(network, held)
     return model
+
+
+def _open_adapted(
+    asked: Source, dtype: torch.dtype | str, device: str | torch.device | None, seed: int, tokenizer: Any
+) -> Model | None:
+    """Open an adapter on its base, as `tune` or peft saves it; None where a source names none.
+
+    One of peft is merged into its base, and its untrained twin is that of its base.
+    """
+    if (training := adapter_folder(asked)) is not None:
+        opener = import_module("layerscope.tuning.reopen")  # methods of tuning know their own files
+        tuned: Model = opener.open_adapter(training, dtype=dtype, device=device, tokenizer=tokenizer)
+        return tuned
+    if (folder := peft_folder(asked)) is None:
+        return None
+    if asked.random:
+        return load(f"random:{base_name(folder)}", dtype=dtype, device=device, seed=seed, tokenizer=tokenizer)
+    network, of_base = open_merged(folder, lambda name: load(name, dtype=dtype, device=device, seed=seed))
+    if tokenizer is None:
+        tokenizer = open_tokenizer(folder, asked.name) or of_base
+    return _checked_model(network, tokenizer, asked.name)
 
 
 def _chosen_type(dtype: torch.dtype | str, source: Source, folder: Path) -> torch.dtype:

@@ -108,6 +108,38 @@ def _mean(states: Tensor, real: Tensor, power: float = 1.0) -> Tensor:
     return (states * real[..., None]).sum(dim=1) / real.sum(dim=1, keepdim=True).clamp(min=1e-9) ** power
 
 
+# Models go to other processes with their embeddings, so that what is kept in one are named classes of this module: no
+# function inside another one can be pickled.
+@dataclass(frozen=True)
+class _Linear:
+    """A linear layer with its activation."""
+
+    weight: Tensor
+    bias: Tensor | None
+    activation: nn.Module | None = None
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(vector.device)
+        result = nn.functional.linear(vector, self.weight.to(vector.device), bias)
+        return result if self.activation is None else self.activation(result)
+
+
+@dataclass(frozen=True)
+class _Norm:
+    """A layer norm."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        weight, bias = self.weight.to(vector.device), self.bias.to(vector.device)
+        return nn.functional.layer_norm(vector, weight.shape, weight, bias)
+
+
+def _unit(vector: Tensor) -> Tensor:
+    return nn.functional.normalize(vector, dim=-1)
+
+
 _POOLED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": lambda states, real: states[torch.arange(len(states)), real.argmax(dim=1)],
     "max": lambda states, real: states.masked_fill(real[..., None] == 0, -torch.inf).amax(dim=1),
@@ -150,10 +182,7 @@ def with_dense(embedding: Embedding, modes: tuple[str, ...], weight: Tensor, bia
     files[MODULES] = json.dumps(numbered, indent=2).encode()
     files[f"{place}/{_WEIGHTS}"] = save_tensors({"linear.weight": weight, "linear.bias": bias})
 
-    def run(vector: Tensor) -> Tensor:
-        return nn.functional.linear(vector, weight.to(vector.device), bias.to(vector.device))
-
-    return replace(embedding, modes=modes, steps=(run, *embedding.steps), files=files)
+    return replace(embedding, modes=modes, steps=(_Linear(weight, bias), *embedding.steps), files=files)
 
 
 def is_embedding_folder(folder: Path) -> bool:
@@ -379,11 +408,7 @@ def _dense(place: Path, width: int) -> tuple[Step | None, int]:
     shapes |= {"linear.bias": (settings.out_features,)} if settings.bias else {}
     tensors = _tensors(place, shapes)
 
-    def run(vector: Tensor) -> Tensor:
-        here = [tensor.to(vector.device) for tensor in tensors.values()]
-        return activation(nn.functional.linear(vector, *here))
-
-    return run, settings.out_features
+    return _Linear(tensors["linear.weight"], tensors.get("linear.bias"), activation), settings.out_features
 
 
 def _layer_norm(place: Path, width: int) -> tuple[Step | None, int]:
@@ -391,15 +416,13 @@ def _layer_norm(place: Path, width: int) -> tuple[Step | None, int]:
     settings = _settings(place / _CONFIG, _LayerNorm)
     _check_width(place, settings.dimension, width)
     weight, bias = _tensors(place, {"norm.weight": (width,), "norm.bias": (width,)}).values()
-    return lambda vector: nn.functional.layer_norm(
-        vector, weight.shape, weight.to(vector.device), bias.to(vector.device)
-    ), width
+    return _Norm(weight, bias), width
 
 
 def _normalize(place: Path, width: int) -> tuple[Step | None, int]:
     """Return the division by the length, and the width."""
     settings = _settings(place / _CONFIG, _Step)
-    return (lambda vector: nn.functional.normalize(vector, dim=-1)) if settings.in_place else None, width
+    return _unit if settings.in_place else None, width
 
 
 _STEPS: dict[str, Callable[[Path, int], tuple[Step | None, int]]] = {

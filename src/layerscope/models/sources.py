@@ -149,7 +149,10 @@ def fetch(source: Source) -> Path:
         if files := gguf_files(folder):
             way_out = f"a GGUF file is opened by naming the file itself: {folder / files[0]}"
         if adapter:
-            way_out = "it is a peft adapter: merge it (merge_and_unload) and save the whole model"
+            way_out = (
+                "it is a peft adapter, which ls.load merges into its base; what needs the files of a whole checkpoint "
+                "takes what ls.save writes of that"
+            )
         raise ModelError(f"{source.name} holds no config.json, so it is not a transformers checkpoint; {way_out}.")
     if not source.random:
         weight_files(inner, source.name)

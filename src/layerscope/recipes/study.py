@@ -2,48 +2,42 @@
 
 It is a list of parts (`study.yaml`), each a list of calls of public functions, as the papers' experiments are. A part
 is a job whose result is kept, so that the same study goes on where it was stopped. How many texts each part reads
-follows from what a forward pass takes here and from the time that is left.
+follows from what a forward pass takes here and from the time that is left: a sample of a split, where not all.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import shlex
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property, lru_cache
-from importlib.resources import files
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import yaml
-
-from layerscope.cutting.plan import LayerPlan, integers, spans
 from layerscope.data import Task, TaskSource
 from layerscope.data import task as open_task
-from layerscope.drawing.captions import listed, numbers
+from layerscope.drawing.captions import numbers
 from layerscope.engine import Job, check_engine, map_jobs
 from layerscope.errors import NOTICE, InputError, LayerscopeError, LayerscopeWarning, check_seed, log
-from layerscope.evaluation.evaluate import evaluate, make_evaluator, select_evaluator
-from layerscope.metrics import higher_is_better
 from layerscope.models import Model, ModelSource, load
 from layerscope.models.lineage import BASE, trained
 from layerscope.models.load import stated_by_card
-from layerscope.models.sources import folder_of, short_names
+from layerscope.models.peft_adapter import base_name, peft_folder
+from layerscope.models.sources import Source, folder_of, short_names
 from layerscope.progress import duration
-from layerscope.recipes.recipe import Experiment, function
+from layerscope.recipes.recipe import function
+from layerscope.recipes.study_page import commands_of, first_page, on_sample
+from layerscope.recipes.study_subject import StudyPart, Subject, parts
 from layerscope.reporting.page import report
-from layerscope.reporting.summary import Next, PlacedFinding, Summary, by_weight
+from layerscope.reporting.summary import Next, Summary
 from layerscope.results import Finding, Record, Result, provenance_of, read_record, write_record
-from layerscope.results.finding import ANSWER, number
 from layerscope.results.records import CARD
-from layerscope.similarity.influence import block_influence
 from layerscope.store import Artifact, Saved, atomic_folder, check_name, digest, read_json, write_json
 from layerscope.version import __version__
 
@@ -53,52 +47,7 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 PAGE, PLAN, PARTS = "report.html", "study.json", "parts"
-MOST = 5  # findings on the first page
-LEAST_TEXTS, MOST_TEXTS = 40, 4000
-_FRONT = ("score", "changes", "smaller", "tuning", "other", "layers", "cuts")  # whose answers come first
-# What advice tries, the most first: its rules (None: the usual ones), the plans that a rule which searches may
-# evaluate, and about how many forward passes that makes for every block of the model.
-_SEARCHES: tuple[tuple[tuple[str, ...] | None, int, float], ...] = (
-    (None, 256, 7.0),
-    (("angular", "greedy", "last", "random"), 64, 3.5),
-    (("angular", "last", "random"), 0, 1.2),
-)
-_LONGEST = 128  # tokens of a text that is read for its states
-_PILOT = 0.7  # seconds that the pilot runs at least
-_FIXED, _TIMED = 1.5, 10.0  # seconds of opening, drawing and writing of a call; of measuring latencies
-_HEALING = 300  # steps of a healing
-_BACKWARD = 3  # forward passes that a step of training costs
-
-# About how many forward passes over `rows` texts a call makes, beside those of one model: (settings, blocks) -> passes.
-_PASSES: dict[str, Callable[[Mapping[str, Any], int], float]] = {
-    "describe": lambda s, depth: 0,
-    "evaluate": lambda s, depth: 1,
-    "tuning_changes": lambda s, depth: 6 + 2 * s["attended"] / max(s["limit"], 1),  # states, and both splits for probes
-    "compare": lambda s, depth: 1 + (s["other"] is not None),
-    "layer_blocks": lambda s, depth: 0,
-    "truncation_curve": lambda s, depth: 4,  # where it is patched; less where not
-    "skip_map": lambda s, depth: depth / 2,
-    "advise": lambda s, depth: _SEARCHES[s["search"]][2] * depth,
-    "recommend": lambda s, depth: 3,
-    "alignment_study": lambda s, depth: 4,
-    "injection_study": lambda s, depth: 5,
-}
-
-
-class StudyPart(Experiment):
-    """A part of a study: its calls, what must be there for them, and its share of the time."""
-
-    where: str = ""
-    kind: str  # the command that does the same
-    needs: tuple[str, ...] = ()
-    share: float
-
-
-@cache
-def parts() -> tuple[StudyPart, ...]:
-    """Return the parts of a study, in the order of its report."""
-    text = files("layerscope.recipes").joinpath("study.yaml").read_text(encoding="utf-8")
-    return tuple(StudyPart(name=name, **fields) for name, fields in yaml.safe_load(text).items())
+_PILOT_SHARE = 0.03  # of the budget, which the measurement of the speed may take
 
 
 @dataclass(frozen=True)
@@ -106,7 +55,7 @@ class StudyPartRun(Artifact):
     """The calls of a part for some models and texts, as a record."""
 
     kind: ClassVar[str] = "study"
-    version: ClassVar[int] = 1  # raise it when a call comes to mean something else
+    version: ClassVar[int] = 2  # raise it when a call comes to mean something else
     part: StudyPart
     values: Mapping[str, Any]
 
@@ -124,7 +73,9 @@ class StudyPartRun(Artifact):
         for call in self.part.calls:
             values[call.name] = function(call.call)(**call.resolved(values))
         results = {call.name: values[call.name] for call in self.part.calls}
-        title = f"{self.part.title}: {short_names([self.values['model'].name])[0]}"
+        measured = self.values["start" if "start" in self.part.asked else "model"]
+        of_base = ", its base" if measured is not self.values["model"] else ""
+        title = f"{self.part.title}: {short_names([measured.name])[0]}{of_base}"
         about = {"created": datetime.now(UTC).isoformat(timespec="seconds")}
         write_record(folder / "record", Record.of(self.part.kind, title, results, **about))
 
@@ -134,7 +85,7 @@ def _described(value: Any) -> Any:
     if isinstance(value, Model):
         return value.spec()
     if isinstance(value, Task):
-        return {**value.spec(), "splits": _splits(value)}
+        return {**value.spec(), "splits": _splits(value), "sample": value.sample}
     if isinstance(value, Mapping):
         return {name: _described(part) for name, part in value.items()}
     return [_described(part) for part in value] if isinstance(value, (list, tuple)) else value
@@ -154,12 +105,13 @@ def _splits(task: Task) -> dict[str, Any]:
 
 
 class PlanCard(Saved):
-    """What a study has decided, by the names of its parts: how many texts, which search, and how long they took."""
+    """What a study has decided, by the names of its parts: how many texts, which search, how long, in which budget."""
 
     key: str
     texts: dict[str, int]
     searches: dict[str, int]
     seconds: dict[str, float]
+    budgets: dict[str, float]  # in minutes: a part that was reduced for a smaller one is sized anew
 
 
 class ModelStudy(Result):
@@ -242,9 +194,9 @@ def study(
         budget: Minutes that it may take here. Texts and evaluations are reduced before a part is left out.
         tolerance: What the smaller model may lose, as in `ls.advise`.
         split: The split that models are scored and compared on; `validation` where there is one, else the only one.
-        limit: At most so many texts, however much time there is.
+        limit: At most so many texts, however much time there is: a sample of the split, and not its first rows.
         max_length: The longest text in tokens; the rest is cut off.
-        seed: Decides what is drawn: halves of the texts, random plans, groups.
+        seed: Decides what is drawn: which texts are read where not all are, halves of the texts, random plans, groups.
         engine: `local`, `processes:N`, `ray` or `ray:ADDRESS`.
         out: The folder for records and the report; `study` and the model's name if not given.
 
@@ -265,215 +217,139 @@ def study(
     check_engine(engine)
     if not (isinstance(budget, (int, float)) and math.isfinite(budget) and budget > 0):
         raise InputError(f"budget is {budget}; give the minutes that the study may take, such as 10.")
-    opened, data = load(model), open_task(task)
+    opened, data = load(model), open_task(task).sampled(seed)
+    if isinstance(task, (str, Path)):
+        data.words = ("--task", str(task))  # so that the commands of the page find a file again
     beside = [load(other) for other in ([others] if isinstance(others, (str, Path, Model)) else others)]
     origin = load(base) if base is not None else _base_of(opened)
     folder = Path(out if out is not None else f"study-{Path(opened.name).name.replace(':', '-')}")
     check_name(folder)
-    subject = _Subject(opened, data, origin, beside, tolerance, split, limit, max_length, seed)
+    subject = Subject(opened, data, origin, beside, tolerance, split, limit, max_length, seed)
     planned = list(subject.parts())
     asked = (opened, data, origin, beside, str(tolerance), split, limit, max_length)
     card = _card(folder, digest(*(str(_described(each)) for each in asked)))
     with quietly():
-        per_text = subject.pilot()
+        per_text = subject.pilot(_PILOT_SHARE * 60 * budget)
     log.log(
         logging.WARNING if budget >= 1 else logging.INFO,
         "study: %d parts within %s; a forward pass takes %.3g ms for a text here.",
         *(len(planned), duration(60 * budget), 1000 * per_text),
     )
-    left = 60 * budget - sum(card.seconds.values()) - (time.monotonic() - started)
-    total = sum(part.share for part, _, _ in planned)
-    rows = subject.left_out()
-    records: dict[str, Path] = {}
-    speed = 1.0  # how much longer parts take than counted
+    work = _Work(subject, card, folder, engine, 60 * budget, started, per_text)
     for place, (part, name, other) in enumerate(planned, 1):
-        time_for_it, total = left * part.share / total if part.share else 0.0, total - part.share
-        kept = name in card.seconds
-        size = (card.texts[name], card.searches[name]) if kept else None
-        size = size or subject.size(part, other, time_for_it, per_text * speed)
+        total = sum(later.share for later, called, _ in planned[place - 1 :] if not work.is_settled(called))
+        time_for_it = work.left * part.share / total if total else work.left
+        # The score is what every other number is held against, so that it may take half of the time.
+        size = work.size(part, name, other, time_for_it, work.left / 2 if part.name == "score" else time_for_it)
+        work.do(part, name, other, size, f"{place} of {len(planned)}")
+    # What others left of their shares is given to those that had too little, in the order of the report.
+    for part, name, other in planned:
+        if name in work.too_little:
+            total = sum(later.share for later, called, _ in planned if called in work.too_little)
+            size = work.size(part, name, other, work.left * part.share / total, work.left)
+            work.do(part, name, other, size, "With the time that is left")
+    return work.write()
+
+
+class _Work:
+    """The parts that were done, and the time that is left for others."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        card: PlanCard,
+        folder: Path,
+        engine: str,
+        budget: float,
+        started: float,
+        per_text: float,
+    ) -> None:
+        self.subject, self.card, self.folder, self.engine = subject, card, folder, engine
+        self.budget, self.started, self.per_text = budget, started, per_text
+        self.earlier = sum(card.seconds.values())  # of earlier runs of the same study
+        self.speed = 1.0  # how much longer parts take than counted
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.records: dict[str, Path] = {}
+        self.too_little: dict[str, str] = {}  # the parts that there was too little time for, with the reason
+        self.order = [name for _, name, _ in subject.parts()]
+        self.unscored = [_row(part, part.name, "left out", note=subject.unscored) for part in subject.left_out()]
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, with all that was spent on opening, timing and writing."""
+        return self.budget - self.earlier - (time.monotonic() - self.started)
+
+    def is_settled(self, name: str) -> bool:
+        """Whether a part was done in an earlier run, in a budget that was no smaller."""
+        return name in self.card.seconds and 60 * self.card.budgets[name] >= self.budget
+
+    def size(
+        self, part: StudyPart, name: str, other: Model | None, time_for_it: float, most: float
+    ) -> tuple[int, int] | None:
+        """Return how many texts a part reads and which search it makes; None where there is too little time.
+
+        It is what was decided in an earlier run, unless there is more time now and the part was reduced. Where the time
+        for it is too little, it may take `most` for the fewest texts.
+        """
+        subject, card, per_text = self.subject, self.card, self.per_text * self.speed
+        before = (card.texts[name], card.searches[name]) if name in card.seconds else None
+        if before is not None and (self.is_settled(name) or not subject.reduced(part, *before)):
+            return before
+        freed = card.seconds.get(name, 0.0)
+        found = subject.size(part, other, time_for_it + freed, per_text)
+        if before is None and found is None:
+            found = subject.size(part, other, most, per_text)
+            found = None if found is None else (subject.least(part), found[1])
+        if before is not None and (found is None or found[0] < before[0] or found == before):
+            card.budgets[name] = self.budget / 60  # the time that there is now allows no more
+            return before
+        if before is not None:
+            self.earlier -= freed
+            for decided in (card.texts, card.searches, card.seconds, card.budgets):
+                decided.pop(name, None)
+        if found is None:
+            had = duration(max(most, 0))
+            texts = subject.least(part)
+            self.too_little[name] = f"{had} were left for it, which is too little for {texts} texts"
+        return found
+
+    def do(self, part: StudyPart, name: str, other: Model | None, size: tuple[int, int] | None, which: str) -> None:
+        """Do a part, or take what was kept of it, and write the report of what there is."""
+        subject, card = self.subject, self.card
         if size is None:
-            why = f"{duration(max(time_for_it, 0))} were left for it, which is too little for {LEAST_TEXTS} texts"
-            rows.append(_row(part, name, "left out", note=why))
-            continue
-        log.log(NOTICE, "%d of %d: %s, %s texts.", place, len(planned), part.title, f"{size[0]:,}")
+            self.rows[name] = _row(part, name, "left out", note=self.too_little[name])
+            return
+        self.too_little.pop(name, None)
+        kept = name in card.seconds
+        texts = size[0] if part.share else 0
+        log.log(NOTICE, "%s: %s%s.", which, part.title, f", {texts:,} texts" if texts else "")
         run, began = StudyPartRun(part, subject.values(other, *size)), time.monotonic()
         with quietly():
             found = kept and run.find() is not None
-            outcome = map_jobs([Job(run, name)], engine, title=part.title)[0]
+            outcome = map_jobs([Job(run, name)], self.engine, title=part.title)[0]
         took = time.monotonic() - began
-        left -= took
         if outcome.folder is None:
-            rows.append(_row(part, name, "left out", seconds=took, note=outcome.reason))
-            continue
-        state, records[name] = "kept from before" if found else "done", outcome.folder / "record"
-        rows.append(_row(part, name, state, size[0], took, subject.reduced(part, *size)))
-        if not kept:
-            card.texts[name], card.searches[name], card.seconds[name] = *size, round(took, 1)
-            counted = subject.seconds(part, other, *size, per_text)
-            speed = (speed + min(max(took / counted, 0.3), 5.0)) / 2 if counted > 1 else speed
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / PLAN, card.model_dump())
-        _write(subject, rows, records, folder, per_text * speed)  # so that nothing is lost with a later part
-    return _write(subject, rows, records, folder, per_text * speed)
+            self.rows[name] = _row(part, name, "left out", seconds=took, note=outcome.reason)
+            return
+        self.records[name] = outcome.folder / "record"
+        note = subject.reduced(part, *size)
+        self.rows[name] = _row(part, name, "kept from before" if found else "done", texts, took, note)
+        if kept:
+            return
+        card.texts[name], card.searches[name], card.seconds[name] = *size, round(took, 1)
+        card.budgets[name] = self.budget / 60
+        counted = subject.seconds(part, other, *size, self.per_text)
+        self.speed = (self.speed + min(max(took / counted, 0.3), 5.0)) / 2 if counted > 1 else self.speed
+        self.write()  # so that nothing is lost with a later part
 
-
-@dataclass(frozen=True)
-class _Subject:
-    """What is studied: the model on its texts, its base, other models, and what was asked for."""
-
-    model: Model
-    task: Task
-    base: Model | None
-    others: Sequence[Model]
-    tolerance: float | str
-    split: str | None
-    limit: int | None
-    max_length: int | None
-    seed: int
-
-    @cached_property
-    def unscored(self) -> str:
-        """Why the model's head cannot be scored on the texts; empty where it can."""
-        try:
-            make_evaluator(self.model, self.task, split=self.split, limit=2, max_length=self.max_length)
-        except LayerscopeError as error:
-            return str(error)
-        return ""
-
-    @property
-    def scored(self) -> bool:
-        return not self.unscored
-
-    @cached_property
-    def running(self) -> bool:
-        """Whether the texts are scored as running text."""
-        return self.scored and select_evaluator(self.model, self.task)[1].kind == "text"
-
-    @cached_property
-    def twin(self) -> str | None:
-        """The untrained twin, where a score of running text needs one to be set beside."""
-        return f"random:{self.model.name}" if self.running and folder_of(self.model) is not None else None
-
-    @cached_property
-    def available(self) -> int:
-        """How many texts there are at most."""
-        count = len(self.task.split(self.split))
-        return min(count, MOST_TEXTS, self.limit or MOST_TEXTS)
-
-    def parts(self) -> Iterator[tuple[StudyPart, str, Model | None]]:
-        """Yield the parts that make sense, the name of each, and the other model that it is about."""
-        classes = self.task.labelled and not self.task.regression and self.task.kind in ("single", "pair")
-        there = {
-            "base": self.base is not None,
-            "other": bool(self.others),
-            "scored": self.scored,
-            "classes": classes and not self.running,
-            "trained": len(self.task.splits) > 1,
-            "twin": self.twin is not None,
-        }
-        for part in parts():
-            if not all(there[need] for need in part.needs):
-                continue
-            if part.over:
-                for number_, other in enumerate(self.others, 1):
-                    yield part, f"{part.name}-{number_}", other
-            else:
-                yield part, part.name, None
-
-    def left_out(self) -> list[dict[str, Any]]:
-        """Return the rows of parts that a head could have and this one cannot: it does not fit the texts."""
-        if self.scored or not self.model.has_head:
-            return []
-        log.warning("Nothing is scored: %s", self.unscored)
-        left = [part for part in parts() if "scored" in part.needs and "twin" not in part.needs]
-        return [_row(part, part.name, "left out", note=self.unscored) for part in left]
-
-    def values(self, other: Model | None, texts: int, search: int) -> dict[str, Any]:
-        """Return what the calls can refer to."""
-        length = self.max_length or _LONGEST
-        alike = other is not None and other.depth == self.model.depth
-        return {
-            "model": self.model,
-            "base": self.base,
-            "other": other,
-            "twin": self.twin,
-            "start": self.base or self.model,
-            "task": self.task,
-            "seed": self.seed,
-            "tolerance": self.tolerance,
-            "pool": "cls" if self.model.head == "classes" else "mean",
-            "limit": texts,
-            "learned": texts,
-            "length": length,
-            "attended": min(texts, 60),
-            "search": search,
-            "rules": _SEARCHES[search][0],
-            "evaluations": _SEARCHES[search][1],
-            "target_layers": "same" if alike else "every",
-            "reading": {"limit": texts, "max_length": length},
-            "scored": {"task": self.task, "split": self.split, "limit": texts, "max_length": self.max_length},
-        }
-
-    def seconds(self, part: StudyPart, other: Model | None, texts: int, search: int, per_text: float) -> float:
-        """Return about how long a part takes with so many texts, where a forward pass takes so long for one."""
-        values = self.values(other, texts, search)
-        total = 0.0
-        for call in part.calls:
-            passes = _PASSES[call.call](values, self.model.depth)
-            total += _FIXED * (passes > 0) + _TIMED * (call.call == "advise") + passes * texts * per_text
-        return total
-
-    def size(self, part: StudyPart, other: Model | None, time_for_it: float, per_text: float) -> tuple[int, int] | None:
-        """Return how many texts a part may read in some time, and which search it makes; None where it is too little.
-
-        Rules and evaluations go first, then texts: a score of few texts decides nothing.
-        """
-        least = min(LEAST_TEXTS, self.available)
-        best: tuple[int, int] | None = None
-        for search in range(len(_SEARCHES)) if _advises(part) else (0,):
-            fixed = self.seconds(part, other, 0, search, per_text)
-            each = (self.seconds(part, other, 1000, search, per_text) - fixed) / 1000
-            texts = self.available if each <= 0 else int(min(self.available, (time_for_it - fixed) / each))
-            if texts >= least and (best is None or best[0] < min(_ENOUGH, self.available)):
-                best = (_rounded(texts) if texts < self.available else texts, search)
-        return (least, 0) if best is None and not part.share else best
-
-    def reduced(self, part: StudyPart, texts: int, search: int) -> str:
-        """Return what was reduced to hold the time, in words."""
-        words = []
-        if part.share and texts < self.available:
-            words.append(f"{texts:,} of {self.available:,} texts")
-        if search and _advises(part):
-            rules, evaluations, _ = _SEARCHES[search]
-            words.append(f"the rules {listed(rules or ())}, with at most {evaluations} plans searched")
-        return listed(words) if words else ""
-
-    def pilot(self) -> float:
-        """Return how long a forward pass takes for one text, measured on some of them."""
-        count, took = min(8, self.available), 0.0
-        while True:
-            began = time.monotonic()
-            if self.scored:
-                evaluate(self.model, self.task, split=self.split, limit=count, max_length=self.max_length)
-            else:
-                block_influence(self.model, self.task, split=self.split, limit=count, max_length=_LONGEST)
-            before, took = took, time.monotonic() - began
-            if (took >= _PILOT and before) or count >= self.available:
-                return took / count
-            count = min(4 * count, self.available)
-
-
-_ENOUGH = 400  # texts from which on more plans are worth more than further texts
-
-
-def _advises(part: StudyPart) -> bool:
-    return any(call.call == "advise" for call in part.calls)
-
-
-def _rounded(texts: int) -> int:
-    """Return a number of texts with two digits that count."""
-    step = 10 ** max(int(math.log10(texts)) - 1, 0)
-    return texts // step * step
+    def write(self) -> ModelStudy:
+        """Write what was decided, and the report of what there is."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / PLAN, self.card.model_dump())
+        names = [name for name in self.order if name in self.rows]
+        rows = [*self.unscored, *(self.rows[name] for name in names)]
+        records = {name: self.records[name] for name in names if name in self.records}
+        return _write(self.subject, rows, records, self.folder, self.per_text * self.speed)
 
 
 @contextmanager
@@ -495,6 +371,8 @@ def _base_of(model: Model) -> Model | None:
     names = [recorded.name] if trained(model.network) and (recorded := getattr(model.network, BASE, None)) else []
     folder = folder_of(model)
     named = stated_by_card(folder).get("base_model") if folder is not None else None
+    if folder is not None and not (folder / "config.json").is_file():
+        names += _of_adapter(folder)
     names += [each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)]
     for name in names:
         try:
@@ -512,13 +390,24 @@ def _base_of(model: Model) -> Model | None:
     return None
 
 
+def _of_adapter(folder: Path) -> list[str]:
+    """Return the base of a peft adapter in a folder, where it is one."""
+    try:
+        return [base_name(folder)] if peft_folder(Source(str(folder))) is not None else []
+    except LayerscopeError as error:
+        log.info("%s", error)
+        return []
+
+
 def _card(folder: Path, key: str) -> PlanCard:
     """Return what an earlier run of the same study in that folder decided, or an empty plan."""
     try:
         card = read_json(folder / PLAN, PlanCard) if (folder / PLAN).is_file() else None
     except LayerscopeError:
         card = None
-    return card if card is not None and card.key == key else PlanCard(key=key, texts={}, searches={}, seconds={})
+    if card is not None and card.key == key:
+        return card
+    return PlanCard(key=key, texts={}, searches={}, seconds={}, budgets={})
 
 
 def _row(
@@ -530,21 +419,18 @@ def _row(
 
 
 def _write(
-    subject: _Subject, rows: Sequence[Mapping[str, Any]], records: Mapping[str, Path], folder: Path, per_text: float
+    subject: Subject, rows: Sequence[Mapping[str, Any]], records: Mapping[str, Path], folder: Path, per_text: float
 ) -> ModelStudy:
     """Write the report of what there is, with its first page, and return the result."""
     import pandas
 
-    shown = {name: read_record(place) for name, place in records.items()}
-    answers = [
-        PlacedFinding(finding, list(shown).index(name))
-        for front in _FRONT
-        for name in shown
-        if name.partition("-")[0] == front and (finding := _answer(shown[name])) is not None
-    ][:MOST]
+    given = {part.name: part for part in parts()}
+    samples = {row["part"]: subject.sampled(given[_kind(row["part"])], row["texts"]) for row in rows if row["texts"]}
+    shown = {name: on_sample(read_record(place), subject, samples.get(name, "")) for name, place in records.items()}
+    answers = first_page(shown, samples)
     models = [subject.model, *([subject.base] if subject.base else []), *subject.others]
     origin = provenance_of(models, None, {"tolerance": subject.tolerance, "seed": subject.seed})
-    commands = _commands(subject, shown, per_text)
+    commands = commands_of(subject, shown, per_text)
     frame = pandas.DataFrame(rows)
     there = {name: folder / PARTS / name for name in records}
     result = ModelStudy(frame, origin, folder, there, commands, [answer.finding for answer in answers])
@@ -561,41 +447,6 @@ def _write(
     return result
 
 
-def _answer(record: Record) -> Finding | None:
-    """Return what a record answers first."""
-    return next((finding for finding in by_weight(record) if finding.weight == ANSWER), None)
-
-
-def _commands(subject: _Subject, shown: Mapping[str, Record], per_text: float) -> dict[str, str]:
-    """Return the commands to go on with, by what they do, filled in with what was found."""
-    commands: dict[str, str] = {}
-    model, words = subject.model.name, subject.task.words
-    if "smaller" in shown:
-        row = _smaller(shown["smaller"].tables["advice"])
-        if row is not None:
-            gone = spans(LayerPlan(integers(row["blocks"])).removed(subject.model.depth)).replace(" ", "")
-            scored = f"{row['metric']} {number(row['score'])}"
-            verdict = f"within the tolerance: {scored}" if row["chosen"] else f"loses least: {scored}"
-            why = f"Cut it (without {gone}, {verdict}), and save it"
-            commands[why] = shlex.join(["layerscope", "skip", model, "--blocks", gone, *words, "--save", "smaller"])
-            steps = duration(_HEALING * 16 * _BACKWARD * per_text)
-            why = f"Heal the cut model ({_HEALING} steps take about {steps} here)"
-            line = ["layerscope", "heal", model, "--without", gone, *words, "--steps", f"{_HEALING}", "-o", "healed"]
-            commands[why] = shlex.join(line)
-    if "tuning" in shown and (step := shown["tuning"].next) is not None:
-        start = (subject.base or subject.model).name
-        line = ["layerscope", "tune", start, *words, *step.arguments, "-o", "tuned"]
-        commands["Tune only the layers worth tuning"] = shlex.join(line)
-    return commands
-
-
-def _smaller(table: pandas.DataFrame) -> Mapping[Any, Any] | None:
-    """Return the row of the advised plan, or of the one that loses least where none is within the tolerance."""
-    chosen = table[table["chosen"] & (table["removed"] > 0)]
-    if len(chosen):
-        return dict(chosen.iloc[0])
-    rest = table[table["savable"] & (table["removed"] > 0) & table["chosen_on"].notna()]
-    if not len(rest):
-        return None
-    up = higher_is_better(str(rest["metric"].iloc[0]))
-    return dict(rest.sort_values("chosen_on", ascending=not up, kind="stable").iloc[0])
+def _kind(name: str) -> str:
+    """Return the name of the part that a record is of, without the number of the other model."""
+    return name.rpartition("-")[0] or name

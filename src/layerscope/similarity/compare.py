@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, overload
 
+import numpy as np
+
 from layerscope.data import TaskSource
 from layerscope.drawing.captions import listed
 from layerscope.errors import InputError, check_level, check_seed, log
@@ -142,8 +144,9 @@ def _note_learned(
     whole = examples_of(
         task, split, None
     )  # rows that a model learned from are known by the identity of the whole split
-    n = len(whole.take(slice(limit)))
-    counts = {model.label: int(known_rows([model], whole)[:limit].sum()) for model in models}
+    compared = np.isin(whole.rows, whole.first(limit).rows)
+    n = int(compared.sum())
+    counts = {model.label: int(known_rows([model], whole)[compared].sum()) for model in models}
     if told := [f"{label} learned from {count:,}" for label, count in counts.items() if count]:
         message = f"{listed(told)} of the {n:,} rows that are compared; on others its layers may be less alike, or more"
         log.warning("%s.", message)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 STATES, ATTENTION = "cka_debiased", "attention_js"
+_HARDLY = 5e-4  # of CKA: a smaller change is none in the three digits that findings have
 MOST_SHARE = 0.9  # of the change of all weights: the blocks that carry it are named
 _PROBED = ("nu", "score", "low", "high")
 
@@ -117,7 +118,10 @@ class TuningChanges(Result):
 
     def findings(self) -> list[Finding]:
         """Which states changed most, which blocks carry the change of weights, what probes read before and after."""
-        findings = [*self._states(), *self._weights(), *self._probes(), *self._attention()]
+        states, weights = self._states(), self._weights()
+        # Blocks that carry the change are where it was made; the states that changed most may lie far above them.
+        first = [*weights, *states] if weights and weights[0].weight == ANSWER else [*states, *weights]
+        findings = [*first, *self._probes(), *self._attention()]
         return [
             *findings,
             *(Finding(f"Not measured: {what}: {why}", "", None, DETAIL) for what, why in self.missing.items()),
@@ -141,7 +145,14 @@ class TuningChanges(Result):
         text = f"Tuning changed the states of layer {least} most: its CKA with that of {base} is {number(same[least])}"
         first = next((layer for layer in range(1, len(same)) if same[layer] < 1 - (1 - same[least]) / 2), least)
         if same[least] >= 1 - 1e-6:
-            return [Finding(f"The states of no layer differ from those of {base}.", "", True, ANSWER)]
+            text = f"The states of no layer differ from those of {base}, beyond rounding."
+            return [Finding(text, "", True, ANSWER)]
+        if same[least] >= 1 - _HARDLY:
+            text = (
+                f"Tuning hardly changed the states: CKA with those of {base} is at least {same[least]:.6f} in every "
+                "layer, where 1 says that nothing changed."
+            )
+            return [Finding(text, interval(low, high) + rows(self.similarity.n), None, ANSWER)]
         sure: bool | None = None
         if self.similarity.left_out is not None:
             groups = np.diagonal(self.similarity.left_out, axis1=1, axis2=2)[:, 1:]
@@ -161,7 +172,8 @@ class TuningChanges(Result):
         if not carrying:
             return [Finding("No weight of any block changed.", "every weight was compared", True, SUPPORT)]
         of_these = frame[frame["layer"].isin(carrying)]
-        if len(carrying) > len(frame) / 2:
+        few = len(carrying) <= len(frame) / 2
+        if not few:
             distances = frame["weights"].to_numpy(dtype=float)
             low, high, top = distances.min(), distances.max(), int(distances.argmax()) + 1
             text = (
@@ -178,7 +190,7 @@ class TuningChanges(Result):
         table = self.weights.frame
         squares = (table["change"] ** 2).where(table["layer"].isin(carrying)).groupby(table["which"]).sum()
         text += f"; {squares.max() / squares.sum():.0%} of that is in {squares.idxmax()}"
-        return [Finding(f"{text}.", "every weight was compared", True, SUPPORT)]
+        return [Finding(f"{text}.", "every weight was compared", True, ANSWER if few else SUPPORT)]
 
     def _probes(self) -> list[Finding]:
         if "probe_before" not in self._frame:
@@ -276,6 +288,7 @@ def tuning_changes(
     except LayerscopeError as error:
         missing["weights"] = str(error)
     frame = frame.merge(_by_block(weights, layers), on="layer", how="left")
+    frame["most"] = frame["most"].fillna("")  # layer 0 is made by no block
     frame["attention"] = math.nan
     if attended:
         try:

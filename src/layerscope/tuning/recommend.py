@@ -194,7 +194,8 @@ class Choice(Result):
         """The training under the recommended strategy; None where the network cannot be tuned."""
         if not self.command:
             return None
-        return NextStep("tune", ("--strategy", self.strategy), "Tune under what is recommended", line=self.command)
+        why = "Tune under one of several strategies that tie" if self.of_ties else "Tune only the layers worth tuning"
+        return NextStep("tune", ("--strategy", self.strategy), why, line=self.command)
 
     def plot(self, path: str | Path | None = None, ax: Axes | None = None) -> Axes:
         """Draw PRESS and, beside it, nu and the probe's scores: into a file, or axes of their own; `ax` gets PRESS."""
@@ -307,7 +308,7 @@ def recommend(
         scores = train_probe(train, held, kind=probe, model=opened, metric=data.metric, seed=seed)
     settings = {**options, "limit": limit, "seed": seed, "probes": probes, "kind": probe, "null": null}
     origin = provenance_of([opened], learned, settings)
-    layer, reason = _decide(press, nu, scores, opened.depth)
+    layer, reason = _decide(press, nu, scores, opened.depth, opened.label)
     if not tunable:
         reason = f"{reason} {opened.name} cannot be tuned, so no strategy is recommended."
         return Choice(press, nu, scores, _zeta(nu), None, layer, "", reason, "", origin, others)
@@ -407,9 +408,10 @@ def _of_ties(press: Curve, layer: int, depth: int) -> dict[int, str]:
     return {each: _strategy(each, depth)[0] for each in (min(tied), max(tied))}
 
 
-def _decide(press: Curve, nu: Curve | None, scores: Curve | None, depth: int) -> tuple[int, str]:
-    """Return the recommended layer, and a sentence that says why."""
+def _decide(press: Curve, nu: Curve | None, scores: Curve | None, depth: int, model: str = "") -> tuple[int, str]:
+    """Return the recommended layer of a model, and a sentence that says why."""
     assert isinstance(press, LayerScoreCurve)
+    of = f" of {model}" if model else ""
     paper = "" if nu is None or nu.best is None else f" l*, the layer of the least nu, is {nu.best}."
     if press.best is None:
         layer, reason = _otherwise("PRESS has no value in any layer", scores, depth)
@@ -417,11 +419,17 @@ def _decide(press: Curve, nu: Curve | None, scores: Curve | None, depth: int) ->
     at = press.layers.index(press.best)
     chance = f"p = {press.p_best:.2g} after allowing for the choice among layers"
     if not press.shown:
-        fault = f"No layer is shown to tell the labels: PRESS is {number(press.values[at])} at best ({chance})"
+        fault = f"No layer{of} is shown to tell the labels: PRESS is {number(press.values[at])} at best ({chance})"
         layer, reason = _otherwise(fault, scores, depth)
         return layer, reason + paper
-    found = f"Layer {press.best} tells the labels best: PRESS is {number(press.values[at])} ({chance})."
+    found = f"Layer {press.best}{of} tells the labels best: PRESS is {number(press.values[at])} ({chance})."
     tied = press.ties or []
+    if len(tied) > 1 and len(tied) == sum(layer >= 1 for layer in press.layers):
+        found = (
+            f"No layer{of} is shown to be better than another: PRESS is {number(press.values[at])} at most, in layer "
+            f"{press.best} ({chance}), and with these rows no other layer can be told apart from it."
+        )
+        return press.best, f"{found}{paper}{_beside_probes(press, scores)}"
     apart = "It is greater than in every other layer."
     if len(tied) > 1:
         apart = f"These layers cannot be told apart with these rows: {listed([str(each) for each in tied])}."

@@ -50,7 +50,7 @@ def test_what_was_confirmed_is_kept_and_the_next_is_told():
     assert said.startswith("Keep blocks 1-11: accuracy 0.9000 (0.8000 to 0.9500)")
     assert "92% of the time at batch 32 (110.0 ms in place of 120.0 ms)." in said
     assert "With 90% confidence it loses at most 0.0090 accuracy." in said
-    assert "blocks 1-10, changes accuracy by -0.0150 on the 75 rows that confirm, and perhaps by -0.0300" in said
+    assert "blocks 1-10, lowers accuracy by 0.0150 on the 75 rows that confirm, and perhaps lowers it by 0.0300" in said
     assert said.endswith("more than the tolerance of 0.01.")
 
 

@@ -72,8 +72,8 @@ def test_advice_that_keeps_all_says_what_stood_in_the_way():
     told = advice(0, tolerance=0.01, rules=()).findings()
     assert len(told) == 1
     assert told[0].text.startswith("No block is shown to be dispensable with 90% confidence.")
-    assert "blocks 1, 3-4, changes accuracy by -0.0100" in told[0].text
-    assert "and perhaps by -0.0200: more than the tolerance of 0.01" in told[0].text
+    assert "blocks 1, 3-4, lowers accuracy by 0.0100" in told[0].text
+    assert "and perhaps lowers it by 0.0200: more than the tolerance of 0.01" in told[0].text
     assert told[0].sure is False
 
 
@@ -113,6 +113,19 @@ def test_a_patch_that_is_not_folded_in_regains_nothing():
     assert verdict.says.endswith("No patch is folded in: It does not help on held-out texts.")
     assert "once it is patched" not in verdict.says
     assert math.isnan(verdict.regains)
+
+
+def test_a_change_of_perplexity_is_told_in_perplexity():
+    """The tests are of nats, and what gets worse is raised."""
+    base = advice(0, tolerance="1%", rules=())
+    frame = base.frame.assign(metric="perplexity", score=[539.0, 600.0, 700.0, 900.0])
+    frame.loc[2, ["change", "change_low"]] = -238.4, -311.0
+    told = replace(base, candidates=frame).findings()[0].text
+    assert "blocks 1, 3-4, raises perplexity by 238 on the 75 rows that confirm, and perhaps raises it by 311" in told
+    chosen = advice(2, target=Target(blocks=3), tolerance="1%")
+    frame = chosen.frame.assign(metric="perplexity", score=[539.0, 600.0, 700.0, 900.0], change_low=-311.0)
+    says = replace(chosen, candidates=frame, within=False, evaluator=base.evaluator).verdict.says
+    assert "raises perplexity by 161 on" in says
 
 
 def test_advice_goes_on_to_healing_what_it_leaves_out():
