@@ -1,6 +1,7 @@
 """`layerscope reproduce`"""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,10 @@ def test_models_are_called_by_names(model, words, invoke, tmp_path):
     assert done.exit_code == 0, done.output
     record = ls.read_record(next((tmp_path / "out").glob("001-norms-*/norms")))
     assert record.title.startswith("Appendix B.2. How large a space each layer fills: ours, ")
+    assert invoke(*given[:-1], tmp_path / "unnamed", "--models", model).exit_code == 0
+    record = ls.read_record(next((tmp_path / "unnamed").glob("001-norms-*/norms")))
+    assert f": {Path(model).name}, " in record.title  # never a path
+    assert str(model) not in record.title
     for wrong, sentence in (
         (["--models", model, "--names", "a,b"], "one name for each"),
         (["--models", f"tiny={model}", "--names", "a"], "have names already"),

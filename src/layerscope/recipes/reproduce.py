@@ -21,6 +21,7 @@ from layerscope.engine import Job, check_engine, map_jobs
 from layerscope.errors import MOST_SEEDS, InputError, LayerscopeError, check_seed, log
 from layerscope.models.devices import check_opening
 from layerscope.models.load import load
+from layerscope.models.sources import short_names
 from layerscope.progress import duration
 from layerscope.recipes.claims import claims_of
 from layerscope.recipes.experiment_run import FLOAT, UNTRAINED, ExperimentRun
@@ -94,7 +95,7 @@ def _seeds(seeds: int | Sequence[int]) -> Sequence[int]:
 
 
 def _named(models: Mapping[str, Any] | str | Sequence[str], names: Names = None) -> dict[str, Source]:
-    """Return models by short names: those given, or `name=source`, or the source itself.
+    """Return models by short names: those given, or `name=source`, or the shortest that tell the sources apart.
 
     In a mapping models may have their training too.
     """
@@ -103,7 +104,10 @@ def _named(models: Mapping[str, Any] | str | Sequence[str], names: Names = None)
     if isinstance(models, Mapping):
         named = {name: {"source": str(m)} if not isinstance(m, Mapping) else m for name, m in models.items()}
     else:
-        pairs = [m.split("=", 1) if "=" in m else (m, m) for m in listed(models)]
+        sources = listed(models)
+        plain = [source for source in sources if "=" not in source]
+        short = dict(zip(plain, short_names(plain), strict=True))
+        pairs = [source.split("=", 1) if "=" in source else (short[source], source) for source in sources]
         named = {name: {"source": source} for name, source in pairs}
         twice = [name for name, source in pairs if named[name]["source"] != source]
         if twice:
