@@ -833,6 +833,13 @@ def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
     head = HEADS[model.head]
     if "text" in head.evaluators:
         return select_evaluator(model, task.as_text())
+    for each in (task, like):
+        if not model.has_head and each is not None and each.prompt_options.embedding is not None:
+            raise InputError(
+                f"{each.name} asks for embeddings by {each.prompt_options.embedding} pooling (embedding=, "
+                "--embedding), and a patch puts a module behind the pooling that the model has itself; leave the "
+                "pooling out, or save the model with it first."
+            )
     if model.head not in ("classes", "choices", "tags", "none"):
         raise InputError(
             f"{model.name} ({type(model.network).__name__}) {head.words}, and a patch is judged by classes, choices, "

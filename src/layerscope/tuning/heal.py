@@ -42,7 +42,7 @@ from layerscope.registry import METHODS
 from layerscope.resampling import ending
 from layerscope.store import check_free, produce_all
 from layerscope.tuning.healing import Healing
-from layerscope.tuning.healing_job import HealingJob
+from layerscope.tuning.healing_job import HealingJob, PatchedStart
 from layerscope.tuning.hyperparameters import Hyperparameters, hyperparameters
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
@@ -125,13 +125,22 @@ def parts_of(
     return learned, held
 
 
+def _parts(kind: Any, model: Model, task: Task, hyperparameters: Hyperparameters) -> tuple[Examples, Examples]:
+    """Return the texts of a task that an objective of a kind may learn from, and those that it may hold out."""
+    limits = (hyperparameters.train_limit, hyperparameters.validation_limit)
+    return parts_of(task, model, limits, running=kind.by_token and task.kind == "text")
+
+
 def make_objective(
-    kind: Any, model: Model, task: Task, hyperparameters: Hyperparameters, distillation: Distillation
+    kind: Any,
+    model: Model,
+    task: Task,
+    parts: tuple[Examples, Examples],
+    hyperparameters: Hyperparameters,
+    distillation: Distillation,
 ) -> tuple[Objective, Examples, Examples]:
-    """Return the objective of a kind, and the texts that are really learned from and held out."""
-    h = hyperparameters
-    limits = (h.train_limit, h.validation_limit)
-    learned, held = parts_of(task, model, limits, running=kind.by_token and task.kind == "text")
+    """Return the objective of a kind, and the texts of both parts that are really learned from and held out."""
+    h, (learned, held) = hyperparameters, parts
     if not kind.by_token:
         return kind(model, task, learned, held, distillation, h.max_length), learned, held
     evaluator: Any = select_evaluator(model, task)[0]
@@ -376,16 +385,20 @@ def plan_healing(
     if strategy is None:
         _check_room(smaller, chosen, settings)
     started = time.perf_counter()
-    objective, learned, held = make_objective(kind, smaller, data, settings, taught)
+    parts, begun = _parts(kind, smaller, data, settings), None
     if patch is not None:
-        # After the texts were parted, so that none that is scored has a part in the patch, also of the same corpus.
-        _patch_first(uncut, smaller, done, open_task(patch), None if other is None else open_task(other), data, held)
+        # When the texts are parted, so that none that is scored has a part in the patch, also of the same corpus; and
+        # before the objective is made, since a patch may change how the states of the cut model become embeddings.
+        beside = None if other is None else open_task(other)
+        begun = _patch_first(uncut, smaller, done, open_task(patch), beside, data, parts[1])
+    objective, learned, held = make_objective(kind, smaller, data, parts, settings, taught)
     log.info(
         "%d %s to learn from and %d held out were read in %.1f s.",
         *(len(objective.learned.items), objective.rows_are, len(objective.scored.items), time.perf_counter() - started),
     )
+    training_data = TrainingData(smaller, data, learned, held)
     return HealingPlan(
-        HealingJob(TrainingData(smaller, data, learned, held), resolved, chosen, settings, seed, objective, uncut), done
+        HealingJob(training_data, resolved, chosen, settings, seed, objective, uncut, begun), done
     )
 
 
@@ -413,7 +426,8 @@ def _plan_patch(
     if kind.by_token and data.kind == "text" and "train_limit" not in options:
         options["train_limit"] = math.ceil(TOKENS / min(length, smaller.positions or length))
     settings = _settings(smaller, kind, PatchMethod(), None, options)
-    objective, learned, held = make_objective(kind, smaller, data, settings, taught)
+    parts = _parts(kind, smaller, data, settings)
+    objective, learned, held = make_objective(kind, smaller, data, parts, settings, taught)
     texts = deal(
         uncut,
         data,
@@ -427,7 +441,7 @@ def _plan_patch(
     strategy = Strategy.parse("full").resolve(smaller.depth)
     training_data = TrainingData(smaller, data, learned, held)
     return HealingPlan(
-        PatchJob(training_data, strategy, PatchMethod(), settings, seed, objective, uncut, done, texts), done
+        PatchJob(training_data, strategy, PatchMethod(), settings, seed, objective, uncut, plan=done, texts=texts), done
     )
 
 
@@ -448,10 +462,12 @@ def _patch_first(
     other: Task | None,
     like: Task,
     held: Examples,
-) -> None:
+) -> PatchedStart:
     """Fold a patch into the cut model, from which the training begins; texts that are scored have no part in it."""
     assert uncut is not None
     assert plan is not None
+    plain = load(cut_network(uncut, plan, share=True))
+    plain.name = smaller.name
     given = texts.split(learning=True)
     own = given.take(~np.isin(marks(given), marks(held)))
     if not len(own):
@@ -459,7 +475,10 @@ def _patch_first(
             f"Every text of {texts.name} ({given.split}) is scored after the healing, so none is left to patch on; "
             "give other texts as patch (--patch)."
         )
-    log.info("%s", apply_patch(uncut, plan, smaller.network, deal(uncut, texts, own, other=other, like=like)))
+    found = apply_patch(uncut, plan, smaller.network, deal(uncut, texts, own, other=other, like=like))
+    if found.applied:
+        log.info("%s", found)
+    return PatchedStart(plain, found)
 
 
 def _check_room(model: Model, method: Method, settings: Hyperparameters) -> None:
