@@ -16,7 +16,7 @@ from layerscope.models.sentence_embedding import Embedding, with_dense
 from tests.helpers.data import random_texts, scored_pairs, three_class_task, two_class_task
 from tests.helpers.models import WITHOUT_BLOCK_2, shared_classifier, shared_encoder
 
-UNLABELLED = {"text": random_texts(40, most=8)}
+UNLABELLED = {"text": random_texts(40, seed=9, least=4, most=12)}
 
 
 def test_healing_by_a_patch_trains_nothing(tmp_path):
@@ -69,7 +69,8 @@ def test_a_patch_and_a_training_of_one_corpus_share_no_text_with_those_that_are_
 
 
 def test_an_embedding_model_is_patched_and_scored_with_what_was_put_behind_it(tmp_path):
-    task = ls.task(scored_pairs(60), text="a", text_pair="b", label="score")
+    parts = {"train": scored_pairs(40), "validation": scored_pairs(60)[40:]}
+    task = ls.task(parts, text="a", text_pair="b", label="score")
     healing = ls.heal(shared_encoder(), "first 1", task, method="patch", out=tmp_path / "patched")
     assert healing.outcome["patch"]["applied"]
     assert "Dense" in healing.outcome["patch"]["solved"][0]["module"]

@@ -20,7 +20,8 @@ from layerscope.cutting.candidates import proposed, table_of
 from layerscope.cutting.costs import BatchTimes, Costs
 from layerscope.cutting.curves import contiguous
 from layerscope.cutting.cut import check_in_place
-from layerscope.cutting.patch import Patch, Patches, PatchTexts, Variant, answers, deal
+from layerscope.cutting.patch import Patch, Patches, Variant, answers
+from layerscope.cutting.patch_texts import PatchTexts, deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.search import EVALUATIONS, Rule, Search, checked_sizes, chosen_rules, usual_sizes
 from layerscope.cutting.selection_test import (
@@ -304,7 +305,7 @@ def advise(
     model, data = load_whole(model, "advice"), open_task(task)
     texts = None if patch is None else deal(model, open_task(patch), like=data)
     rows: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length, "all_rows": all_rows}
-    evaluator = make_evaluator(model, data, **rows, used=None if texts is None else texts.learned)
+    evaluator = make_evaluator(model, data, **rows, used=() if texts is None else texts.used)
     _check_rows(evaluator)
     costs, depth = Costs(evaluator.model), evaluator.model.depth
     contiguous(depth, max_span)

@@ -13,7 +13,8 @@ import numpy as np
 
 from layerscope import metrics
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.patch import Patches, PatchTexts, Variant, answers, deal
+from layerscope.cutting.patch import Patches, Variant, answers
+from layerscope.cutting.patch_texts import PatchTexts, deal
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.sweep import sweep
 from layerscope.cutting.trained_heads import HeadTraining, TrainedHeads, check_same
@@ -413,7 +414,7 @@ def truncation_curve(
         data = open_task(task)
         model = load_whole(model, "patching")  # once: texts that patch are read by the network that is patched
         used = deal(model, data if texts is None else open_task(texts), like=data)
-    evaluator = make_evaluator(model, task, **given_rows, used=None if used is None else used.learned)
+    evaluator = make_evaluator(model, task, **given_rows, used=() if used is None else used.used)
     curves = {}
     for name in modes:
         if name == "untuned":

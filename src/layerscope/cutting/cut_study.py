@@ -12,8 +12,9 @@ from layerscope import metrics
 from layerscope.cutting.curves import healing_step
 from layerscope.cutting.cut import cut, cut_network, refuse_adapters
 from layerscope.cutting.cut_on_disk import FolderCut
-from layerscope.cutting.patch import Patch, deal
+from layerscope.cutting.patch import Patch
 from layerscope.cutting.patch import patch as patch_network
+from layerscope.cutting.patch_texts import deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.save import save as save_checkpoint
 from layerscope.data import TaskSource
@@ -174,7 +175,7 @@ def cut_study(
     chosen = plan if isinstance(plan, LayerPlan) else LayerPlan.parse(plan, whole.depth, whole.name)
     texts = None if patch is None else deal(whole, open_task(patch), like=data)
     rows: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length, "batch_tokens": batch_tokens}
-    evaluator = make_evaluator(whole, data, **rows, all_rows=all_rows, used=None if texts is None else texts.learned)
+    evaluator = make_evaluator(whole, data, **rows, all_rows=all_rows, used=() if texts is None else texts.used)
     smaller = cut_network(whole, chosen, share=True)
     networks = {f"1-{whole.depth}": whole, str(chosen): load(smaller)}
     scores = [_score(evaluator.with_model(each)) for each in networks.values()]

@@ -18,8 +18,8 @@ import torch
 
 from layerscope.cutting.cut import cut_network, refuse_adapters
 from layerscope.cutting.model_card import PATCH
-from layerscope.cutting.patch import TOKENS, WINDOW, deal
 from layerscope.cutting.patch import patch as apply_patch
+from layerscope.cutting.patch_texts import TOKENS, WINDOW, deal
 from layerscope.cutting.plan import WORDS_OF_PLANS, LayerPlan, spans
 from layerscope.data import Examples, Task, TaskSource
 from layerscope.data import task as open_task
@@ -33,7 +33,7 @@ from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.models import Model, load
 from layerscope.models.devices import AUTO, is_offloaded
 from layerscope.models.heads import HEADS
-from layerscope.models.lineage import ORIGIN, RECORD, known_rows, marks
+from layerscope.models.lineage import ORIGIN, RECORD, known_rows
 from layerscope.models.lineage import learned as learned_before
 from layerscope.models.load import ModelSource, load_whole
 from layerscope.models.memory import Footprint, check_training
@@ -397,9 +397,7 @@ def plan_healing(
         *(len(objective.learned.items), objective.rows_are, len(objective.scored.items), time.perf_counter() - started),
     )
     training_data = TrainingData(smaller, data, learned, held)
-    return HealingPlan(
-        HealingJob(training_data, resolved, chosen, settings, seed, objective, uncut, begun), done
-    )
+    return HealingPlan(HealingJob(training_data, resolved, chosen, settings, seed, objective, uncut, begun), done)
 
 
 def _plan_patch(
@@ -427,19 +425,20 @@ def _plan_patch(
         options["train_limit"] = math.ceil(TOKENS / min(length, smaller.positions or length))
     settings = _settings(smaller, kind, PatchMethod(), None, options)
     parts = _parts(kind, smaller, data, settings)
-    objective, learned, held = make_objective(kind, smaller, data, parts, settings, taught)
+    objective, _, held = make_objective(kind, smaller, data, parts, settings, taught)
     texts = deal(
         uncut,
         data,
-        learned,
+        parts[0],
         held=held,
         other=None if other is None else open_task(other),
-        limit=settings.train_limit,
+        limit=refused.get("train_limit"),
         max_length=settings.max_length,
+        like=data,
     )
     settings = settings.model_copy(update={"max_steps": None})  # which only told how many texts to read
     strategy = Strategy.parse("full").resolve(smaller.depth)
-    training_data = TrainingData(smaller, data, learned, held)
+    training_data = TrainingData(smaller, data, texts.learned, held)
     return HealingPlan(
         PatchJob(training_data, strategy, PatchMethod(), settings, seed, objective, uncut, plan=done, texts=texts), done
     )
@@ -468,14 +467,7 @@ def _patch_first(
     assert plan is not None
     plain = load(cut_network(uncut, plan, share=True))
     plain.name = smaller.name
-    given = texts.split(learning=True)
-    own = given.take(~np.isin(marks(given), marks(held)))
-    if not len(own):
-        raise InputError(
-            f"Every text of {texts.name} ({given.split}) is scored after the healing, so none is left to patch on; "
-            "give other texts as patch (--patch)."
-        )
-    found = apply_patch(uncut, plan, smaller.network, deal(uncut, texts, own, other=other, like=like))
+    found = apply_patch(uncut, plan, smaller.network, deal(uncut, texts, scored=held, other=other, like=like))
     if found.applied:
         log.info("%s", found)
     return PatchedStart(plain, found)

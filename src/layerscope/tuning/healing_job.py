@@ -56,7 +56,7 @@ class HealingJob(TrainingJob):
         self._kept: KeptStates | None = None
 
     def spec(self) -> dict[str, Any]:
-        before = {} if self.uncut is None else {"uncut": self.uncut.spec()}
+        before: dict[str, Any] = {} if self.uncut is None else {"uncut": self.uncut.spec()}
         if self.begun is not None:  # it is scored, and what is said of the patch is kept
             before |= {"plain": self.begun.plain.spec(), "patch": self.begun.patch.sentences()}
         return {**super().spec(), "aim": self.objective.spec(), **before}

@@ -12,7 +12,8 @@ import numpy as np
 from torch import nn
 
 from layerscope.cutting.model_card import PATCH
-from layerscope.cutting.patch import PatchTexts, patch
+from layerscope.cutting.patch import patch
+from layerscope.cutting.patch_texts import PatchTexts
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.save import save
 from layerscope.distributed import Team
