@@ -15,7 +15,14 @@ from layerscope.cutting.patch_texts import deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.errors import InputError
 from layerscope.models.families import EXPERTS, WRITERS
-from tests.helpers.data import random_texts, running_task, scored_pairs, three_class_task, two_class_frame, two_class_task
+from tests.helpers.data import (
+    random_texts,
+    running_task,
+    scored_pairs,
+    three_class_task,
+    two_class_frame,
+    two_class_task,
+)
 from tests.helpers.models import (
     CONFIGS,
     LANGUAGE_CONFIGS,
@@ -381,3 +388,28 @@ def test_memory_does_not_grow_with_the_texts():
         sizes.append(sum(part.numel() for part in moments._product.values()))
         assert moments._buffer is None  # no row waits
     assert sizes[0] == sizes[1]
+
+
+def test_every_domain_has_its_own_share_and_stands_on_the_card(tmp_path):
+    """The share of the first domain stood behind the second, and the card had the first alone."""
+    model, plan = small_decoder(), WITHOUT_BLOCK_2
+    texts = deal(model, running_task(), max_length=16)
+    domains = (
+        patches.Domain("mine", "nll", 30, "windows", 1.0, 2.0, 1.25),
+        patches.Domain("others", "divergence", 20, "texts", 0.0, 0.5, 0.25),
+    )
+    place = block_place(model, 1)
+    fold = patches.Fold(1, place.path, place.module.weight.detach().clone(), None, 0.1, 0.0)
+    found = patches.Patch(
+        plan, (fold,), (fold.spec(),), domains, (), {"task": "mine", "split": "all", "n": 9, "tokens": 9}
+    )
+    told = str(found)
+    assert "(30 held-out windows), 75% of what the cut costs is back; others" in told
+    assert told.endswith("(20 held-out texts), 50% of what the cut costs is back.")
+    smaller = cut(model, plan)
+    patches.apply(found, smaller, texts)
+    card = (ls.save(smaller, tmp_path / "patched") / "README.md").read_text()
+    assert (
+        "on 30 held-out windows of `mine` it is 1.2500, where it was 2.0000 with the plain cut and 1.0000 whole" in card
+    )
+    assert "on 20 held-out texts of `others` it is 0.2500" in card

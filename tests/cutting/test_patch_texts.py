@@ -174,3 +174,23 @@ def test_windows_of_a_few_documents_are_dealt_out():
     ids = [{item.ids.tobytes() for item in part.encoded()} for part in (dealt.solving, dealt.choosing, dealt.held)]
     assert min(map(len, ids)) > 5
     assert not ids[0] & ids[1] | ids[0] & ids[2] | ids[1] & ids[2]
+
+
+def test_classes_that_only_pairs_have_ask_for_pairs(caplog):
+    texts = ls.task(pandas.DataFrame(UNLABELLED))
+    model = random_model("bert", "classifier")
+    for names in (["entailment", "neutral", "contradiction"], ["NOT EQUIVALENT", "equivalent"], ["a", "Not-Duplicate"]):
+        model.network.config.id2label = dict(enumerate(names))
+        with pytest.raises(InputError, match="reads two texts in each row"):
+            deal(model, texts)
+    deal(model, texts, like=two_class_task())  # the task that it is for has single texts
+    assert "single texts are assumed" not in caplog.text
+    model.network.config.id2label = {0: "negative", 1: "neutral", 2: "positive"}
+    deal(model, texts)
+    assert "single texts are assumed" not in caplog.text
+    model.network.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    deal(model, texts)
+    assert caplog.text.count("single texts are assumed") == 1
+    learn(model.network, two_class_task().split("train"))
+    deal(model, texts)
+    assert caplog.text.count("single texts are assumed") == 1

@@ -466,6 +466,17 @@ class Domain:
         """The share of the loss that the cut costs and the patch takes back; NaN where the cut costs nothing."""
         return recovered(self.whole, self.cut, self.patched)
 
+    @property
+    def share(self) -> str:
+        """What is said of that share; nothing where it is none."""
+        return f", {self.regained:.0%} of what the cut costs is back" if 0 < self.regained <= 1 else ""
+
+    def entry(self) -> dict[str, Any]:
+        """Return the domain for the card of a checkpoint."""
+        losses = {"whole": self.whole, "cut": self.cut, "patched": self.patched}
+        rounded = {name: round(value, 6) for name, value in losses.items()}
+        return {"task": self.task, "loss": self.loss, "held_out": self.texts, "rows_are": self.rows_are, **rounded}
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -493,17 +504,15 @@ class Patch:
         return bool(self.folds)
 
     def __str__(self) -> str:
-        first = self.domains[0]
         tried = ", ".join(f"{each['module']} of {each['where']}" for each in self.tried)
         shown = "; ".join(
             f"{each.task} ({each.loss}): {each.cut:.4f} cut, {each.patched:.4f} patched, {each.whole:.4f} whole "
-            f"({each.texts} held-out {each.rows_are})"
+            f"({each.texts} held-out {each.rows_are}){each.share}"
             for each in self.domains
         )
         if not self.applied:
             return " ".join(f"{note}." for note in self.notes) or "There is nothing to patch."
-        share = f", {first.regained:.0%} of what the cut costs is back" if 0 < first.regained <= 1 else ""
-        return f"Solved anew without training: {tried}. Loss on {shown}{share}."
+        return f"Solved anew without training: {tried}. Loss on {shown}."
 
     def sentences(self) -> list[str]:
         """Return what was solved, and what was not done and why."""
@@ -511,14 +520,11 @@ class Patch:
 
     def entry(self) -> dict[str, Any]:
         """Return the patch for the card of a checkpoint."""
-        first = self.domains[0]
-        losses = {"loss_cut": first.cut, "loss_patched": first.patched, "loss_whole": first.whole}
         return {
             "method": PATCH,
             "solved": [f"{each['module']} of {each['where']}, ridge {each['ridge']:g}" for each in self.tried],
             **self.solved_on,
-            **{name: round(value, 6) for name, value in losses.items()},
-            "held_out": first.texts,
+            "domains": [domain.entry() for domain in self.domains],
         }
 
 

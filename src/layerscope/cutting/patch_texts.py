@@ -21,9 +21,10 @@ from layerscope.evaluation.divergence import DivergenceEvaluator
 from layerscope.evaluation.embedding_similarity import single_texts
 from layerscope.evaluation.evaluate import holds_texts, select_evaluator
 from layerscope.evaluation.evaluator import Evaluator
+from layerscope.evaluation.label_order import has_default_names, head_names
 from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.models import Model
-from layerscope.models.heads import HEADS, TASKS
+from layerscope.models.heads import HEADS, PAIR_LABELS, TASKS
 from layerscope.models.lineage import learned, marks, trained
 from layerscope.resampling import folds
 
@@ -230,8 +231,7 @@ def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
             f"{model.name} ({type(model.network).__name__}) {head.words}, and a patch is judged by classes, choices, "
             "tags, numbers, embeddings or the next token; cut it without one."
         )
-    pairs = (like is not None and like.kind == "pair") or _learned_from_pairs(model)
-    wanted = "choice" if model.multiple_choice else "pair" if pairs and model.has_head else ""
+    wanted = "choice" if model.multiple_choice else "pair" if model.has_head and _reads_pairs(model, task, like) else ""
     if (wanted and task.kind != wanted) or (task.kind == "choice" and not model.multiple_choice):
         words = {"choice": "several choices for each text", "pair": "two texts in each row"}.get(wanted, "single texts")
         raise InputError(
@@ -239,6 +239,26 @@ def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
             "with text=, text_pair= or choices=), with or without labels."
         )
     return DivergenceEvaluator, task
+
+
+def _reads_pairs(model: Model, task: Task, like: Task | None) -> bool:
+    """Return whether a classifier is for pairs of texts: by the task that it is for, its record, or its classes."""
+    if (like is not None and like.kind == "pair") or _learned_from_pairs(model):
+        return True
+    if model.head != "classes" or (like is not None and like.labelled):
+        return False
+    names = {re.sub(r"[\s-]+", "_", name.lower()) for name in head_names(model)}
+    if names & PAIR_LABELS:
+        return True
+    # Of numbered classes without any record nothing tells; labels beside single texts say that it reads these.
+    recorded = learned(model.network) or trained(model.network)
+    if task.kind == "single" and not task.labelled and not recorded and has_default_names(model):
+        log.warning(
+            "Whether %s was tuned on single texts or on pairs is not recorded, and its classes have no names: single "
+            "texts are assumed.",
+            model.name,
+        )
+    return False
 
 
 def _learned_from_pairs(model: Model) -> bool:
