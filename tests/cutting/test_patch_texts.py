@@ -12,7 +12,7 @@ from layerscope.cutting.patch_texts import deal
 from layerscope.errors import InputError
 from layerscope.models.lineage import learn, marks
 from tests.helpers.data import random_texts, running_task, scored_pairs, two_class_task
-from tests.helpers.models import random_model, shared_classifier, shared_encoder, small_decoder
+from tests.helpers.models import language_model, random_model, shared_classifier, shared_encoder, small_decoder
 
 UNLABELLED = {"text": random_texts(40, seed=9, least=4, most=12)}
 
@@ -194,3 +194,28 @@ def test_classes_that_only_pairs_have_ask_for_pairs(caplog):
     learn(model.network, two_class_task().split("train"))
     deal(model, texts)
     assert caplog.text.count("single texts are assumed") == 1
+
+
+def test_a_head_that_is_not_known_is_told_before_the_work():
+    """Its logits were taken for states, which ended in shapes that do not fit."""
+    with pytest.raises(InputError, match="whose head layerscope does not know: it gives 165 numbers"):
+        deal(language_model("llama4_text"), running_task(), max_length=16)
+
+
+def test_a_second_domain_is_named_wherever_a_patch_is():
+    model, task = shared_classifier(), two_class_task()
+    texts, beside = pandas.DataFrame(UNLABELLED), pandas.DataFrame({"text": random_texts(30, seed=4, least=4)})
+    study = ls.cut_study(model, "first 1", task, patch=texts, other=beside)
+    assert len(study.patch.domains) == 2
+    assert len(ls.cut_study(model, "first 1", patch=texts, other=beside).patch.domains) == 2
+    options = {"rules": "last", "timed": False, "blocks": 2, "max_length": 16}
+    assert len(ls.advise(model, task, patch=texts, other=beside, **options).patch.domains) == 2
+    assert len(ls.truncation_curve(model, task, mode="patched", texts=texts, other=beside, max_length=16).frame) == 4
+    for call in (
+        lambda: ls.cut_study(model, "first 1", task, other=beside),
+        lambda: ls.cut_study(model, "first 1", other=beside),
+        lambda: ls.advise(model, task, other=beside, **options),
+        lambda: ls.truncation_curve(model, task, other=beside),
+    ):
+        with pytest.raises(InputError, match=r"--other\) is for "):
+            call()

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from layerscope.data import Examples, Task
+from layerscope.data import task as open_task
 from layerscope.data.registry import registry
 from layerscope.errors import InputError, log
 from layerscope.evaluation.divergence import DivergenceEvaluator
@@ -24,8 +26,10 @@ from layerscope.evaluation.evaluator import Evaluator
 from layerscope.evaluation.label_order import has_default_names, head_names
 from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.models import Model
+from layerscope.models.architecture import evaluating
 from layerscope.models.heads import HEADS, PAIR_LABELS, TASKS
 from layerscope.models.lineage import learned, marks, trained
+from layerscope.models.selfcheck import primary, probe_inputs
 from layerscope.resampling import folds
 
 TOKENS = 40_960  # of running text, where nothing else is asked for
@@ -124,6 +128,15 @@ def deal(
         beside = kind(model, read, judged, length, length if running else None)
     solving, choosing, last = sets
     return PatchTexts(solving, choosing, last, examples, beside, others)
+
+
+def texts_of(model: Model, patch: Any, other: Any, like: Task | None = None) -> PatchTexts | None:
+    """Return the texts of a patch, and of another domain, as a function is given them; None where none is asked for."""
+    if patch is None:
+        if other is not None:
+            raise InputError("other (--other) is for a patch: give the texts that patch as well (--patch).")
+        return None
+    return deal(model, open_task(patch), other=None if other is None else open_task(other), like=like)
 
 
 def _without(model: Model, examples: Examples, apart: Sequence[Examples], argument: str) -> Examples:
@@ -225,6 +238,15 @@ def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
                 f"{each.name} asks for embeddings by {each.prompt_options.embedding} pooling (embedding=, "
                 "--embedding), and a patch puts a module behind the pooling that the model has itself; leave the "
                 "pooling out, or save the model with it first."
+            )
+    if not model.has_head:
+        with torch.inference_mode(), evaluating(model.network):
+            given = primary(model.network(**probe_inputs(model, rows=1)))
+        if given.shape[-1] != model.width:
+            raise InputError(
+                f"{model.name} is a {type(model.network).__name__}, whose head layerscope does not know: it gives "
+                f"{given.shape[-1]:,} numbers for a token, and states have {model.width:,}. What it loses by a cut "
+                "cannot be judged, so it is not patched; cut it without a patch."
             )
     if model.head not in ("classes", "choices", "tags", "none"):
         raise InputError(
