@@ -260,7 +260,7 @@ def _without_task(
     reason = reason or f"it is open in {str(whole.network.dtype).removeprefix('torch.')}"
     chosen = plan if isinstance(plan, LayerPlan) else LayerPlan.parse(plan, whole.depth, str(source))
     frame = pandas.DataFrame({"blocks": [f"1-{whole.depth}", str(chosen)]})
-    if patch is None and (folder is None or Team.is_helper()):
+    if not asked and (folder is None or Team.is_helper()):
         return CutStudy(frame, provenance_of([whole]), plan=chosen, depth=whole.depth)
     refuse_adapters(whole)
     smaller, how, made = cut_network(whole, chosen, share=True), "", dict[str, Any]()
