@@ -31,8 +31,9 @@ from language_models import articles, blocks_of, first_tokens, spelled
 from language_models_page import HERE, REGRET
 
 import layerscope as ls
-from layerscope.cutting.patch import Patches, Variant, answers, deal
+from layerscope.cutting.patch import Patches, Variant, answers
 from layerscope.cutting.patch import losses as patch_losses
+from layerscope.cutting.patch_texts import deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.search import Search, chosen_rules
 from layerscope.cutting.sweep import sweep

@@ -27,7 +27,8 @@ import torch
 import layerscope as ls
 from layerscope.cutting import patch as patches
 from layerscope.cutting.cut import cut
-from layerscope.cutting.patch import RIDGES, Fold, Patches, PatchTexts, Request, Variant
+from layerscope.cutting.patch import RIDGES, Fold, Patches, Request, Variant
+from layerscope.cutting.patch_texts import PatchTexts, deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.data import Task
 from layerscope.evaluation.divergence import DivergenceEvaluator
@@ -130,7 +131,7 @@ def decoders(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[tupl
     for name, source in options.models:
         model, scored = ls.load(source, device=options.device), options.scored or 64
         data, test_data, other = (ls.task(path, kind="text") for path in (options.text, options.test, options.other))
-        texts = patches.deal(model, data, limit=options.limit, max_length=options.max_length)
+        texts = deal(model, data, limit=options.limit, max_length=options.max_length)
         length = texts.solving.reading.max_length
         test = first(PerplexityEvaluator(model, test_data, test_data.split(), length), scored)
         beside = first(PerplexityEvaluator(model, other, other.split(), length), scored)
@@ -169,7 +170,7 @@ def classifiers(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[t
                 "learning_rate": 5e-5,
             }
             tuned = ls.load(ls.tune(source, task, validation_limit=200, **few).model, device=options.device)
-            texts = patches.deal(tuned, task, limit=options.limit or 200, max_length=options.max_length, like=task)
+            texts = deal(tuned, task, limit=options.limit or 200, max_length=options.max_length, like=task)
             depths = {"two thirds": round(2 * tuned.depth / 3), "half": tuned.depth // 2}
             plans = {row: LayerPlan.truncated(tuned.depth, depth) for row, depth in depths.items()}
             found = dict(zip(plans, Patches(tuned, list(plans.values()), texts).solved(), strict=True))
@@ -194,7 +195,7 @@ def embeddings(options: argparse.Namespace, kept: dict[str, Any]) -> Iterable[tu
             plans = [LayerPlan.truncated(model.depth, depth) for depth in depths]
             if all(f"embeddings/{name}/{task_name}/{len(plan.keep)}" in kept for plan in plans):
                 continue
-            texts = patches.deal(model, task, limit=options.limit or 1000, max_length=options.max_length)
+            texts = deal(model, task, limit=options.limit or 1000, max_length=options.max_length)
             score = {"limit": options.scored, "max_length": options.max_length}
             plainly = {mode: ls.task(task_name, embedding=mode) for mode in ("mean", "cls")}
             scores = [ls.evaluate(model, each, **score) for each in (task, *plainly.values())]

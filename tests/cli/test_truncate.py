@@ -85,3 +85,16 @@ def test_the_logit_lens_of_a_language_model(tmp_path):
     (score,) = json.loads(run_here("evaluate", folder, *given, "--format", "json").stdout)["table"]
     assert score["score"] == rows[-1]["score"]
     assert {"nll", "bits_per_byte", "tokens"} <= set(score)
+
+
+def test_what_a_patch_did_is_said_beside_the_scores(classifier, words, tmp_path):
+    """With a task the table alone was shown, and nothing of what was solved, or why not."""
+    (tmp_path / "texts.txt").write_text("\n".join(f"a value of the list {k}" for k in range(30)))
+    given = ["truncate", classifier, "--task", words, "--keep", 2, "--patch", tmp_path / "texts.txt"]
+    done = run_here(*given)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "Solved anew without training" in said or "no better than the plain cut" in said or "is not applied" in said
+    told = [each["text"] for each in json.loads(run_here(*given, "--format", "json").stdout)["findings"]]
+    assert len(told) == len(set(told))
+    assert told[-1] in said

@@ -1,6 +1,7 @@
 """A checkpoint gets its name only when it has been reopened and found equal."""
 
 import sys
+import time
 
 import pandas
 import pytest
@@ -142,6 +143,16 @@ def test_one_model_is_in_memory_while_it_is_saved_and_reopened(tmp_path):
     with LiveBytes() as live:
         ls.save(whole, tmp_path / "again")
     assert live.peak - before < 1.1 * size
+
+
+def test_looking_at_all_tensors_disturbs_no_tuple_that_is_being_made():
+    """A thread listed all objects meanwhile, and the tuple ended in a SystemError."""
+    end = time.monotonic() + 1
+    with LiveBytes() as live:
+        while time.monotonic() < end:
+            held = torch.empty(1 << 20)
+            assert len(tuple(k for k in range(500))) == 500
+    assert live.peak >= held.nbytes
 
 
 def test_what_is_cut_is_independent_of_the_whole(model):

@@ -31,6 +31,25 @@ def test_classes_are_a_distribution_and_numbers_and_vectors_are_not():
     assert float(apart(one, one, vectors=False)[:, 0].abs().max()) == 0
 
 
+def test_classes_of_which_a_text_may_have_several_are_told_apart_one_by_one():
+    """Their softmax was compared, which a shift of all logits does not change."""
+    one, two = draw(5, 3), draw(5, 3).flip(0)
+    p, q = one.sigmoid(), two.sigmoid()
+    expected = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+    found = apart(one, two, vectors=False, several=True)
+    torch.testing.assert_close(found[:, 0], expected.sum(-1))
+    assert found[:, 1].tolist() == ((one > 0) == (two > 0)).all(-1).float().tolist()
+    assert float(apart(one, one + 2, vectors=False, several=True)[:, 0].min()) > 0.1
+    model = random_model("bert", "classifier")
+    plain = DivergenceEvaluator(model, ls.task(TEXTS), ls.task(TEXTS).split())
+    model.network.config.problem_type = "multi_label_classification"
+    several = DivergenceEvaluator(model, ls.task(TEXTS), ls.task(TEXTS).split())
+    assert several._settings() != plain._settings()
+    read = several._reader(several.encoded().at(np.arange(5)), {"input_ids": torch.zeros(5, 3)}, {})
+    read({"logits": one})
+    torch.testing.assert_close(read({"logits": two})[:, 0], expected.sum(-1))
+
+
 def test_tokens_count_where_there_are_any():
     one, two = draw(2, 4, 3), draw(2, 4, 3).flip(0)
     mask = torch.tensor([[True, True, False, False], [True, True, True, True]])

@@ -23,6 +23,7 @@ CALLS = {
             "max_length": [{"max_length": 16}, (TUNED, {**TUNED, "max_length": 16})],
             "train_limit": (TUNED, {**TUNED, "train_limit": 20}),
             "texts": [(PATCHED, {**PATCHED, "texts": two_class_task(7)}), (PATCHED, {"mode": "patched"})],
+            "other": [(PATCHED, {**PATCHED, "other": two_class_task(9)})],
             **{name: (TUNED, {**TUNED, name: value}) for name, value in HEADS.items()},
             "max_steps": (TUNED, {**TUNED, "max_steps": 3}),
             "warmup": (TUNED, {**TUNED, "warmup": 2}),
@@ -60,6 +61,12 @@ CALLS = {
             "remove": ({"rules": "last"}, {"rules": "last", "remove": 1}),
             "blocks": ({"rules": "last"}, {"rules": "last", "blocks": 1}),
             "parameters": ({"rules": "random", "blocks": 2}, {"rules": "random", "parameters": "99%"}),
+            "other": [
+                (
+                    {"rules": "last", "patch": two_class_task(3)},
+                    {"rules": "last", "patch": two_class_task(3), "other": two_class_task(9)},
+                ),
+            ],
             "patch": [
                 ({"rules": "last"}, {"rules": "last", "patch": two_class_task(3)}),
                 ({"rules": "last", "patch": two_class_task(3)}, {"rules": "last", "patch": two_class_task(7)}),

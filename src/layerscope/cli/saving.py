@@ -107,6 +107,8 @@ def cut_and_save(
     if "task" in given:
         title = f"{given.label('model')} on {given.task.name}"
         show(study.frame.to_dict("records"), format, f"{title}, nothing trained")
+        if study.patch is not None and format is Format.table:
+            print("\n".join(study.patch.sentences()))
         keep(out, "cut", f"{title}: {study.plan}", {"cut": study})
     elif study.patch is not None:  # what was solved, and what it is worth on texts that it was not solved on
         answer().findings += [{"text": str(each), "evidence": "", "sure": None} for each in study.findings()]

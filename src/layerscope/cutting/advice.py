@@ -16,7 +16,8 @@ from layerscope.cutting.candidates import by_rule, front, in_short
 from layerscope.cutting.curves import count_blocks, healing_step
 from layerscope.cutting.cut import cut
 from layerscope.cutting.cut_on_disk import FolderCut
-from layerscope.cutting.patch import Patch, PatchTexts, apply
+from layerscope.cutting.patch import Patch, apply
+from layerscope.cutting.patch_texts import PatchTexts
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.save import save
 from layerscope.cutting.selection_test import Decision, Paired, Parts

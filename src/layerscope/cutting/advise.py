@@ -20,7 +20,8 @@ from layerscope.cutting.candidates import proposed, table_of
 from layerscope.cutting.costs import BatchTimes, Costs
 from layerscope.cutting.curves import contiguous
 from layerscope.cutting.cut import check_in_place
-from layerscope.cutting.patch import Patch, Patches, PatchTexts, Variant, answers, deal
+from layerscope.cutting.patch import Patch, Patches, Variant, answers
+from layerscope.cutting.patch_texts import PatchTexts, texts_of
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.search import EVALUATIONS, Rule, Search, checked_sizes, chosen_rules, usual_sizes
 from layerscope.cutting.selection_test import (
@@ -230,6 +231,7 @@ def advise(
     seed: int = 0,
     all_rows: bool = False,
     patch: TaskSource | None = None,
+    other: TaskSource | None = None,
 ) -> Advice:
     """Find the smallest model within a tolerance, or the best one of a size, among the plans of several rules.
 
@@ -274,6 +276,7 @@ def advise(
         all_rows: Use also the rows that the model learned from.
         patch: Texts, whose labels are not used: every plan is judged with what it takes away solved for on them, and
             folded into weights that stay, where that helps. None of these texts chooses or scores plans.
+        other: With a patch: texts of another domain, on which it must not be worse than the plain cut either.
 
     Returns:
         An `Advice`: `frame` has rule, score, cost and latency of every candidate, `choice` is the plan, `model` the
@@ -304,9 +307,9 @@ def advise(
     chosen_rules(rules, 0)
     # Opened once: texts that patch are read by the network that is patched.
     model, data = load_whole(model, "advice"), open_task(task)
-    texts = None if patch is None else deal(model, open_task(patch), like=data)
+    texts = texts_of(model, patch, other, data)
     rows: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length, "all_rows": all_rows}
-    evaluator = make_evaluator(model, data, **rows, used=None if texts is None else texts.learned)
+    evaluator = make_evaluator(model, data, **rows, used=() if texts is None else texts.used)
     _check_rows(evaluator)
     costs, depth = Costs(evaluator.model), evaluator.model.depth
     contiguous(depth, max_span)

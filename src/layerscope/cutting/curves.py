@@ -13,7 +13,8 @@ import numpy as np
 
 from layerscope import metrics
 from layerscope.cutting.costs import Costs
-from layerscope.cutting.patch import Patches, PatchTexts, Variant, answers, deal
+from layerscope.cutting.patch import Patches, Variant, answers
+from layerscope.cutting.patch_texts import PatchTexts, texts_of
 from layerscope.cutting.plan import LayerPlan, spans
 from layerscope.cutting.selection_test import differences
 from layerscope.cutting.sweep import sweep
@@ -377,6 +378,7 @@ def truncation_curve(
     mode: str | Sequence[str] = "untuned",
     base: ModelSource | None = None,
     texts: TaskSource | None = None,
+    other: TaskSource | None = None,
     split: str | None = None,
     limit: int | None = None,
     max_length: int | None = None,
@@ -404,6 +406,7 @@ def truncation_curve(
         base: The untuned model, for `tunedorig`.
         texts: Unlabelled texts, for `patched`: a task, a file, ..; the task's own training texts if not given. None of
             them is scored.
+        other: For `patched`: texts of another domain, on which a patch must not be worse than the plain cut either.
         split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
         max_length: The longest text in tokens: what the model allows, at most 512 (running text: 2,048); where
@@ -441,6 +444,8 @@ def truncation_curve(
         raise InputError("base=, the untuned model, belongs to mode='tunedorig', which needs it.")
     if texts is not None and "patched" not in modes:
         raise InputError("texts= (--texts) are for mode='patched'; give that mode, or leave them out.")
+    if other is not None and "patched" not in modes:
+        raise InputError("other= (--other) is for mode='patched'; give that mode, or leave it out.")
     training: dict[str, Any] = {"learning_rate": learning_rate, "epochs": epochs, "batch": batch, "seed": seed}
     training |= {"max_steps": max_steps, "warmup": warmup}
     training = {name: value for name, value in training.items() if value is not None}
@@ -454,8 +459,8 @@ def truncation_curve(
     if "patched" in modes:
         data = open_task(task)
         model = load_whole(model, "patching")  # once: texts that patch are read by the network that is patched
-        used = deal(model, data if texts is None else open_task(texts), limit=train_limit, like=data)
-    evaluator = make_evaluator(model, task, **given_rows, used=None if used is None else used.learned)
+        used = texts_of(model, data if texts is None else texts, other, data, limit=train_limit)
+    evaluator = make_evaluator(model, task, **given_rows, used=() if used is None else used.used)
     curves = {}
     for name in modes:
         if name == "untuned":

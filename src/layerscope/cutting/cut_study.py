@@ -12,8 +12,9 @@ from layerscope import metrics
 from layerscope.cutting.curves import healing_step
 from layerscope.cutting.cut import cut, cut_network, refuse_adapters
 from layerscope.cutting.cut_on_disk import FolderCut
-from layerscope.cutting.patch import Patch, deal
+from layerscope.cutting.patch import Patch
 from layerscope.cutting.patch import patch as patch_network
+from layerscope.cutting.patch_texts import texts_of
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.save import save as save_checkpoint
 from layerscope.data import TaskSource
@@ -127,6 +128,7 @@ def cut_study(
     *,
     save: str | Path | None = None,
     patch: TaskSource | None = None,
+    other: TaskSource | None = None,
     split: str | None = None,
     limit: int | None = None,
     max_length: int | None = None,
@@ -147,6 +149,7 @@ def cut_study(
         save: A folder that gets the smaller checkpoint, compared with the whole one.
         patch: Texts, whose labels are not used: what the cut takes away is solved for on them, and folded into weights
             that stay, where that helps on texts held out of them. None of them is scored.
+        other: With a patch: texts of another domain, on which it must not be worse than the plain cut either.
         split: The split; `validation` where there is one, else the only one.
         limit: Use only the first N examples.
         max_length: The longest text in tokens: what the model allows, at most 512 (running text: 2,048).
@@ -167,14 +170,14 @@ def cut_study(
     if folder is not None:
         check_free(folder, RECORD, folder_of(model))
     if task is None:
-        return _without_task(model, plan, folder, patch)
+        return _without_task(model, plan, folder, patch, other)
     data, whole = open_task(task), load(model)
     if folder is not None:
         refuse_adapters(whole)
     chosen = plan if isinstance(plan, LayerPlan) else LayerPlan.parse(plan, whole.depth, whole.name)
-    texts = None if patch is None else deal(whole, open_task(patch), like=data)
+    texts = texts_of(whole, patch, other, data)
     rows: dict[str, Any] = {"split": split, "limit": limit, "max_length": max_length, "batch_tokens": batch_tokens}
-    evaluator = make_evaluator(whole, data, **rows, all_rows=all_rows, used=None if texts is None else texts.learned)
+    evaluator = make_evaluator(whole, data, **rows, all_rows=all_rows, used=() if texts is None else texts.used)
     smaller = cut_network(whole, chosen, share=True)
     networks = {f"1-{whole.depth}": whole, str(chosen): load(smaller)}
     scores = [_score(evaluator.with_model(each)) for each in networks.values()]
@@ -235,12 +238,17 @@ def _write(on_disk: FolderCut, plan: LayerPlan, folder: Path, scores: Sequence[S
 
 
 def _without_task(
-    source: ModelSource, plan: LayerPlan | str, folder: Path | None, patch: TaskSource | None
+    source: ModelSource,
+    plan: LayerPlan | str,
+    folder: Path | None,
+    patch: TaskSource | None,
+    other: TaskSource | None,
 ) -> CutStudy:
     """Cut a model that is not scored: on disk where that is possible, else in memory."""
     import pandas
 
-    on_disk, selected, reason = _folder_cut(source, plan) if patch is None else (None, None, "it is patched")
+    asked = patch is not None or other is not None
+    on_disk, selected, reason = (None, None, "it is patched") if asked else _folder_cut(source, plan)
     if on_disk is not None and selected is not None:
         depth, origin = on_disk.model.depth, provenance_of([])
         frame = pandas.DataFrame({"blocks": [f"1-{depth}", str(selected)]})
@@ -252,12 +260,12 @@ def _without_task(
     reason = reason or f"it is open in {str(whole.network.dtype).removeprefix('torch.')}"
     chosen = plan if isinstance(plan, LayerPlan) else LayerPlan.parse(plan, whole.depth, str(source))
     frame = pandas.DataFrame({"blocks": [f"1-{whole.depth}", str(chosen)]})
-    if patch is None and (folder is None or Team.is_helper()):
+    if not asked and (folder is None or Team.is_helper()):
         return CutStudy(frame, provenance_of([whole]), plan=chosen, depth=whole.depth)
     refuse_adapters(whole)
     smaller, how, made = cut_network(whole, chosen, share=True), "", dict[str, Any]()
-    if patch is not None:
-        texts = deal(whole, open_task(patch))
+    texts = texts_of(whole, patch, other)
+    if texts is not None:
         made = {"patch": patch_network(whole, chosen, smaller, texts), "patched": smaller}
         reason = "it is patched" if made["patch"].applied else "a patch was solved for it, and not applied"
     if folder is not None and not Team.is_helper():

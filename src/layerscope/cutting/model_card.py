@@ -186,11 +186,14 @@ def _trained(entry: Mapping[str, Any]) -> str:
 def _patched(entry: Mapping[str, Any]) -> str:
     """Return what a patch solved in a sentence: where, on what, and with what gain."""
     solved, tokens = "; ".join(entry["solved"]), f"{entry['tokens']:,} tokens of `{entry['task']}` ({entry['split']})"
-    whole, cut, patched = (f"{entry[f'loss_{name}']:.4f}" for name in ("whole", "cut", "patched"))
+    judged = "; ".join(
+        f"on {each['held_out']} held-out {each['rows_are']} of `{each['task']}` it is {each['patched']:.4f}, where it "
+        f"was {each['cut']:.4f} with the plain cut and {each['whole']:.4f} whole ({each['loss']})"
+        for each in entry["domains"]
+    )
     return (
         f"- Patched, which trains nothing: {solved} solved anew by least squares, for what the whole model gives, on "
-        f"{tokens}, labels unused. On {entry['held_out']} held-out rows the loss is {patched}, where it was {cut} with "
-        f"the plain cut and {whole} whole; on texts unlike these the gain may be another."
+        f"{tokens}, labels unused. The loss: {judged}. On texts unlike these the gain may be another."
     )
 
 

@@ -5,9 +5,10 @@ leaves is near the whole model's state after block b (as ReplaceMe does by a map
 head reads the last state through a dense layer of its own, that layer is solved anew, so that it gives what it gives in
 the whole model. Where a norm stands between a matrix and the state, only the norm's scale and shift can be tried.
 
-Three sets of texts are kept apart: one is solved on, one chooses (the ridge, and how rows are weighted), and one tells
-what the patch is worth. A patch is judged by its loss there, never by its residual: a small one may be of no use, and a
-block that makes the large states of a first token has a small residual that ruins the model.
+Three sets of texts are kept apart (see `patch_texts`): one is solved on, one chooses (the ridge, and how rows are
+weighted), and one tells what the patch is worth. A patch is judged by its loss there, never by its residual: a small
+one may be of no use, and a block that makes the large states of a first token has a small residual that ruins the
+model.
 """
 
 from __future__ import annotations
@@ -29,15 +30,12 @@ from torch import Tensor, nn
 
 from layerscope.cutting.least_squares import ElementMoments, solve, solve_elements
 from layerscope.cutting.model_card import PATCH
+from layerscope.cutting.patch_texts import PatchTexts
 from layerscope.cutting.plan import LayerPlan, spans
-from layerscope.data import Examples, Task
-from layerscope.data.registry import registry
 from layerscope.distributed import Team
 from layerscope.errors import InputError, PlanError, log
 from layerscope.evaluation.divergence import DivergenceEvaluator, real_places
-from layerscope.evaluation.evaluate import select_evaluator
 from layerscope.evaluation.evaluator import Evaluator, Read
-from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.evaluation.token_evaluator import COUNT, LOSS
 from layerscope.extraction.items import Items
 from layerscope.metrics import recovered
@@ -46,24 +44,16 @@ from layerscope.models.architecture import block_modules, evaluating, head_modul
 from layerscope.models.devices import is_offloaded
 from layerscope.models.extras import attach_extras, extras
 from layerscope.models.families import EXPERTS, WRITERS, Writer
-from layerscope.models.heads import HEADS, TASKS
-from layerscope.models.lineage import TRAINED, learn, learned, trained
+from layerscope.models.heads import HEADS
+from layerscope.models.lineage import TRAINED, learn, trained
 from layerscope.models.selfcheck import close, primary, probe_inputs
 from layerscope.models.sentence_embedding import Embedding, with_dense
-from layerscope.resampling import folds as dealt_out
 from layerscope.similarity.moments import Moments
 from layerscope.store import Artifact, write_json
 
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # shares of the mean square of what a matrix reads
 POWERS = (0.0, 1.0)  # rows are weighted by 1 / (the length of the wanted state) ^ power
 _RUINED = 1e9  # the loss of outputs that are no numbers
-TOKENS = 40_960  # of running text, where nothing else is asked for
-WINDOW = 512
-TEXTS = 2_500
-_OTHER = 200  # texts of a second domain
-_LEAST_TOKENS = 16_000  # to solve on
-_LEAST_TEXTS = 10
-_CHARACTERS = 8  # of a token, at most as a rule: so much text is read for so many tokens
 _AND = " + "  # between modes of pooling
 _PATCHES, _WEIGHTS = "patches.json", "folds.safetensors"
 _SHORTEST = 1e-6  # a state that has no length counts as one of this
@@ -476,6 +466,17 @@ class Domain:
         """The share of the loss that the cut costs and the patch takes back; NaN where the cut costs nothing."""
         return recovered(self.whole, self.cut, self.patched)
 
+    @property
+    def share(self) -> str:
+        """What is said of that share; nothing where it is none."""
+        return f", {self.regained:.0%} of what the cut costs is back" if 0 < self.regained <= 1 else ""
+
+    def entry(self) -> dict[str, Any]:
+        """Return the domain for the card of a checkpoint."""
+        losses = {"whole": self.whole, "cut": self.cut, "patched": self.patched}
+        rounded = {name: round(value, 6) for name, value in losses.items()}
+        return {"task": self.task, "loss": self.loss, "held_out": self.texts, "rows_are": self.rows_are, **rounded}
+
 
 @dataclass(frozen=True)
 class Patch:
@@ -503,17 +504,15 @@ class Patch:
         return bool(self.folds)
 
     def __str__(self) -> str:
-        first = self.domains[0]
         tried = ", ".join(f"{each['module']} of {each['where']}" for each in self.tried)
         shown = "; ".join(
             f"{each.task} ({each.loss}): {each.cut:.4f} cut, {each.patched:.4f} patched, {each.whole:.4f} whole "
-            f"({each.texts} held-out {each.rows_are})"
+            f"({each.texts} held-out {each.rows_are}){each.share}"
             for each in self.domains
         )
         if not self.applied:
             return " ".join(f"{note}." for note in self.notes) or "There is nothing to patch."
-        share = f", {first.regained:.0%} of what the cut costs is back" if 0 < first.regained <= 1 else ""
-        return f"Solved anew without training: {tried}. Loss on {shown}{share}."
+        return f"Solved anew without training: {tried}. Loss on {shown}."
 
     def sentences(self) -> list[str]:
         """Return what was solved, and what was not done and why."""
@@ -521,34 +520,12 @@ class Patch:
 
     def entry(self) -> dict[str, Any]:
         """Return the patch for the card of a checkpoint."""
-        first = self.domains[0]
-        losses = {"loss_cut": first.cut, "loss_patched": first.patched, "loss_whole": first.whole}
         return {
             "method": PATCH,
             "solved": [f"{each['module']} of {each['where']}, ridge {each['ridge']:g}" for each in self.tried],
             **self.solved_on,
-            **{name: round(value, 6) for name, value in losses.items()},
-            "held_out": first.texts,
+            "domains": [domain.entry() for domain in self.domains],
         }
-
-
-@dataclass(frozen=True)
-class PatchTexts:
-    """The texts of patches, in sets that share none: they solve, they choose, and they tell what it is worth.
-
-    `other` may hold texts of another domain, on which a patch must not be worse than the plain cut either.
-    """
-
-    solving: Evaluator
-    choosing: Evaluator
-    held: Evaluator
-    learned: Examples  # all of these that the model is not to be scored on
-    other: Evaluator | None = None
-
-    def spec(self) -> dict[str, Any]:
-        """Return what decides them, for keys of the store."""
-        parts = {"solving": self.solving, "choosing": self.choosing, "held": self.held, "other": self.other}
-        return {name: None if part is None else part.spec() for name, part in parts.items()}
 
 
 class Patches(Artifact):
@@ -757,107 +734,6 @@ def _within_memory(asked: Mapping[int, list[Request]]) -> Iterator[list[int]]:
         size += more
     if portion:
         yield portion
-
-
-def deal(
-    model: Model,
-    task: Task,
-    examples: Examples | None = None,
-    *,
-    held: Examples | None = None,
-    other: Task | None = None,
-    limit: int | None = None,
-    max_length: int | None = None,
-    like: Task | None = None,
-) -> PatchTexts:
-    """Return texts in three sets: three fifths solve, a fifth chooses, a fifth is held out.
-
-    Args:
-        model: The whole model.
-        task: How texts are read; labels are not used.
-        examples: The texts; those of the task's training split, where it has one, if not given.
-        held: Texts to hold out, in place of the fifth.
-        other: Texts of another domain.
-        limit: Use only the first N texts, or windows of running text.
-        max_length: The longest text in tokens; of running text, a window: 512 if not given.
-        like: The task that the model is for, where it is known: a pair cannot be read as a text.
-    """
-    kind, task = _reader(model, task, like)
-    examples = task.split(learning=True) if examples is None else examples
-    running, length = kind is PerplexityEvaluator, max_length
-    if running:
-        length = min(max_length or WINDOW, model.positions or WINDOW)
-        most = limit or TOKENS // length
-        sizes = np.cumsum([len(text) + 2 for text in examples.texts])
-        examples = examples.take(slice(int(np.searchsorted(sizes, most * length * _CHARACTERS)) + 1))
-    else:
-        examples = examples.first(limit or TEXTS)
-    whole = kind(model, task, examples, length)
-    if running and len(whole.examples) > most:
-        examples = examples.take(slice(whole.texts_within(most)))
-        whole = kind(model, task, examples, length)
-    count = whole.text_count if running else len(examples)
-    if count < _LEAST_TEXTS:
-        raise InputError(
-            f"{task.name} ({examples.split}) has {count} texts; a patch needs at least {_LEAST_TEXTS}, to solve on, to "
-            "choose on and to hold out."
-        )
-    parts = 5 if held is None else 4
-    numbers = np.maximum(dealt_out(np.arange(count), parts, seed=0) - 2, 0)  # 0 three times, then 1 and 2
-    if running:
-        parted, of_rows = whole.dealt(numbers)
-        sets = [parted.subset(np.flatnonzero(of_rows == k)) for k in range(parts - 2)]
-    else:
-        sets = [kind(model, task, examples.take(np.flatnonzero(numbers == k)), length) for k in range(parts - 2)]
-    if held is not None:
-        sets.append(kind(model, task, held, length))
-    if running and (tokens := sum(map(len, sets[0].encoded()))) < _LEAST_TOKENS:
-        log.warning(
-            "%s gives %s tokens to solve a patch on; with less than %s it takes back less of what a cut costs.",
-            *(task.name, f"{tokens:,}", f"{_LEAST_TOKENS:,}"),
-        )
-    beside = None
-    if other is not None:
-        kind, read = _reader(model, other, like)
-        texts = read.split(limit=_OTHER)
-        # A cut may predict texts of another domain better by chance, so a language model is judged there by how far its
-        # predictions are from the whole model's. One text at a time, since that takes all of its logits.
-        kind = DivergenceEvaluator if running else kind
-        beside = kind(model, read, texts, length, length if running else None)
-    solving, choosing, last = sets
-    return PatchTexts(solving, choosing, last, examples, beside)
-
-
-def _reader(model: Model, task: Task, like: Task | None) -> tuple[Any, Task]:
-    """Return the evaluator that judges a patch of a model on a task's texts, and the task as it is read."""
-    head = HEADS[model.head]
-    if "text" in head.evaluators:
-        return select_evaluator(model, task.as_text())
-    if model.head not in ("classes", "choices", "tags", "none"):
-        raise InputError(
-            f"{model.name} ({type(model.network).__name__}) {head.words}, and a patch is judged by classes, choices, "
-            "tags, numbers, embeddings or the next token; cut it without one."
-        )
-    pairs = (like is not None and like.kind == "pair") or _learned_from_pairs(model)
-    wanted = "choice" if model.multiple_choice else "pair" if pairs and model.has_head else ""
-    if (wanted and task.kind != wanted) or (task.kind == "choice" and not model.multiple_choice):
-        words = {"choice": "several choices for each text", "pair": "two texts in each row"}.get(wanted, "single texts")
-        raise InputError(
-            f"{task.name} {TASKS[task.kind][0]}, and {model.name} reads {words}; give texts as it reads them (a table "
-            "with text=, text_pair= or choices=), with or without labels."
-        )
-    return DivergenceEvaluator, task
-
-
-def _learned_from_pairs(model: Model) -> bool:
-    """Return whether a model is known to have been tuned on pairs of texts."""
-    entries = (*learned(model.network), *trained(model.network))
-    if any(entry.get("pairs") is True for entry in entries):
-        return True
-    names = {entry["task"].partition("@")[0] for entry in entries}  # records of earlier versions say no more
-    return any(
-        spec.columns.text_pair and not spec.columns.choices for spec in registry().values() if spec.name in names
-    )
 
 
 def patch(model: Model, plan: LayerPlan, smaller: Any, texts: PatchTexts) -> Patch:

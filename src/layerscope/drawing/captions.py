@@ -50,6 +50,7 @@ MEANINGS = {
     "best_epoch": "the epoch that is kept",
     "uncut": "score of the model before it was cut",
     "cut": "score of the cut model, nothing trained",
+    "patched": "the patch of the cut model: what it scores before the training, or (advice) whether there is one",
     "healed": "score of the cut model after healing",
     "over_uncut_low": "how much better the healed model is than the uncut one on the same rows, at least (95%)",
     "over_uncut_high": "the same, at most; where 0 lies between the two, either model may be the better one",

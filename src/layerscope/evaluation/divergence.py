@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from layerscope.data import Examples
 from layerscope.evaluation.embedding_similarity import embedding_of, prompt_length, read_as, single_texts
@@ -24,9 +25,10 @@ from layerscope.models.sentence_embedding import Embedding
 class DivergenceEvaluator(Evaluator):
     """Sums, for each text, how far an output is from the first one that was read of its batch.
 
-    Classes, choices and tags: the divergence of the first output's distribution from the other's, in nats. Numbers: the
-    squared difference. Embeddings: 1 - cosine. The columns are those of evaluators that go token by token: the summed
-    distance, how often the likeliest answer is the same, and how many answers there are.
+    Classes, choices and tags: the divergence of the first output's distribution from the other's, in nats; where a text
+    may have several classes, the sum of those of each class. Numbers: the squared difference. Embeddings: 1 - cosine.
+    The columns are those of evaluators that go token by token: the summed distance, how often the likeliest answer is
+    the same, and how many answers there are.
     """
 
     key: ClassVar[str] = "Divergence"
@@ -36,6 +38,8 @@ class DivergenceEvaluator(Evaluator):
 
     def __post_init__(self) -> None:
         self._padding = "right"
+        config = self.model.network.config
+        self._several = getattr(config, "problem_type", None) == "multi_label_classification"
         if self.model.has_head:
             self._padding = head_padding(self.model)
         else:
@@ -56,6 +60,8 @@ class DivergenceEvaluator(Evaluator):
         return super()._longest()
 
     def _settings(self) -> dict[str, Any]:
+        if self._several:
+            return {"several": True}
         return {} if self.embedding is None else {"embedding": self.embedding.spec()}
 
     def _encoded(self, model: Model, examples: Examples, reading: Reading) -> Items:
@@ -82,7 +88,7 @@ class DivergenceEvaluator(Evaluator):
                 answer = self.embedding.pooled(answer, real, self.prompt_length)
             first.append(answer)
             mask = real if answer.dim() == 3 else None
-            return apart(first[0], answer, self.embedding is not None, mask)
+            return apart(first[0], answer, self.embedding is not None, mask, several=self._several)
 
         return read
 
@@ -99,14 +105,20 @@ def _shares(sums: np.ndarray) -> dict[str, float]:
     return {"divergence": float(sums[LOSS]) / count, "agreement": float(sums[RIGHT]) / count}
 
 
-def apart(whole: Tensor, other: Tensor, vectors: bool, mask: Tensor | None = None) -> Tensor:
+def apart(whole: Tensor, other: Tensor, vectors: bool, mask: Tensor | None = None, *, several: bool = False) -> Tensor:
     """Return (texts, 3): the summed distance of two outputs, in how many answers they agree, and how many there are.
 
     Outputs are (texts, classes), with one class for a number, or (texts, time, classes) with a mask; or embeddings.
+    With `several` each class is a yes or no by itself, and an answer is the same where all classes are.
     """
     if vectors:
         distance = 1 - nn.functional.cosine_similarity(whole, other, dim=-1)
         agrees = torch.ones_like(distance)
+    elif several:
+        yes = whole.sigmoid() * (logsigmoid(whole) - logsigmoid(other))
+        no = (-whole).sigmoid() * (logsigmoid(-whole) - logsigmoid(-other))
+        distance = (yes + no).sum(dim=-1)
+        agrees = ((whole > 0) == (other > 0)).all(dim=-1).float()
     elif whole.shape[-1] == 1:
         distance = (whole - other).square()[..., 0]
         agrees = torch.ones_like(distance)

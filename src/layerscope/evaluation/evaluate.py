@@ -7,15 +7,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from layerscope import metrics
 from layerscope.data import Examples, Task, TaskSource, task
-from layerscope.errors import InputError, LayerscopeWarning, check_count, choose
+from layerscope.errors import InputError, LayerscopeWarning, check_count, choose, log
 from layerscope.evaluation.classification import ClassificationEvaluator
+from layerscope.evaluation.embedding_similarity import single_texts
 from layerscope.evaluation.evaluator import Evaluator, refuse
 from layerscope.evaluation.generation import GenerationOptions, continuation
 from layerscope.evaluation.label_order import note_order
@@ -25,7 +25,7 @@ from layerscope.evaluation.score import Score
 from layerscope.evaluation.synthetic_tasks import synthetic_tasks
 from layerscope.models import Model, ModelSource
 from layerscope.models.heads import HEADS
-from layerscope.models.lineage import held_out, learn, learned
+from layerscope.models.lineage import held_out, learned, marks
 from layerscope.models.load import load_whole
 
 
@@ -56,11 +56,11 @@ def make_evaluator(
     batch_tokens: int | None = None,
     metric: str | None = None,
     all_rows: bool = False,
-    used: Examples | None = None,
+    used: Sequence[Examples] = (),
 ) -> Evaluator:
     """Return the evaluator of a model on a split of a task, without the rows that the model learned from.
 
-    `used` are texts that were used for something else, and are left out in the same way.
+    `used` are texts that patch the model. Rows that hold one of them are never scored, wherever they come from.
     """
     loaded, opened = load_whole(model, "evaluation (truncation curves, skip maps and advice, too)"), task(data)
     check_count(limit, "limit")
@@ -68,18 +68,40 @@ def make_evaluator(
     # Where a task has several splits, one that the model learned from as a whole was asked for by name: it is scored.
     several = len(opened.splits) > 1
     # Rows that it learned from are known by the identity of the whole split.
-    read = opened.split(split, limit=None if learned(loaded.network) or used is not None else limit)
-    models: list[Any] = [loaded]
-    if used is not None:
-        learn(marked := SimpleNamespace(), used)
-        models.append(SimpleNamespace(network=marked, name=f"the patch of {loaded.name}"))
-    examples, note = held_out(models, read, limit, all_rows, or_all=several)
+    read = opened.split(split, limit=None if learned(loaded.network) or used else limit)
+    patching = holds_texts(loaded, read, used)
+    if patching.all():
+        raise InputError(
+            f"All {len(read)} rows of {read.task} ({read.split}) hold texts that patch {loaded.name}, so none is left "
+            "to score it on; give other texts to patch on (--patch, --texts), or other data to score."
+        )
+    if patching.any():
+        log.warning(
+            "%d of the %d rows of %s (%s) hold texts that patch %s, and are not scored.",
+            *(patching.sum(), len(read), read.task, read.split, loaded.name),
+        )
+        read = read.take(~patching)
+    examples, note = held_out([loaded], read, limit, all_rows, or_all=several)
+    if patching.any():
+        note = "; ".join(part for part in (note, "held out: rows without texts that patch the model") if part)
     if kind is ClassificationEvaluator:
         note_order(loaded, opened)
         return ClassificationEvaluator(loaded, opened.with_metric(metric), examples, max_length, batch_tokens, note)
     if metric is not None:
         choose("metric", metric, metrics.METRICS)
     return kind(loaded, opened, examples, max_length, batch_tokens, note, metric)
+
+
+def holds_texts(model: Model, examples: Examples, others: Sequence[Examples]) -> np.ndarray:
+    """Return (n,) whether each row has the texts of a row of other examples, whatever its number and its label.
+
+    Where a model reads every text by itself, as embedding models do, a row counts that shares one text.
+    """
+    if not others:
+        return np.zeros(len(examples), dtype=bool)
+    parts = [examples, *others] if model.has_head else list(map(single_texts, (examples, *others)))
+    shared = np.isin(marks(parts[0]), np.concatenate([marks(part) for part in parts[1:]]))
+    return np.isin(examples.rows, parts[0].rows[shared])
 
 
 def evaluate(

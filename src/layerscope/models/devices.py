@@ -15,8 +15,11 @@ from torch import Tensor, nn
 
 from layerscope.errors import InputError, device_fault, log
 from layerscope.models.extras import float_type
+from layerscope.models.weight_files import weight_files
 
 _ROOM = 0.8  # the share of a GPU's free memory that weights may take
+_CGROUP = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60  # control groups of the first version write a number near 2**63 where there is no limit
 AUTO = "auto"  # as a device all GPUs, as a float type what the checkpoint asks for
 
 
@@ -50,7 +53,8 @@ def is_spread(device: str | torch.device | None, folder: Path, dtype: torch.dtyp
 
 def weights_in_memory(folder: Path, dtype: torch.dtype) -> float:
     """Return how many bytes the weights in a folder take in a float type."""
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    # Those that are opened: other copies may lie beside them, such as one file with all that the shards hold.
+    size = sum(path.stat().st_size for path in weight_files(folder, str(folder)))
     return size * dtype.itemsize / (float_type(folder) or dtype).itemsize
 
 
@@ -75,11 +79,46 @@ def check_room(name: str, folder: Path, dtype: torch.dtype, spread: bool) -> Non
         )
 
 
-def free_memory() -> int:
-    """Return how many bytes of the host can be allocated without swapping."""
+def free_memory(cgroup: Path = _CGROUP) -> int:
+    """Return how many bytes of the host can be allocated without swapping.
+
+    That is within the limit of this process's control group, as a container has one.
+    """
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    available = psutil.virtual_memory().available
+    limits = [
+        (cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat", "inactive_file"),
+        (
+            cgroup / "memory" / "memory.limit_in_bytes",
+            cgroup / "memory" / "memory.usage_in_bytes",
+            cgroup / "memory" / "memory.stat",
+            "total_inactive_file",
+        ),
+    ]
+    # Cached files count as used, and are given up when memory is needed: they are added to what is free.
+    for limit_file, used_file, stat_file, reclaimable in limits:
+        limit, used = _number(limit_file), _number(used_file)
+        if limit is not None and used is not None and limit < _NO_LIMIT:
+            available = min(available, max(0, limit - used + _stat(stat_file, reclaimable)))
+    return int(available)
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None where the file is missing or says `max`."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _stat(path: Path, name: str) -> int:
+    """Return the number in one line of memory.stat; 0 where the file or the line is missing."""
+    try:
+        lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+        return next((int(line[1]) for line in lines if line[0] == name), 0)
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def free_on(device: torch.device) -> int:

@@ -136,6 +136,15 @@ TASKS = {
     "tags": ("has a tag for every word", "a model for token classification"),
     "text": ("is running text", "a causal or a masked language model"),
 }
+# Names of classes that only tasks on pairs of texts have (inference, paraphrases, questions asked twice), as they are
+# spelled without capitals, with underscores. "neutral" is not one of them: classes of sentiment are called so too.
+PAIR_LABELS = frozenset(
+    {
+        *("entailment", "not_entailment", "contradiction", "entails", "contradicts", "supports", "refutes"),
+        *("equivalent", "not_equivalent", "paraphrase", "not_paraphrase", "paraphrases", "not_paraphrases"),
+        *("duplicate", "not_duplicate", "is_duplicate", "semantically_equivalent", "not_semantically_equivalent"),
+    }
+)
 
 
 def head_of(network: Any) -> str:

@@ -23,7 +23,7 @@ from layerscope.extraction.encoding import encode, texts_of
 from layerscope.extraction.loop import block_parameters
 from layerscope.extraction.pooling import Reading
 from layerscope.extraction.stream import Streamer
-from layerscope.models.devices import free_on
+from layerscope.models.devices import free_memory, free_on
 from layerscope.similarity.execution_plan import (
     GIB,
     Plan,
@@ -39,8 +39,6 @@ from layerscope.store import home
 
 _SHARE = 0.5  # of the memory that is free: batches, the tokenizer and other programs need some as well
 _DISK_SHARE = 0.8
-_CGROUP = Path("/sys/fs/cgroup")
-_NO_LIMIT = 1 << 60  # control groups of the first version write a number near 2**63 where there is no limit
 _FORWARD = {"cpu": 3e10, "cuda": 3e13, "mps": 3e12}  # operations per second in float32; a CPU's per core
 _HALF = 5  # times as fast in 16 bits, where the device has units for them
 _FLOAT64 = {"cpu": 2e10, "cuda": 3e13, "mps": 2e10}
@@ -57,49 +55,12 @@ def resources_for(
     half = _HALF if dtype.itemsize == 2 and device.type == "cuda" else 1
     fast_float64 = device.type != "cuda" or float64_is_free(device)
     return Resources(
-        host=int(min(bound, _SHARE * free_host_memory() / on_this_host)),
+        host=int(min(bound, _SHARE * free_memory() / on_this_host)),
         device=int(min(bound, _SHARE * free_on(device))) if device.type == "cuda" else None,
         disk=int(_DISK_SHARE * _free_on_disk(home())),
         forward=_FORWARD.get(device.type, 3e12) * cores * half,
         products=(_FLOAT64.get(device.type, 2e10) if fast_float64 else _SLOW_FLOAT64) * cores,
     )
-
-
-def free_host_memory(cgroup: Path = _CGROUP) -> int:
-    """Bytes that are free on the host, within the limit of this process's control group, as a container has one."""
-    available = psutil.virtual_memory().available
-    limits = [
-        (cgroup / "memory.max", cgroup / "memory.current", cgroup / "memory.stat", "inactive_file"),
-        (
-            cgroup / "memory" / "memory.limit_in_bytes",
-            cgroup / "memory" / "memory.usage_in_bytes",
-            cgroup / "memory" / "memory.stat",
-            "total_inactive_file",
-        ),
-    ]
-    # Cached files count as used, and are given up when memory is needed: they are added to what is free.
-    for limit_file, used_file, stat_file, reclaimable in limits:
-        limit, used = _number(limit_file), _number(used_file)
-        if limit is not None and used is not None and limit < _NO_LIMIT:
-            available = min(available, max(0, limit - used + _stat(stat_file, reclaimable)))
-    return int(available)
-
-
-def _number(path: Path) -> int | None:
-    """The number in a file; None where the file is missing or says `max`."""
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-
-
-def _stat(path: Path, name: str) -> int:
-    """The number in one line of memory.stat; 0 where the file or the line is missing."""
-    try:
-        lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
-        return next((int(line[1]) for line in lines if line[0] == name), 0)
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _free_on_disk(folder: Path) -> int:

@@ -18,8 +18,8 @@ import torch
 
 from layerscope.cutting.cut import cut_network, refuse_adapters
 from layerscope.cutting.model_card import PATCH
-from layerscope.cutting.patch import TOKENS, WINDOW, deal
 from layerscope.cutting.patch import patch as apply_patch
+from layerscope.cutting.patch_texts import TOKENS, WINDOW, deal
 from layerscope.cutting.plan import WORDS_OF_PLANS, LayerPlan, spans
 from layerscope.data import Examples, Task, TaskSource
 from layerscope.data import task as open_task
@@ -33,7 +33,7 @@ from layerscope.evaluation.perplexity import PerplexityEvaluator
 from layerscope.models import Model, load
 from layerscope.models.devices import AUTO, is_offloaded
 from layerscope.models.heads import HEADS
-from layerscope.models.lineage import ORIGIN, RECORD, known_rows, marks
+from layerscope.models.lineage import ORIGIN, RECORD, known_rows
 from layerscope.models.lineage import learned as learned_before
 from layerscope.models.load import ModelSource, load_whole
 from layerscope.models.memory import Footprint, check_training
@@ -42,7 +42,7 @@ from layerscope.registry import METHODS
 from layerscope.resampling import ending
 from layerscope.store import check_free, produce_all
 from layerscope.tuning.healing import Healing
-from layerscope.tuning.healing_job import HealingJob
+from layerscope.tuning.healing_job import HealingJob, PatchedStart
 from layerscope.tuning.hyperparameters import Hyperparameters, check_trackers, hyperparameters
 from layerscope.tuning.method import Method, method_of
 from layerscope.tuning.methods.lora import Lora
@@ -124,13 +124,22 @@ def parts_of(
     return learned, held
 
 
+def _parts(kind: Any, model: Model, task: Task, hyperparameters: Hyperparameters) -> tuple[Examples, Examples]:
+    """Return the texts of a task that an objective of a kind may learn from, and those that it may hold out."""
+    limits = (hyperparameters.train_limit, hyperparameters.validation_limit)
+    return parts_of(task, model, limits, running=kind.by_token and task.kind == "text")
+
+
 def make_objective(
-    kind: Any, model: Model, task: Task, hyperparameters: Hyperparameters, distillation: Distillation
+    kind: Any,
+    model: Model,
+    task: Task,
+    parts: tuple[Examples, Examples],
+    hyperparameters: Hyperparameters,
+    distillation: Distillation,
 ) -> tuple[Objective, Examples, Examples]:
-    """Return the objective of a kind, and the texts that are really learned from and held out."""
-    h = hyperparameters
-    limits = (h.train_limit, h.validation_limit)
-    learned, held = parts_of(task, model, limits, running=kind.by_token and task.kind == "text")
+    """Return the objective of a kind, and the texts of both parts that are really learned from and held out."""
+    h, (learned, held) = hyperparameters, parts
     if not kind.by_token:
         return kind(model, task, learned, held, distillation, h.max_length), learned, held
     evaluator: Any = select_evaluator(model, task)[0]
@@ -376,17 +385,19 @@ def plan_healing(
     if strategy is None:
         _check_room(smaller, chosen, settings)
     started = time.perf_counter()
-    objective, learned, held = make_objective(kind, smaller, data, settings, taught)
+    parts, begun = _parts(kind, smaller, data, settings), None
     if patch is not None:
-        # After the texts were parted, so that none that is scored has a part in the patch, also of the same corpus.
-        _patch_first(uncut, smaller, done, open_task(patch), None if other is None else open_task(other), data, held)
+        # When the texts are parted, so that none that is scored has a part in the patch, also of the same corpus; and
+        # before the objective is made, since a patch may change how the states of the cut model become embeddings.
+        beside = None if other is None else open_task(other)
+        begun = _patch_first(uncut, smaller, done, open_task(patch), beside, data, parts[1])
+    objective, learned, held = make_objective(kind, smaller, data, parts, settings, taught)
     log.info(
         "%d %s to learn from and %d held out were read in %.1f s.",
         *(len(objective.learned.items), objective.rows_are, len(objective.scored.items), time.perf_counter() - started),
     )
-    return HealingPlan(
-        HealingJob(TrainingData(smaller, data, learned, held), resolved, chosen, settings, seed, objective, uncut), done
-    )
+    training_data = TrainingData(smaller, data, learned, held)
+    return HealingPlan(HealingJob(training_data, resolved, chosen, settings, seed, objective, uncut, begun), done)
 
 
 def _plan_patch(
@@ -413,21 +424,23 @@ def _plan_patch(
     if kind.by_token and data.kind == "text" and "train_limit" not in options:
         options["train_limit"] = math.ceil(TOKENS / min(length, smaller.positions or length))
     settings = _settings(smaller, kind, PatchMethod(), None, options)
-    objective, learned, held = make_objective(kind, smaller, data, settings, taught)
+    parts = _parts(kind, smaller, data, settings)
+    objective, _, held = make_objective(kind, smaller, data, parts, settings, taught)
     texts = deal(
         uncut,
         data,
-        learned,
+        parts[0],
         held=held,
         other=None if other is None else open_task(other),
-        limit=settings.train_limit,
+        limit=refused.get("train_limit"),
         max_length=settings.max_length,
+        like=data,
     )
     settings = settings.model_copy(update={"max_steps": None})  # which only told how many texts to read
     strategy = Strategy.parse("full").resolve(smaller.depth)
-    training_data = TrainingData(smaller, data, learned, held)
+    training_data = TrainingData(smaller, data, texts.learned, held)
     return HealingPlan(
-        PatchJob(training_data, strategy, PatchMethod(), settings, seed, objective, uncut, done, texts), done
+        PatchJob(training_data, strategy, PatchMethod(), settings, seed, objective, uncut, plan=done, texts=texts), done
     )
 
 
@@ -448,18 +461,16 @@ def _patch_first(
     other: Task | None,
     like: Task,
     held: Examples,
-) -> None:
+) -> PatchedStart:
     """Fold a patch into the cut model, from which the training begins; texts that are scored have no part in it."""
     assert uncut is not None
     assert plan is not None
-    given = texts.split(learning=True)
-    own = given.take(~np.isin(marks(given), marks(held)))
-    if not len(own):
-        raise InputError(
-            f"Every text of {texts.name} ({given.split}) is scored after the healing, so none is left to patch on; "
-            "give other texts as patch (--patch)."
-        )
-    log.info("%s", apply_patch(uncut, plan, smaller.network, deal(uncut, texts, own, other=other, like=like)))
+    plain = load(cut_network(uncut, plan, share=True))
+    plain.name = smaller.name
+    found = apply_patch(uncut, plan, smaller.network, deal(uncut, texts, scored=held, other=other, like=like))
+    if found.applied:
+        log.info("%s", found)
+    return PatchedStart(plain, found)
 
 
 def _check_room(model: Model, method: Method, settings: Hyperparameters) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope import metrics
+from layerscope.cutting.model_card import PATCH
 from layerscope.cutting.plan import LayerPlan
 from layerscope.drawing.captions import caveat, numbers
 from layerscope.drawing.figures.bars import BarsFigure
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 RECORDED = "healing.json"  # what was measured, beside a checkpoint that was copied
-_NAMES = {"uncut": "uncut", "cut": "cut, nothing trained", "healed": "cut and healed"}
+_NAMES = {
+    "uncut": "uncut",
+    "cut": "cut, nothing trained",
+    "patched": "patched, nothing trained",
+    "healed": "cut and healed",
+}
 
 
 def undecided(metric: str, name: str, gain: Gain, n: int, are: str) -> str:
@@ -50,9 +56,10 @@ class Healing(Training):
         job: What was asked for.
         path: The folder in the store with `training.json` and `checkpoint`, the healed model.
         plan: What was cut, where a plan was given.
-        scores: The metric of the uncut model (where it is known), of the cut one, and of the healed one.
-        gains: How much better the healed model scores than the uncut and the cut one on the same rows, with a 95%
-            interval of the difference: where that holds 0, either may be the better one.
+        scores: The metric of the uncut model (where it is known), of the cut one, of the patched one where the training
+            began with a patch, and of the healed one.
+        gains: How much better the healed model scores than each of the others on the same rows, with a 95% interval of
+            the difference: where that holds 0, either may be the better one.
 
     Example:
         >>> import layerscope as ls
@@ -121,7 +128,7 @@ class Healing(Training):
         note = " ".join([note, *self._doubts()])
         bars = BarsFigure(
             title="Before and after healing",
-            shows=f"{self.metric} on {n:,} held-out {are} of the uncut model, of the cut one and of the healed one.",
+            shows=f"{self.metric} on {n:,} held-out {are} of the model {', '.join(name for name, _ in named)}.",
             reading=f"{better} is better.",
             caveat=caveat(note, n),
             names=tuple(name for name, _ in named),
@@ -149,7 +156,8 @@ class Healing(Training):
     def findings(self) -> list[Finding]:
         """What the model scores before and after, what the held-out rows do not tell, and what was brought back."""
         scores, outcome = self.scores, self.outcome
-        before = f", where the uncut model has {scores['uncut']:.4f}" if "uncut" in scores else ""
+        before = f" and {scores['patched']:.4f} with the patch alone" if "patched" in scores else ""
+        before += f", where the uncut model has {scores['uncut']:.4f}" if "uncut" in scores else ""
         text = (
             f"{self.metric} is {scores['healed']:.4f} after healing and {scores['cut']:.4f} before{before}, on "
             f"{outcome['rows']['scored']:,} held-out {outcome['rows']['are']}; the healed model has "
@@ -160,6 +168,15 @@ class Healing(Training):
         findings = [Finding(text, "", None if math.isnan(gain.low) else gain.sure, ANSWER)]
         better = metrics.upward(self.metric, scores["healed"]) > metrics.upward(self.metric, scores["cut"])
         findings += [Finding(text, "", None, SUPPORT) for text in outcome.get("patch", {}).get("said", ())]
+        if "patched" in scores and metrics.upward(self.metric, scores["healed"]) < metrics.upward(
+            self.metric, scores["patched"]
+        ):
+            alone = self.gains.get("patched", UNKNOWN)
+            text = (
+                "The patch alone scores better than what was trained from it: take it as it is (method='patch', "
+                "--method patch), or train with a lower learning rate."
+            )
+            findings.append(Finding(text, "", None if math.isnan(alone.low) else alone.sure, SUPPORT))
         if not better and not self.patched:
             text = "It did not get better: train longer, on more text, or with another learning rate."
             findings.append(Finding(text, "", None if math.isnan(gain.low) else gain.sure, SUPPORT))
@@ -178,11 +195,12 @@ class Healing(Training):
     @property
     def patched(self) -> bool:
         """Whether nothing was trained: the model was patched."""
-        return "patch" in self.outcome
+        return self.job.method.name == PATCH
 
     def _brought_back(self, gain: Gain) -> Finding:
         """Return how much of what the cut lost is back, or, where that is not a share, the gain over the cut model."""
-        uncut, cut, healed = (in_nats(self.metric, self.scores.get(name, math.nan)) for name in _NAMES)
+        names = ("uncut", "cut", "healed")
+        uncut, cut, healed = (in_nats(self.metric, self.scores.get(name, math.nan)) for name in names)
         share = recovered(uncut, cut, healed)
         text = f"Healing brings back {share:.0%} of what the cut lost."
         if not 0 < share <= 1:

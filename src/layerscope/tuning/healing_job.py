@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from layerscope.cutting.patch import Patch
 from layerscope.cutting.save import describe
 from layerscope.errors import ModelError, log
 from layerscope.evaluation.score import Score
@@ -32,6 +33,14 @@ _PASSES = 2.0  # over the rows from which on the output of frozen blocks is wort
 _SAME = {torch.float32: 2e-3, torch.float64: 2e-3}  # of the largest answer; merging adds up in another order
 
 
+@dataclass(frozen=True)
+class PatchedStart:
+    """Where a training begins that has a patch before it: the cut model without the patch, and the patch."""
+
+    plain: Model
+    patch: Patch
+
+
 @dataclass(eq=False)
 class HealingJob(TrainingJob):
     """A cut model, the objective that heals it, and how it is trained. The model of `training_data` is the cut one."""
@@ -41,12 +50,15 @@ class HealingJob(TrainingJob):
 
     objective: Objective
     uncut: Model | None = None  # only for its score beside the others
+    begun: PatchedStart | None = None  # the patch that is in the cut model, where there is one
 
     def __post_init__(self) -> None:
         self._kept: KeptStates | None = None
 
     def spec(self) -> dict[str, Any]:
-        before = {} if self.uncut is None else {"uncut": self.uncut.spec()}
+        before: dict[str, Any] = {} if self.uncut is None else {"uncut": self.uncut.spec()}
+        if self.begun is not None:  # it is scored, and what is said of the patch is kept
+            before |= {"plain": self.begun.plain.spec(), "patch": self.begun.patch.sentences()}
         return {**super().spec(), "aim": self.objective.spec(), **before}
 
     def prepared(self) -> Model:
@@ -173,6 +185,10 @@ class HealingJob(TrainingJob):
 
     def _result(self, outcome: Outcome, trainable: int, cached: bool, rows: Any) -> dict[str, Any]:
         before: dict[str, Any] = {"uncut": self.uncut, "cut": self.training_data.model}
+        if self.begun is not None:
+            # Gains over the cut are over the plain one, so that a patch and a training of the same cut can be compared.
+            before["cut"] = self.begun.plain
+            before |= {"patched": self.training_data.model} if self.begun.patch.applied else {}
         answers = {name: self.objective.answers(model) for name, model in before.items() if model is not None}
         scores = {name: float(self.objective.score(before[name], given)) for name, given in answers.items()}
         gains = {name: self.objective.gain(given, self._healed_answers).spec() for name, given in answers.items()}
@@ -195,6 +211,7 @@ class HealingJob(TrainingJob):
             "teacher": None if teacher is None else teacher.name,
             "mix": None if teacher is None else self.objective.distillation.mix,
             "loss": outcome.best["loss"],
+            **({} if self.begun is None else {"patch": described(self.begun.patch)}),
             **self.objective.extra_results(),
         }
         return result
@@ -207,6 +224,17 @@ class HealingJob(TrainingJob):
             sum(item.truncated for item in part.items) for part in (self.objective.learned, self.objective.scored)
         )
         return {"learned": learned, "scored": scored}
+
+
+def described(found: Patch) -> dict[str, Any]:
+    """Return a patch as `training.json` keeps it: what was solved, what it is worth, and what was not done."""
+    return {
+        "applied": found.applied,
+        "said": found.sentences(),
+        # What is not folded in was only tried.
+        "solved" if found.applied else "tried": list(found.tried),
+        "domains": [{**asdict(domain), "regained": domain.regained} for domain in found.domains],
+    }
 
 
 def make_room(tuned: Model, trained: Any) -> None:

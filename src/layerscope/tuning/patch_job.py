@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,14 +12,15 @@ import numpy as np
 from torch import nn
 
 from layerscope.cutting.model_card import PATCH
-from layerscope.cutting.patch import Patch, PatchTexts, patch
+from layerscope.cutting.patch import patch
+from layerscope.cutting.patch_texts import PatchTexts
 from layerscope.cutting.plan import LayerPlan
 from layerscope.cutting.save import save
 from layerscope.distributed import Team
 from layerscope.models import Model
 from layerscope.models.extras import parameter_count
 from layerscope.store import discard, write_json
-from layerscope.tuning.healing_job import HealingJob
+from layerscope.tuning.healing_job import HealingJob, described
 from layerscope.tuning.method import CHECKPOINT, Method
 from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.trainer import Outcome
@@ -69,7 +70,8 @@ class PatchJob(HealingJob):
         said = "neither solved nor chosen on; they decided whether the patch is applied"
         self._healed.note = "; ".join(part for part in (self._healed.note, said) if part)
         save(tuned, folder / CHECKPOINT, scores=[] if np.isnan(self._healed) else [self._healed])
-        loss = found.domains[0].patched
+        first = found.domains[0]
+        loss = first.patched if found.applied else first.cut  # of the network that is saved
         entry = {"epoch": 0.0, "score": float(self._healed), "loss": loss}
         outcome = Outcome(np.empty(0), [entry], [], seconds, 0)
         solved = sum(fold.weight.numel() + (0 if fold.bias is None else fold.bias.numel()) for fold in found.folds)
@@ -82,13 +84,3 @@ class PatchJob(HealingJob):
         solving = self.texts.solving
         result["rows"]["learned"] = len(solving.examples)
         return {**result, "tokens": int(sum(map(len, solving.encoded())))}
-
-
-def described(found: Patch) -> dict[str, Any]:
-    """Return a patch as `training.json` keeps it: what was solved, what it is worth, and what was not done."""
-    return {
-        "applied": found.applied,
-        "said": found.sentences(),
-        "solved": list(found.tried),
-        "domains": [{**asdict(domain), "regained": domain.regained} for domain in found.domains],
-    }

@@ -1,5 +1,8 @@
 """Devices and float types by name, and what is too large for one GPU."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -14,6 +17,7 @@ from layerscope.models.devices import (
     device_of,
     float_type_of,
     is_spread,
+    weights_in_memory,
 )
 from tests.helpers.models import random_network, save_random
 
@@ -69,6 +73,13 @@ def test_a_model_is_never_offloaded_without_a_word(gpu, host, outcome, tmp_path,
     else:
         check_room("model", tmp_path, torch.float32, True)
     assert ("the rest waits on the host or the disk" in caplog.text) == (outcome == "warned")
+
+
+def test_only_the_files_that_are_opened_take_room(tmp_path):
+    folder = Path(save_random(tmp_path, "bert"))
+    alone = weights_in_memory(folder, torch.float32)
+    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
+    assert weights_in_memory(folder, torch.float32) == alone
 
 
 def test_opening_asks_for_room_first(tmp_path, monkeypatch):

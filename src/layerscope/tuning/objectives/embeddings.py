@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from layerscope.cutting.selection_test import of_losses
 from layerscope.data import Examples, Task
+from layerscope.errors import InputError
 from layerscope.evaluation.embedding_similarity import (
     EmbeddingSimilarityEvaluator,
     embedding_of,
@@ -29,6 +30,7 @@ from layerscope.extraction.pooling import Reading
 from layerscope.models import Model
 from layerscope.models.architecture import accepted_inputs
 from layerscope.models.replay import caches_off
+from layerscope.models.sentence_embedding import Embedding
 from layerscope.resampling import mean_interval
 from layerscope.results import provenance_of
 from layerscope.tuning.frozen_cache import PrefixedNetwork
@@ -63,6 +65,15 @@ class EmbeddingObjective(Objective):
         self._max_length = min(max_length, self.embedding.max_length or max_length)
         self._loop = Loop.over_tokens([model], Reading("cls", max_length=self._max_length), encoder=self._encoded)
         super().__init__(model, self._part(learned), self._part(scored), distillation)
+        assert distillation.teacher is not None
+        # Each model's states become embeddings by its own modules: a patch puts one behind the pooling of the student.
+        self.taught = embedding_of(distillation.teacher, self._asked)
+        widths = [_width(each, by) for each, by in ((model, self.embedding), (distillation.teacher, self.taught))]
+        if widths[0] != widths[1]:
+            raise InputError(
+                f"{distillation.teacher.name} cannot teach {model.name}: its embeddings have {widths[1]} numbers, and "
+                f"those of {model.name} have {widths[0]}; give a teacher with embeddings of that size."
+            )
         pairs = scored.pairs is not None and task.regression and scored.labels is not None
         self._pairs = EmbeddingSimilarityEvaluator(model, task, scored, self._max_length) if pairs else None
         self._prompt = prompt_length(model, self.embedding)
@@ -80,7 +91,9 @@ class EmbeddingObjective(Objective):
         return "cosine" if self._pairs is None else self._pairs.metric
 
     def settings(self) -> dict[str, Any]:
-        return {"embedding": self.embedding.spec(), "max_length": self._max_length}
+        own, taught = self.embedding.spec(), self.taught.spec()
+        # The teacher's is named where it differs, so that keys of healings with one embedding stay what they were.
+        return {"embedding": own, "max_length": self._max_length, **({} if own == taught else {"taught": taught})}
 
     def module(self, tuned: Model, frozen: int, trains_embeddings: bool) -> PrefixedNetwork:
         return EmbeddingHealing(tuned, frozen, trains_embeddings, self)
@@ -91,6 +104,10 @@ class EmbeddingObjective(Objective):
     def vectors(self, states: Tensor, real: Tensor) -> Tensor:
         """Return (texts, width') embeddings of a batch."""
         return self.embedding.pooled(states, real, self._prompt)
+
+    def wanted(self, states: Tensor, real: Tensor) -> Tensor:
+        """Return (texts, width') embeddings that the teacher makes of its states of a batch."""
+        return self.taught.pooled(states, real, self._prompt)
 
     def metrics(self, prediction: Any) -> dict[str, float]:
         cosines, lost = prediction.predictions
@@ -150,6 +167,11 @@ class EmbeddingObjective(Objective):
         return gain_of(of_losses(-earlier, -later), of_losses(-later, -earlier))
 
 
+def _width(model: Model, embedding: Embedding) -> int:
+    """Return how many numbers the embeddings of a model have."""
+    return embedding.pooled(torch.zeros(1, 1, model.width), torch.ones(1, 1)).shape[-1]
+
+
 def _states(inputs: dict[str, Tensor], network: Any) -> Tensor:
     states: Tensor = network.base_model(**inputs).last_hidden_state
     return states
@@ -176,12 +198,12 @@ class EmbeddingHealing(PrefixedNetwork):
         super().__init__(model, frozen, trains_embeddings)
         assert objective.distillation.teacher is not None
         self._teacher, self._distance = Teacher(objective.distillation.teacher), objective.distillation.distance
-        self._vectors = objective.vectors
+        self._vectors, self._wanted = objective.vectors, objective.wanted
 
     def forward(self, **inputs: Any) -> dict[str, Tensor]:
         real, _ = (inputs.pop(name) for name in (_REAL, "labels"))
         given = self.answering_prefix(inputs)
-        whole = self._vectors(self._teacher(lambda network: network.base_model(**inputs).last_hidden_state), real)
+        whole = self._wanted(self._teacher(lambda network: network.base_model(**inputs).last_hidden_state), real)
         with given, caches_off(self.network):
             vectors = self._vectors(self.network.base_model(**inputs).last_hidden_state, real)
         cosine = nn.functional.cosine_similarity(vectors, whole, dim=-1)
