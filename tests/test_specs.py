@@ -76,7 +76,14 @@ def test_every_part_of_examples_changes_their_spec(part):
 def test_every_field_of_examples_is_edited_above():
     from layerscope.data import Examples
 
-    assert {f.name for f in dataclasses.fields(Examples)} == {*EXAMPLES, "skipped", "lines", "counted", "_whole"}
+    assert {f.name for f in dataclasses.fields(Examples)} == {
+        *EXAMPLES,
+        "skipped",
+        "lines",
+        "counted",
+        "_whole",
+        "_ranks",
+    }
 
 
 def test_examples_are_those_of_their_split_however_they_were_taken():

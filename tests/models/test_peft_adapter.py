@@ -117,7 +117,7 @@ def test_the_base_of_an_adapter_is_found(adapter, base):
         ({"peft_type": "PREFIX_TUNING"}, "of the type PREFIX_TUNING, and only LoRA is merged"),
         ({"base_model_name_or_path": None}, "names no base"),
         ({"base_model_name_or_path": "no/such-model"}, r"was trained on no/such-model, which cannot be opened here"),
-        ({"base_model_name_or_path": "random:demo:minilm"}, "no checkpoint but untrained"),
+        ({"base_model_name_or_path": "random:demo:minilm"}, "not a checkpoint but untrained"),
         ({"layer_replication": [[0, 2]]}, "sets layer_replication, which is not merged here"),
         ({"init_lora_weights": "pissa"}, "began as 'pissa'"),
         ({"alpha_pattern": {"(a+)+$": 3}}, "has the expression"),
@@ -183,7 +183,7 @@ def test_numbers_that_are_none_are_refused(value, adapter):
 def test_strange_tensors_are_refused(adapter):
     tensors = load_file(adapter / WEIGHTS)
     save_file({**tensors, "other.weight": torch.ones(2)}, adapter / WEIGHTS)
-    with pytest.raises(ModelError, match="no tensor of a peft adapter"):
+    with pytest.raises(ModelError, match="not a tensor of a peft adapter"):
         ls.load(adapter)
     half = {name: tensor for name, tensor in tensors.items() if "lora_A" in name}
     save_file(half, adapter / WEIGHTS)

@@ -67,6 +67,9 @@ def test_free_places_go_to_what_is_sure():
 def test_a_finding_has_two_sentences_there():
     text = "No block can go (p = 0.2). It loses 0.3 accuracy, e.g. more than 1 %. That would take 400 rows. And so on."
     page = first_page({"smaller": record(findings=[Finding(text, "", None, ANSWER)])}, {})
+    weights = Finding("Block 3 carries 90%. l*, the layer, is 6. More.", "every weight was compared", True, ANSWER)
+    told = first_page({"changes": record(findings=[weights])}, {"changes": "a sample of 40 of 90 texts"})[0].finding
+    assert str(told) == "Block 3 carries 90%. l*, the layer, is 6 (every weight was compared)."
     assert page[0].finding.text == "No block can go (p = 0.2). It loses 0.3 accuracy, e.g. more than 1 %."
 
 

@@ -87,6 +87,16 @@ def test_the_pilot_ends_after_a_long_run_and_within_its_time(language, monkeypat
     assert language.pilot(18.0) == pytest.approx(0.2)
     assert counts == [2, 8]
     counts.clear()
+    clock[0] = 0.0
+
+    def opening_first(model, task, split, limit, max_length):
+        counts.append(limit)
+        clock[0] += limit * 0.01 + (1.0 if len(counts) == 1 else 0.0)
+
+    monkeypatch.setattr(study_subject, "evaluate", opening_first)
+    assert language.pilot(1.8) == pytest.approx(0.01)  # not the second of opening
+    monkeypatch.setattr(study_subject, "evaluate", run)
+    counts.clear()
     assert language.pilot(0.9) == pytest.approx(0.2)
     assert sum(counts) * 0.2 <= 0.9 + 1e-9
 

@@ -104,7 +104,7 @@ def base_name(folder: Path, config: AdapterConfig | None = None) -> str:
     if name.startswith("random:") or peft_folder(parse(name)) is not None:
         what = "untrained" if name.startswith("random:") else "another adapter"
         raise ModelError(
-            f"The adapter {folder} names {name[:200]} as its base, which is no checkpoint but {what}; merge that "
+            f"The adapter {folder} names {name[:200]} as its base, which is not a checkpoint but {what}; merge that "
             "first, and name the result."
         )
     return f"{name}@{config.revision}" if config.revision and not Path(name).is_dir() else name
@@ -152,7 +152,9 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     for name in file.names:
         file.finite(name, name)
         if not name.startswith(_PREFIX):
-            raise ModelError(f"{file.path} holds {name[:80]!a}, which is no tensor of a peft adapter; fetch it again.")
+            raise ModelError(
+                f"{file.path} holds {name[:80]!a}, which is not a tensor of a peft adapter; fetch it again."
+            )
     tensors = {name.removeprefix(_PREFIX): file.tensor(name).clone() for name in file.names}
     if not any(_LORA.fullmatch(name) for name in tensors):
         raise ModelError(f"{file.path} holds no LoRA matrix, so there is nothing to merge; fetch it again.")

@@ -17,6 +17,7 @@ from layerscope.recipes.study_subject import Subject
 from layerscope.reporting.summary import PlacedFinding, by_weight
 from layerscope.results import Finding, Record
 from layerscope.results.finding import ANSWER, DETAIL, SUPPORT, number
+from layerscope.tuning.changes import EVERY_WEIGHT
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MOST = 5  # findings on the first page
 _FRONT = ("score", "changes", "smaller", "tuning", "other", "layers", "cuts")  # whose answers come first
 _SENTENCES = 2  # of a finding there; the section of its part has all of it
-_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
+_END = re.compile(r"(?<=[.!?]) (?=[A-Z]|l\*)")
 _HEALING = 300  # steps of a healing
 _BATCH, _LONGEST = 16, 128  # texts of a step, and tokens of each where they are no windows
 _BACKWARD = 3  # forward passes that a step of training costs
@@ -49,6 +50,8 @@ def first_page(shown: Mapping[str, Record], samples: Mapping[str, str]) -> list[
 
 def _in_short(finding: Finding, sample: str) -> Finding:
     """Return a finding in two sentences at most, with what it was read on where that is a sample."""
+    if finding.evidence == EVERY_WEIGHT:  # which has nothing to do with texts
+        sample = ""
     text = " ".join(_END.split(finding.text)[:_SENTENCES])
     return replace(finding, text=text, evidence="; ".join(part for part in (finding.evidence, sample) if part))
 

@@ -266,7 +266,9 @@ class Subject:
             took = time.monotonic() - began
             spent += took
             more = min(4 * count, self.available, int(max(most - spent, 0.0) * count / took))
-            if took >= (3 * _PILOT if first else _PILOT) or more <= count:
+            if first and took <= most:  # what the first run opened is left out by a second one
+                more = max(more, count)
+            if took >= (3 * _PILOT if first else _PILOT) or more < count + (not first):
                 return took / count
             count, first = more, False
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from layerscope.drawing.figure import Figure
 
 STATES, ATTENTION = "cka_debiased", "attention_js"
+EVERY_WEIGHT = "every weight was compared"  # the evidence of what rests on no texts
 _HARDLY = 5e-4  # of CKA: a smaller change is none in the three digits that findings have
 MOST_SHARE = 0.9  # of the change of all weights: the blocks that carry it are named
 _PROBED = ("nu", "score", "low", "high")
@@ -170,7 +171,7 @@ class TuningChanges(Result):
             return []
         frame, carrying = self._frame[self._frame["layer"] >= 1], self.blocks
         if not carrying:
-            return [Finding("No weight of any block changed.", "every weight was compared", True, SUPPORT)]
+            return [Finding("No weight of any block changed.", EVERY_WEIGHT, True, SUPPORT)]
         of_these = frame[frame["layer"].isin(carrying)]
         few = len(carrying) <= len(frame) / 2
         if not few:
@@ -190,7 +191,7 @@ class TuningChanges(Result):
         table = self.weights.frame
         squares = (table["change"] ** 2).where(table["layer"].isin(carrying)).groupby(table["which"]).sum()
         text += f"; {squares.max() / squares.sum():.0%} of that is in {squares.idxmax()}"
-        return [Finding(f"{text}.", "every weight was compared", True, ANSWER if few else SUPPORT)]
+        return [Finding(f"{text}.", EVERY_WEIGHT, True, ANSWER if few else SUPPORT)]
 
     def _probes(self) -> list[Finding]:
         if "probe_before" not in self._frame:
