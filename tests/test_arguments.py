@@ -253,7 +253,6 @@ def test_options_of_a_class_that_is_chosen_by_name_are_checked_too(method, optio
         lambda: ls.Moments.load(3),
         lambda: ls.Similarity.load(3),
         lambda: ls.LayerPlan.parse(3, depth=4),
-        lambda: ls.LayerPlan.skipped(4, 1.5, 2),
         lambda: ls.load("garden:bert-s0", tokenizer=3),
         lambda: ls.measure("gulp")(np.eye(4), np.eye(4), ridge=10**30),
         lambda: ls.measure("cka_minibatch")(np.eye(4), np.eye(4), shuffle=10**30),

@@ -11,7 +11,8 @@ import layerscope
 
 TIMES = {"time", "times", "latency", "duration", "elapsed", "took", "wall", "runtime", "speed"}
 UNITS = {"s", "ms", "seconds", "minutes", "hours", "days"}
-SPELLED = {"time"}  # of `reproduce --list`: its values are texts with a unit (`layerscope.progress.duration`)
+# Of `reproduce --list`, whose values are texts with a unit (`layerscope.progress.duration`), and a setting of peft's adapters.
+SPELLED = {"time", "runtime_config"}
 
 
 def names_in(code: str) -> Iterator[str]:

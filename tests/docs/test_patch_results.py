@@ -8,7 +8,8 @@ import torch
 
 import layerscope as ls
 from layerscope.cutting import patch as patches
-from layerscope.cutting.patch import Request, Variant, block_place, deal
+from layerscope.cutting.patch import Request, Variant, block_place
+from layerscope.cutting.patch_texts import deal
 from layerscope.cutting.plan import LayerPlan
 from tests.helpers.cli import ROOT, script
 from tests.helpers.data import random_texts, running_task

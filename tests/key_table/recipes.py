@@ -36,6 +36,7 @@ CALLS = {
             "out": {"out": "elsewhere"},
             **ENGINE,
             "gpus": {"gpus": 0.5},
+            "names": ({"models": [_saved(0)]}, {"models": [_saved(0)], "names": ["ours"]}),
             "device": {"device": "cpu"},
         },
     )

@@ -129,7 +129,7 @@ def test_marks_are_no_words_and_long_texts_are_cut():
     ("call", "sentence"),
     [
         (lambda folder: ls.extract(str(folder), TEXTS, store=False), "the pool 'cls' has no meaning"),
-        (lambda folder: ls.load(str(folder), tokenizer=object()), "takes no tokenizer"),
+        (lambda folder: ls.load(str(folder), tokenizer=str.split), "takes no tokenizer"),
         (lambda folder: ls.load("garden:bert-s0", stateful=True), "is for ELMo's folders"),
         (lambda folder: ls.load(ls.load(str(folder)), stateful=True), "is for ELMo's folders"),
         (lambda folder: ls.truncate(str(folder), 1), "cutting needs a transformers network"),

@@ -75,7 +75,6 @@ class LayerPlan:
         return LayerPlan([block for block in range(1, depth + 1) if block not in gone])
 
     @staticmethod
-    @checked
     def truncated(depth: int, keep: int) -> LayerPlan:
         """Blocks 1..keep of `depth`."""
         if not _are_whole(keep) or not 0 <= keep <= depth:
@@ -83,7 +82,6 @@ class LayerPlan:
         return LayerPlan(range(1, keep + 1))
 
     @staticmethod
-    @checked
     def skipped(depth: int, first: int, last: int) -> LayerPlan:
         """All of `depth` blocks but first..last, inclusive."""
         if not _are_whole(first, last):

@@ -196,7 +196,7 @@ class Representations:
     def from_arrays(
         arrays: Sequence[Any],
         labels: Any = None,
-        names: Sequence[str] | None = None,
+        names: Sequence[Any] | None = None,
         rows: Rows | None = None,
     ) -> Representations:
         """Representations of one's own: one array (n, d) per layer, numpy or torch; `names` are the layers' names."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerscope import metrics
-from layerscope.cutting.model_card import PATCH
 from layerscope.cutting.plan import LayerPlan
 from layerscope.drawing.captions import caveat, numbers
 from layerscope.drawing.figures.bars import BarsFigure
@@ -19,7 +18,7 @@ from layerscope.models.sources import short_names
 from layerscope.results import Finding, NextStep
 from layerscope.results.finding import ANSWER, DETAIL, NO_INTERVAL, SUPPORT, interval, number
 from layerscope.store import atomic_folder
-from layerscope.tuning.healing_job import HealingJob
+from layerscope.tuning.healing_job import PATCHED, HealingJob
 from layerscope.tuning.method import CHECKPOINT
 from layerscope.tuning.objectives.base import UNKNOWN, Gain
 from layerscope.tuning.training import Training
@@ -195,7 +194,7 @@ class Healing(Training):
     @property
     def patched(self) -> bool:
         """Whether nothing was trained: the model was patched."""
-        return self.job.method.name == PATCH
+        return self.job.kind == PATCHED
 
     def _brought_back(self, gain: Gain) -> Finding:
         """Return how much of what the cut lost is back, or, where that is not a share, the gain over the cut model."""

@@ -27,6 +27,7 @@ from layerscope.tuning.objectives.classification import ClassificationObjective
 from layerscope.tuning.trainer import EvalSpec, ItemRows, Outcome
 from layerscope.tuning.training_job import Caches, TrainingJob
 
+PATCHED = "patched"  # the kind of job that solves a patch, and trains nothing
 _COMPARED = 8  # held-out rows to which the saved model must answer as the trained one does
 _COPIES = 2.2  # of the weights: merged ones, those of a second opening, and some room
 _PASSES = 2.0  # over the rows from which on the output of frozen blocks is worth keeping

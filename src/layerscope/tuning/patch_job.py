@@ -20,7 +20,7 @@ from layerscope.distributed import Team
 from layerscope.models import Model
 from layerscope.models.extras import parameter_count
 from layerscope.store import discard, write_json
-from layerscope.tuning.healing_job import HealingJob, described
+from layerscope.tuning.healing_job import PATCHED, HealingJob, described
 from layerscope.tuning.method import CHECKPOINT, Method
 from layerscope.tuning.strategy import Strategy
 from layerscope.tuning.trainer import Outcome
@@ -43,7 +43,7 @@ class PatchMethod(Method):
 class PatchJob(HealingJob):
     """A cut model, the plan that cut it, and the texts that its patch is solved, chosen and judged on."""
 
-    kind = "patched"
+    kind = PATCHED
     version = 1
 
     plan: LayerPlan | None = None
