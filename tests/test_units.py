@@ -11,7 +11,7 @@ import layerscope
 
 TIMES = {"time", "times", "latency", "duration", "elapsed", "took", "wall", "runtime", "speed"}
 UNITS = {"s", "ms", "seconds", "minutes", "hours", "days"}
-# Of `reproduce --list`, whose values are texts with a unit (`layerscope.progress.duration`); a setting of peft's adapters.
+# Of `reproduce --list`, whose values are texts with a unit (`layerscope.progress.duration`); a setting of adapters.
 SPELLED = {"time", "runtime_config"}
 
 

@@ -44,9 +44,9 @@ class Settings:
     budget: float = 1.5  # minutes for the study of the tuned model
     tolerance: float = 0.02  # accuracy that the smaller model may lose
     language_model: str = "demo:smollm2"
-    language_texts: int = 100  # that it reads, joined
+    language_texts: int = 60  # that it reads, joined
     window: int = 64  # tokens that it reads at once
-    language_budget: float = 0.7
+    language_budget: float = 1.5
     lost: str = "25%"  # of its perplexity, which the smaller one may have more
     device: str | None = None  # where models run; the first GPU where there is one
     dtype: str = "float32"  # that they are opened in
