@@ -12,7 +12,7 @@ PUBLIC = [name for name in ls.__all__ if callable(getattr(ls, name))]
 FUNCTIONS = [name for name in PUBLIC if inspect.isfunction(getattr(ls, name))]
 CLASSES = [name for name in PUBLIC if inspect.isclass(getattr(ls, name))]
 TRAINED = {"tune", "strategy_study", "Training", "Trainings", "Truncation", "truncation_curve", "SkipMap", "skip_map"}
-SLOW = {*TRAINED, "Advice", "advise", "Choice", "recommend", "specialty_study", "strategies"}
+SLOW = {*TRAINED, "Advice", "advise", "Choice", "ModelStudy", "recommend", "specialty_study", "strategies", "study"}
 
 
 def section(name, title):

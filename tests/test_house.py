@@ -204,6 +204,7 @@ def test_gpus_are_asked_for_by_the_marker_alone():
         assert not found or path == Path(__file__), path
 
 
+@pytest.mark.slow
 def test_without_a_gpu_the_tests_for_one_are_skipped_and_asking_for_them_fails():
     file = str(TESTS / "models/fingerprint/test_hashing.py")
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}

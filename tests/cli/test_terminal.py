@@ -17,6 +17,7 @@ from tests.helpers.cli import run, run_here
 INTERRUPTED = "Interrupted. What was finished is kept: the same command goes on from there."
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_that_nothing_is_lost(model, home):
     command = [sys.executable, "-m", "layerscope", "extract", model, "--task", "pydocs", "--split", "train"]
 
@@ -87,6 +88,7 @@ def in_a_terminal(columns, *arguments):
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said.decode()).splitlines()]
 
 
+@pytest.mark.slow
 def test_no_number_is_broken_in_a_narrow_terminal(model, reviews):
     columns = 60
     given = ["compare", model, model, "--task", reviews, "--text", "review", "--pool", "mean"]

@@ -37,7 +37,7 @@ def same(a, b):
         torch.testing.assert_close(a[layer], b[layer], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("pool", ["mean", "tokens"])
+@pytest.mark.parametrize("pool", ["mean", pytest.param("tokens", marks=pytest.mark.slow)])
 def test_two_processes_share_the_rows_and_give_the_same_result(pool, checkpoint, data, tmp_path):
     alone = ls.extract(checkpoint, data, pool=pool, store=False)
     script = tmp_path / "job.py"  # the command line with shards small enough that both processes get some

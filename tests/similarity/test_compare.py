@@ -237,6 +237,7 @@ def test_tiles_of_pairs_give_what_all_pairs_at_once_give(budget, reps, caplog):
         np.testing.assert_allclose(found[name].values, expected[name].values, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 def test_two_processes_add_up_to_one(task, tmp_path):
     folder = save_random(tmp_path / "model", "bert")
     with pytest.warns(LayerscopeWarning, match="svcca: in 4 of 25 pairs of layers the bias is larger"):

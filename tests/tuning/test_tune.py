@@ -191,6 +191,7 @@ open(f"{sys.argv[3]}-{Team.current().rank}", "w").write(f"{Team.current().size} 
 """
 
 
+@pytest.mark.slow
 def test_two_processes_tune_together(tmp_path):
     folder = save_random(tmp_path / "model", "bert", "encoder")
     (tmp_path / "data").mkdir()
