@@ -99,7 +99,7 @@ def test_commands_are_ready_to_copy(tmp_path, monkeypatch):
         "layerscope tune mine --task my.csv --strategy '(3, 4, 4)' -o tuned-2",
     ]
     why = next(iter(lines))
-    assert "loses least of the 5 plans tried: perplexity 700, the whole model 520" in why
+    assert "picked of 5 plans as losing least: perplexity 700, the whole model 520" in why
     assert "the command scores all 1,500 texts" in why
     assert list(lines)[2] == "Tune under one of several strategies that tie"
     base = SimpleNamespace(name="before", label="before")

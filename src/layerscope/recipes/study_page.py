@@ -142,7 +142,7 @@ def commands_of(subject: Subject, shown: Mapping[str, Record], per_text: float) 
         else:
             cut, count = found
             gone = spans(cut.gone).replace(" ", "")
-            verdict = "within the tolerance" if cut.tolerated else f"loses least of the {count} plans tried"
+            verdict = "within the tolerance" if cut.tolerated else f"picked of {count} plans as losing least"
             rows = f"; the command scores all {subject.whole:,} texts"
             why = f"Cut it (without {gone}, {verdict}: {cut}{rows}), and save it"
             line = ["layerscope", "skip", model, "--blocks", gone, *scored, "--save", _free("smaller")]
