@@ -1,5 +1,7 @@
 """What a study is of, and what its parts read in the time there is."""
 
+import copy
+
 import pytest
 
 import layerscope as ls
@@ -107,3 +109,14 @@ def test_texts_of_patches_are_counted(task):
     assert subject.values(None, 50, 0)["learned"] == 50
     plain = next(part for part in parts() if part.name == "cuts")
     assert subject.seconds(part, None, 1000, 0, 0.1) > subject.seconds(plain, None, 1000, 0, 0.1)
+
+
+def test_a_head_over_a_vocabulary_is_counted_for_every_layer_and_span(language, task):
+    """A curve runs the head on every layer, and a map on every span: beside a large vocabulary that is most of it."""
+    cuts = next(part for part in parts() if part.name == "cuts")
+    assert subject_of(random_model(kind="classifier"), task).head_share == 0
+    assert 0 < language.head_share < 1
+    depth, without = language.model.depth, copy.copy(language)
+    without.__dict__["head_share"] = 0.0
+    more = language.seconds(cuts, None, 100, 0, 0.1) - without.seconds(cuts, None, 100, 0, 0.1)
+    assert more == pytest.approx(1.5 * depth * language.head_share * 100 * 0.1)

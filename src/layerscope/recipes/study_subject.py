@@ -37,6 +37,7 @@ SEARCHES: tuple[tuple[tuple[str, ...] | None, int, float], ...] = (
 )
 _LONGEST = 128  # tokens of a text that is read for its states
 _PILOT = 0.7  # seconds that the pilot runs at least
+_LOGITS = 1.2  # times the product with a vocabulary: what turning it into losses takes too
 _FIXED, _TIMED = 1.5, 10.0  # seconds of opening, drawing and writing of a call; of measuring latencies
 
 # About how many forward passes of one model over `limit` texts a call makes: (settings, blocks) -> passes.
@@ -47,8 +48,11 @@ _PASSES: dict[str, Callable[[Mapping[str, Any], int], float]] = {
     "compare": lambda s, depth: 1 + (s["other"] is not None),
     "layer_blocks": lambda s, depth: 0,
     # Where it is patched, the texts that patches are solved, chosen and tried on are read as well, cut by cut.
-    "truncation_curve": lambda s, depth: 2 + ("mode" in s) * (2 + depth / 2 * s["learned"] / max(s["limit"], 1)),
-    "skip_map": lambda s, depth: depth / 2,
+    # Every layer of a curve, and every span of a map, has a head of its own to run.
+    "truncation_curve": lambda s, depth: (
+        2 + depth * s["head"] + ("mode" in s) * (2 + depth / 2 * s["learned"] / max(s["limit"], 1))
+    ),
+    "skip_map": lambda s, depth: depth / 2 * (1 + s["head"]),
     "advise": lambda s, depth: SEARCHES[s["search"]][2] * depth,
     "recommend": lambda s, depth: 3,
     "alignment_study": lambda s, depth: 4,
@@ -144,6 +148,17 @@ class Subject:
         evaluator = make_evaluator(self.model, self.task, split=self.split, limit=count, max_length=self.window)
         return evaluator.tokens(len(evaluator.examples)) / count
 
+    @cached_property
+    def head_share(self) -> float:
+        """The share of a forward pass that is the head's: next to nothing, unless it scores a whole vocabulary."""
+        if not self.running:
+            return 0.0
+        network = self.model.network
+        head = _LOGITS * self.model.vocabulary * self.model.width
+        embeddings = network.get_input_embeddings().weight
+        body = sum(each.numel() for each in network.base_model.parameters()) - embeddings.numel()
+        return float(head / (head + max(body, 1)))
+
     def _windows(self, texts: int) -> int:
         evaluator = make_evaluator(self.model, self.task, split=self.split, limit=texts, max_length=self.window)
         return len(evaluator.examples)
@@ -208,6 +223,7 @@ class Subject:
             "length": length,
             "attended": min(texts, 60),
             "search": search,
+            "head": self.head_share,
             "rules": SEARCHES[search][0],
             "evaluations": SEARCHES[search][1],
             "target_layers": "same" if alike else "every",
