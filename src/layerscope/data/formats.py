@@ -445,7 +445,8 @@ def _delimited_column(delimiter: str) -> Callable[[Path, str], Iterator[Any]]:
             raise ValueError("the header is not one line that names the column once")
         batches = arrow_csv.open_csv(
             _stream(path),
-            read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=1),
+            # Threads read ahead of one another, and hold what they have read.
+            read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=1, use_threads=False),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=delimiter, quote_char='"' if quoted else False, newlines_in_values=quoted
             ),
@@ -467,6 +468,7 @@ def _json_column(path: Path, column: str) -> Iterator[Any]:
         try:
             batches = arrow_json.open_json(  # which reads the first lines
                 _stream(path),
+                read_options=arrow_json.ReadOptions(use_threads=False),
                 parse_options=arrow_json.ParseOptions(
                     explicit_schema=pyarrow.schema([(column, kind)]), unexpected_field_behavior="ignore"
                 ),
@@ -481,7 +483,7 @@ def _json_column(path: Path, column: str) -> Iterator[Any]:
 
 def _parquet_column(path: Path, column: str) -> Iterator[Any]:
     """Yield a column of a Parquet file, as arrays of pyarrow's."""
-    for table in parquet_batches(path, 64 * BLOCK, columns=[column], most_field=4 * MAX_FIELD):
+    for table in parquet_batches(path, 8 * BLOCK, columns=[column], most_field=4 * MAX_FIELD):
         if not table.num_columns:
             raise ValueError("there is no such column")
         yield table.column(0)
