@@ -20,6 +20,8 @@ def _saved(seed):
     return str(save_random(Path(tempfile.mkdtemp()), "bert", seed=seed, **SMALL))
 
 
+_ONE = _saved(0)
+
 CALLS = {
     "reproduce": Call(
         {"paper": "ren2023", "only": "norms", "models": {"s0": _saved(0)}, "tasks": [_words(0)], "profile": "smoke"},
@@ -36,7 +38,7 @@ CALLS = {
             "out": {"out": "elsewhere"},
             **ENGINE,
             "gpus": {"gpus": 0.5},
-            "names": ({"models": [_saved(0)]}, {"models": [_saved(0)], "names": ["ours"]}),
+            "names": ({"models": {"ours": _ONE}}, {"models": [_ONE], "names": ["ours"]}),  # two ways to say it
             "device": {"device": "cpu"},
         },
     )
