@@ -140,12 +140,18 @@ def evidence(given: Mapping[str, Any]) -> Iterator[Step]:
             yield Step(
                 "xie2022", "table6", {name: model}, (task,), settings={**BOTH, "strategies": DECIDING}, inside=True
             )
+    yield from _seeds("sst2")
     for task in tasks[:5]:
         yield Step("wu2020", "table1", models, (task,))
-    for task in ("sst2", "mnli", "mrpc"):
-        yield Step("ren2023", "table3,fig4", tasks=(task,))  # without any training
-        yield Step("ren2023", "table4", tasks=(task,), settings={"pairs": 8})
-        yield Step("ren2023", "table5,fig5", tasks=(task,), couples=EIGHT)
+    for task in ("mnli", "mrpc"):
+        yield from _seeds(task)
+
+
+def _seeds(task: str) -> Iterator[Step]:
+    """Ren et al.'s claims on one task, with networks of both starts, on eight pairs of seeds."""
+    yield Step("ren2023", "table3,fig4", tasks=(task,))  # without any training
+    yield Step("ren2023", "table4", tasks=(task,), settings={"pairs": 8})
+    yield Step("ren2023", "table5,fig5", tasks=(task,), couples=EIGHT)
 
 
 def _early(models: Mapping[str, Any], few: Mapping[str, Any], task: str) -> Iterator[Step]:
@@ -177,11 +183,16 @@ def _studied(models: Mapping[str, Any], task: str) -> Iterator[Step]:
     yield Step("xie2022", "table6", models, (task,), settings=BOTH)
 
 
-def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, str]) -> dict[str, ExperimentRun]:
-    """The jobs of all steps in their order, by name, without those that need what is missing."""
+def cells(
+    planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, str], picked: dict[str, list[Any]]
+) -> dict[str, ExperimentRun]:
+    """The jobs of all steps in their order, by name, without those that need what is missing.
+
+    `picked` has the layer that nu picks and the number of layers, by model and task; what is not there yet is added.
+    """
     planned: dict[str, ExperimentRun] = {}
     for step in planned_steps:
-        if step.inside and not rehearsed and not _picks_inside(step, missing):
+        if step.inside and not rehearsed and not _picks_inside(step, missing, picked):
             continue
         recipe = read_recipe(step.paper)
         profile = _without(missing, changed(recipe.profile(PROFILE), step.models, step.tasks or None, step.seeds))
@@ -202,7 +213,7 @@ def cells(planned_steps: Sequence[Step], rehearsed: bool, missing: Mapping[str, 
     return planned
 
 
-def _picks_inside(step: Step, missing: Mapping[str, str]) -> bool:
+def _picks_inside(step: Step, missing: Mapping[str, str], picked: dict[str, list[Any]]) -> bool:
     """Whether nu of the one model on the one task picks a layer that is neither an end nor the middle one."""
     import layerscope as ls
     from layerscope.tuning.strategy import middle_layer
@@ -210,12 +221,13 @@ def _picks_inside(step: Step, missing: Mapping[str, str]) -> bool:
     ((name, model),), (task,) = (step.models or {}).items(), step.tasks
     if name in missing or task in missing:
         return False
-    source = model if isinstance(model, str) else model["source"]
-    opened = ls.load(source)
-    reps = ls.extract(opened, task, split="train", pool="mean", limit=4000)
-    best = ls.specialty(reps, null=0).best
-    print(f"{name} on {task}: l* is {best}", flush=True)
-    return best is not None and 3 <= best < opened.depth and best != middle_layer(opened.depth)
+    if (key := f"{name}, {task}") not in picked:
+        opened = ls.load(model if isinstance(model, str) else model["source"])
+        reps = ls.extract(opened, task, split="train", pool="mean", limit=4000)
+        picked[key] = [ls.specialty(reps, null=0).best, opened.depth]
+        print(f"{name} on {task}: l* is {picked[key][0]}", flush=True)
+    best, depth = picked[key]
+    return best is not None and 3 <= best < depth and best != middle_layer(depth)
 
 
 def enough(planned: Mapping[str, ExperimentRun]) -> dict[str, ExperimentRun]:
@@ -343,6 +355,7 @@ def main() -> None:
     parser.add_argument("--wider", default="", help="models for fewer experiments, later: name=folder,name=file")
     parser.add_argument("--only", default="", help="jobs whose names begin so, with commas: phang2021,xie2022 fig3")
     parser.add_argument("--evidence", action="store_true", help="only what claims with little evidence need")
+    parser.add_argument("--plan", action="store_true", help="only print the jobs; what nu picks for them is kept")
     parser.add_argument("--rehearse", action="store_true", help="next to no data, to see that everything runs")
     parser.add_argument("--out", type=Path, default=HERE, help="where claims.json and claims.md are")
     parser.add_argument("--page", action="store_true", help="only write the page")
@@ -362,7 +375,11 @@ def main() -> None:
     findings.missing = unavailable(planned_steps)
     for name, reason in findings.missing.items():
         print(f"{name} is left out: {reason}", flush=True)
-    planned = cells(planned_steps, given.rehearse, findings.missing)
+    planned = cells(planned_steps, given.rehearse, findings.missing, findings.about.setdefault("picked", {}))
+    findings.write()
+    if given.plan:
+        print(*planned, sep="\n")
+        return
     if given.rehearse:
         planned = enough(planned)
     if given.only:

@@ -1,7 +1,7 @@
 """Which layer each score picks before any training, how that goes with probes, and whether it matters for tuning.
 
     python docs/results/which_layer.py scores --model bge-small=path/to/folder --limit 600
-    python docs/results/which_layer.py train --device cuda --cells 8
+    python docs/results/which_layer.py train --device cuda --workers 15 --cells 12
     python docs/results/which_layer.py page
 
 `scores` measures every score on training rows of every model and task and probes on validation rows; nothing is tuned.
@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ NEW = ("mnli", "qnli", "boolq", "yelp_polarity", "ewt-genre")
 SCORES = ("press", "logme", "cka_debiased", "knn", "hscore", "nu over permuted", "nu")
 CHANCE = 0.05  # how much the best probe must be above the most frequent class for a layer to be worth picking
 TRAINED = {"train_limit": 4000, "validation_limit": 1000, "epochs": 3, "learning_rate": 5e-5, "batch": 32}
+NARROW, WIDE = 3e-4, 256  # the rate of models narrower than this, which learn faster
 SEEDS = (0, 1, 2)
 
 
@@ -113,32 +116,67 @@ def strategies(row: dict[str, Any]) -> dict[str, str]:
     return found | {"(m-2, m, L)": "(m-2, m, L)"}
 
 
-def trainings(row: dict[str, Any], source: str, device: str | None, done: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every training of a cell that is not done: its key, its score, and which validation rows it got right."""
-    task = ls.task(row["task"])
-    for strategy in dict.fromkeys(strategies(row).values()):
-        for seed in SEEDS:
-            key = f"{row['model']} {row['task']} {strategy} {seed}"
-            if key in done:
+def to_do(rows: Sequence[dict[str, Any]], sources: dict[str, str], done: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The trainings of some cells that are not done: by key the source, the task, the strategy and the seed.
+
+    Those of the first seed come first, so that time that runs out leaves whole seeds.
+    """
+    found = {}
+    for seed in SEEDS:
+        for row in rows:
+            for strategy in dict.fromkeys(strategies(row).values()):
+                key = f"{row['model']} {row['task']} {strategy} {seed}"
+                if key not in done:
+                    found[key] = (sources[row["model"]], row["task"], strategy, str(seed))
+    return found
+
+
+def training_of(source: str, task_name: str, strategy: str, seed: str, device: str | None) -> dict[str, Any]:
+    """The score of a training, and which validation rows it got right."""
+    started = time.perf_counter()
+    task, model = ls.task(task_name), ls.load(source, device=device)
+    rate = NARROW if model.width < WIDE else TRAINED["learning_rate"]
+    training = ls.tune(model, task, strategy=strategy, seed=int(seed), **{**TRAINED, "learning_rate": rate})
+    evaluator = make_evaluator(
+        training.job.reopened(training.path), task, split="validation", limit=TRAINED["validation_limit"]
+    )
+    numbers, _ = evaluator.answers(evaluator.examples)
+    right = np.asarray(numbers.argmax(axis=-1) == evaluator.examples.labels)
+    return {
+        "score": training.score,
+        "metric": training.metric,
+        "accuracy": float(right.mean()),
+        "majority": training.majority,
+        "trainable": training.trainable,
+        "right": "".join("1" if each else "0" for each in right),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def trainings(
+    wanted: dict[str, tuple[str, ...]], device: str | None, workers: int, seconds: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every training that ends within some seconds, as it ends; several processes keep a GPU busy together."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    until = time.monotonic() + seconds
+    if workers == 1:
+        for key, asked in wanted.items():
+            if time.monotonic() < until:
+                yield key, training_of(*asked, device)
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(training_of, *asked, device): key for key, asked in wanted.items()}
+        for future in as_completed(running):
+            if time.monotonic() > until:
+                pool.shutdown(wait=False, cancel_futures=True)
+            if future.cancelled():
                 continue
-            started = time.perf_counter()
-            training = ls.tune(ls.load(source, device=device), task, strategy=strategy, seed=seed, **TRAINED)
-            model = training.job.reopened(training.path)
-            evaluator = make_evaluator(model, task, split="validation", limit=TRAINED["validation_limit"])
-            numbers, _ = evaluator.answers(evaluator.examples)
-            right = np.asarray(numbers.argmax(axis=-1) == evaluator.examples.labels)
-            yield (
-                key,
-                {
-                    "score": training.score,
-                    "metric": training.metric,
-                    "accuracy": float(right.mean()),
-                    "majority": training.majority,
-                    "trainable": training.trainable,
-                    "right": "".join("1" if each else "0" for each in right),
-                    "seconds": time.perf_counter() - started,
-                },
-            )
+            if error := future.exception():  # the others are worth as much without it
+                print(f"{running[future]} failed: {error}", file=sys.stderr, flush=True)
+            else:
+                yield running[future], future.result()
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -311,8 +349,8 @@ measures (`scores`, `train`). Scores are of training rows, mean-pooled; probes a
 the same rows and are scored on as many validation rows. With so few rows the probes' own order of layers is uncertain:
 no score can go with it closely. See [Layer scores](../layer-scores.md) for what each of them is."""
 TRAININGS = """Cells in which PRESS shows the labels, nu and PRESS pick different layers, and that of PRESS lies inside.
-4,000 rows, 3 epochs, one learning rate, three seeds; accuracy on the first 1,000 validation rows, of the epoch with the
-best score there."""
+4,000 rows, 3 epochs, one learning rate (5e-5; 3e-4 for models narrower than 256), three seeds; accuracy on the first
+1,000 validation rows, of the epoch with the best score there."""
 
 
 def main() -> None:
@@ -325,6 +363,8 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--cells", type=int, default=8, help="how many cells are trained")
     parser.add_argument("--device", help="where trainings run")
+    parser.add_argument("--workers", type=int, default=1, help="processes that train, and share the device")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no further training after so many")
     parser.add_argument("--out", type=Path, default=HERE)
     given = parser.parse_args()
     sources = {name: f"garden:{name}" for name in given.garden} | dict(each.split("=", 1) for each in given.model)
@@ -342,11 +382,11 @@ def main() -> None:
     elif given.step == "train":
         chosen = [row for row in to_train(kept["cells"].values()) if row["model"] in sources][: given.cells]
         print(f"{len(chosen)} cells: {', '.join(row['model'] + ' ' + row['task'] for row in chosen)}", flush=True)
-        for row in chosen:
-            for key, training in trainings(row, sources[row["model"]], given.device, kept["trainings"]):
-                kept["trainings"][key] = training
-                write_json(path, kept)
-                print(key, training["accuracy"], f"{training['seconds']:.0f} s", flush=True)
+        wanted = to_do(chosen, sources, kept["trainings"])
+        for key, training in trainings(wanted, given.device, given.workers, 60 * given.minutes):
+            kept["trainings"][key] = training
+            write_json(path, kept)
+            print(key, training["accuracy"], f"{training['seconds']:.0f} s", flush=True)
     write_text(given.out / PAGE, page(kept))
 
 

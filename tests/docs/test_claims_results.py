@@ -55,8 +55,8 @@ def test_words_about_no_row_stand_beside_the_threshold(claim):
 
 def test_evidence_is_for_the_claims_that_have_little(claims_script, monkeypatch):
     """Strategies around l* only where nu picks no end; eight pairs of seeds; freezing of all models."""
-    monkeypatch.setattr(claims_script, "_picks_inside", lambda step, missing: "bert" in step.models)
-    planned = claims_script.cells(list(claims_script.evidence({"bge": "somewhere"})), False, {})
+    monkeypatch.setattr(claims_script, "_picks_inside", lambda step, *_: "bert" in step.models)
+    planned = claims_script.cells(list(claims_script.evidence({"bge": "somewhere"})), False, {}, {})
     studied = [cell for cell in planned.values() if cell.experiment.name == "table6"]
     assert {cell.chosen["model"] for cell in studied} == {"bert"}
     assert studied[0].profile.settings["methods"] == ["finetune", "adapter"]
@@ -84,7 +84,7 @@ def steps(claims_script):
 
 
 def test_every_claim_is_tested_on_the_first_task(claims_script):
-    planned = claims_script.cells(steps(claims_script), False, {})
+    planned = claims_script.cells(steps(claims_script), False, {}, {})
     known = {(cell.paper, claim.name) for cell in planned.values() for claim in cell.claims}
     assert known == {(claim.paper, claim.name) for claim in claims()}
     first = [cell for name, cell in planned.items() if not {"mrpc", "stsb"} & set(map(str, cell.chosen.values()))]
@@ -92,7 +92,7 @@ def test_every_claim_is_tested_on_the_first_task(claims_script):
 
 
 def test_what_cannot_be_had_is_left_out_of_every_list(claims_script):
-    planned = claims_script.cells(steps(claims_script), False, {"bge": "gone", "elmo": "gone", "mrpc": "gone"})
+    planned = claims_script.cells(steps(claims_script), False, {"bge": "gone", "elmo": "gone", "mrpc": "gone"}, {})
     assert not [name for name in planned if "bge" in name or "mrpc" in name]
     everything = next(cell for name, cell in planned.items() if name.startswith("wu2020 fig1"))
     assert "elmo" not in everything.profile.models
@@ -100,7 +100,7 @@ def test_what_cannot_be_had_is_left_out_of_every_list(claims_script):
 
 
 def test_a_rehearsal_has_every_experiment_model_and_task(claims_script):
-    planned = claims_script.cells(steps(claims_script), True, {})
+    planned = claims_script.cells(steps(claims_script), True, {}, {})
     some = claims_script.enough(planned)
     assert {(c.paper, c.experiment.name) for c in some.values()} == {
         (c.paper, c.experiment.name) for c in planned.values()

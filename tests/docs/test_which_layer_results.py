@@ -65,12 +65,16 @@ def test_a_cell_and_its_trainings_go_on_where_they_stopped(monkeypatch, home):
     monkeypatch.setattr(results, "TRAINED", {"train_limit": 64, "validation_limit": 40, "max_steps": 2, "batch": 8})
     monkeypatch.setattr(results, "SEEDS", (0,))
     monkeypatch.setattr(results, "strategies", lambda _: {"a": "head-only", "b": "(11, 12, 12)", "c": "head-only"})
-    done = dict(results.trainings(found, "garden:bert-s0", None, {}))
-    assert list(done) == ["bert pydocs head-only 0", "bert pydocs (11, 12, 12) 0"]
+    sources = {"bert": "garden:bert-s0"}
+    wanted = results.to_do([found], sources, {})
+    assert list(wanted) == ["bert pydocs head-only 0", "bert pydocs (11, 12, 12) 0"]
+    assert not dict(results.trainings(wanted, None, 1, seconds=0))
+    done = dict(results.trainings(wanted, None, 1, seconds=600))
+    assert list(done) == list(wanted)
     for training in done.values():
         assert len(training["right"]) == 40
         assert training["accuracy"] == training["score"] == training["right"].count("1") / 40
-    assert not dict(results.trainings(found, "garden:bert-s0", None, done))
+    assert not results.to_do([found], sources, done)
 
 
 def test_the_page_was_written_by_the_command():

@@ -160,19 +160,32 @@ class Parts:
     def of(evaluator: E, confidence: float, *, seed: int) -> tuple[E, Parts]:
         """Deal out the texts of an evaluator; return it with rows that are each of one part, and which are of which.
 
-        Raises InputError where the texts are so few, or so unequal, that a part has no row.
+        Where texts are so few, or so unequal, that a part would have none, rows themselves are. Raises InputError
+        where rows are too few as well.
         """
+        for dealing in (evaluator, evaluator.by_rows()):
+            found, parts = Parts._of(dealing, confidence, seed)
+            if len(parts.picking) and len(parts.scoring) and (confidence == 0 or len(parts.confirming)):
+                return found, parts
+        raise InputError(
+            f"The texts of {evaluator.examples.task} ({evaluator.examples.split}) cannot be dealt out so that some "
+            "choose and others score: most have too few tokens for a window; give more text."
+        )
+
+    @staticmethod
+    def _of(evaluator: E, confidence: float, seed: int) -> tuple[E, Parts]:
+        """Return the evaluator with its texts dealt out, and the rows of each part, of which some may have none."""
         dealt = Parts.dealt(np.arange(evaluator.text_count), confidence, seed=seed, labels=evaluator.classes)
+        one = confidence > 0 and not len(dealt.confirming)  # one text chooses: it is parted by its rows
         numbers = np.empty(evaluator.text_count, np.int64)
         for number, texts in enumerate((dealt.picking, dealt.confirming, dealt.scoring)):
             numbers[texts] = number
         parted, of_rows = evaluator.dealt(numbers)
-        if set(numbers) - set(of_rows):
-            raise InputError(
-                f"The texts of {evaluator.examples.task} ({evaluator.examples.split}) cannot be dealt out so that some "
-                "choose and others score: most have too few tokens for a window; give more text."
-            )
-        return parted, Parts(*(np.flatnonzero(of_rows == number) for number in range(3)))
+        picking, confirming, scoring = (np.flatnonzero(of_rows == number) for number in range(3))
+        if one:
+            first = resampling.folds(np.arange(len(picking)), _FOLDS, seed=seed) == 0
+            picking, confirming = picking[first], picking[~first]
+        return parted, Parts(picking, confirming, scoring)
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,10 @@ class Evaluator(ABC):
         kept = np.flatnonzero(parts >= 0)
         return self if len(kept) == len(parts) else self.subset(kept), parts[kept]
 
+    def by_rows(self) -> Self:
+        """Return an evaluator whose rows are dealt out one by one, where its texts cannot be."""
+        return self
+
     @property
     def classes(self) -> np.ndarray | None:
         """(n,) the class of each row, by which rows are dealt out in proportion; None where rows have no class."""

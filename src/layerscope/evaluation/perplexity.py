@@ -62,6 +62,7 @@ class PerplexityEvaluator(TokenEvaluator):
     rows_are: ClassVar[str] = "windows"
     rows_overlap: ClassVar[bool] = True
     units_version: ClassVar[int] = 2
+    _by_rows: bool = False  # whether windows are dealt out, and not the texts that they are of
 
     def __post_init__(self) -> None:
         self._tokenizer = self.model.require_tokenizer()
@@ -111,8 +112,12 @@ class PerplexityEvaluator(TokenEvaluator):
 
     @property
     def _deals_texts(self) -> bool:
-        """Whether the texts themselves are dealt out; where they are too few, windows are."""
-        return effective_count([len(text) + len(BETWEEN) for text in self._source.texts]) >= FEWEST
+        return len(self._source) > 1 and not self._by_rows
+
+    def by_rows(self) -> Self:
+        other = copy.copy(self)
+        other._by_rows = True
+        return other
 
     def made_of(self, rows: np.ndarray) -> np.ndarray:
         if not self._deals_texts:

@@ -19,6 +19,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -81,6 +82,9 @@ STAGING = ".layerscope-"  # the beginning of names of unfinished work; no output
 OLD = "old"  # in a staging folder: the earlier folder, under its own name, while another takes its place
 LINKS = "links"  # in a staging folder: the links beside the folder that is being replaced, as there (store/links.py)
 _NAME = re.compile(rf"{re.escape(STAGING)}([0-9a-f]{{16}})")
+# Of staging folders. A folder and the marker in it cannot be made in one step; the sticky bit, which a folder of one user
+# has no use for, tells one that was killed in between from an empty folder of somebody else's.
+_MODE = 0o1700
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -171,10 +175,10 @@ def _unfinished_in(folder: Path) -> list[Path]:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Return whether a path is a staging folder: by its name and marker, or empty after an early kill."""
+    """Return whether a path is a staging folder, by its name and marker; an empty one by its name and mode."""
     if not _NAME.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
         return False
-    return _marker(path).is_file() or not any(path.iterdir())
+    return _marker(path).is_file() or (stat.S_IMODE(path.stat().st_mode) == _MODE and not any(path.iterdir()))
 
 
 def remove_staging(path: Path) -> None:
@@ -210,7 +214,7 @@ def _locked_folder(parent: Path) -> tuple[Path, int]:
     # abandoned and remove it, in which case another is made.
     while True:
         path = parent / f"{STAGING}{secrets.token_hex(8)}"
-        path.mkdir(mode=0o700)
+        path.mkdir(mode=_MODE)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
         except FileNotFoundError:

@@ -261,15 +261,16 @@ def heal_advice(
 
 def _halved(evaluator: Evaluator, scoring: np.ndarray, seed: int) -> tuple[Evaluator, np.ndarray, np.ndarray]:
     """Return an evaluator of the texts of some rows, and its rows by halves of the texts: some choose, others score."""
-    texts = evaluator.made_of(scoring)
-    labels = None if evaluator.classes is None else np.asarray(evaluator.classes)[scoring]
-    parts = np.full(evaluator.text_count, -1)
-    parts[texts] = ~resampling.halves(texts, seed=seed, labels=labels)
-    halved, of_rows = evaluator.dealt(parts)
-    choosing, scored = (np.flatnonzero(of_rows == half) for half in (0, 1))
-    if not len(choosing) or not len(scored):
-        raise InputError(f"{len(scoring)} rows are left to choose among healed models and to score them; give more.")
-    return halved, choosing, scored
+    for dealing in (evaluator, evaluator.by_rows()):
+        texts = dealing.made_of(scoring)
+        labels = None if dealing.classes is None else np.asarray(dealing.classes)[scoring]
+        parts = np.full(dealing.text_count, -1)
+        parts[texts] = ~resampling.halves(texts, seed=seed, labels=labels)
+        halved, of_rows = dealing.dealt(parts)
+        choosing, scored = (np.flatnonzero(of_rows == half) for half in (0, 1))
+        if len(choosing) and len(scored):
+            return halved, choosing, scored
+    raise InputError(f"{len(scoring)} rows are left to choose among healed models and to score them; give more.")
 
 
 def healing_texts(advice: Advice, task: Task, on: Any) -> Task:

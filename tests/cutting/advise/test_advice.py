@@ -280,10 +280,24 @@ def test_where_all_is_one_text_windows_are_dealt_out_and_the_advice_says_so():
     short = {"tolerance": 0.3, "rules": "last", "remove": 1, "timed": False, "max_length": 16}
     found = ls.advise(language_model(), text_frame(1, least=600, most=601), **short)
     assert any("over windows, since all of them are of one text" in str(each) for each in found.findings())
-    found = ls.advise(language_model(), text_frame(3, least=300, most=301), **short)
+    for count in (2, 3, 4):  # texts are dealt out all the same, and none both chooses and scores
+        found = ls.advise(language_model(), text_frame(count, least=300, most=301), **short)
+        texts, parts = found.evaluator.texts, found.parts
+        assert all(len(rows) for rows in (parts.picking, parts.confirming, parts.scoring))
+        assert not set(texts[parts.scoring]) & set(texts[[*parts.picking, *parts.confirming]])
+        assert any("Intervals and bounds are over windows" in str(each) for each in found.findings())
+
+
+def test_where_a_part_would_have_no_text_windows_are_dealt_out_and_the_advice_says_so():
+    from tests.helpers.data import text_frame
+    from tests.helpers.models import language_model
+
+    frame = pandas.concat([text_frame(1, least=600, most=601), text_frame(1, least=1, most=2)])
+    short = {"tolerance": 0.3, "rules": "last", "remove": 1, "timed": False, "max_length": 16}
+    found = ls.advise(language_model(), frame, **short)
     (said,) = [str(each) for each in found.findings() if "over windows" in str(each)]
-    assert "their 3 texts are too few, or too unequal, to be resampled" in said
     assert "Windows of one text are in the part that chooses and in the part that is scored" in said
+    assert len(found.parts.scoring) > 10
 
 
 def test_the_best_front_of_a_loss_is_its_lowest():

@@ -185,7 +185,7 @@ def test_others_may_read_what_is_published_but_not_what_is_written(tmp_path):
     try:
         with atomic_folder(tmp_path / "out", "card") as folder:
             assert folder.parent.name.startswith(STAGING)
-            assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+            assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o1700
             (folder / "card").write_text("x")
     finally:
         os.umask(before)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from layerscope.errors import InputError
-from layerscope.store import atomic_folder, clear, clear_everywhere, discard, is_staging, settled, write_text
+from layerscope.store import atomic, atomic_folder, clear, clear_everywhere, discard, is_staging, settled, write_text
 from layerscope.store.atomic import OLD, STAGING, lasting_folder, remembered, staging_file, staging_folder
 from tests.helpers.jobs import abandoned_staging
 
@@ -152,25 +152,34 @@ def test_folders_that_cannot_be_listed_are_no_obstacle(tmp_path):
 
 
 @pytest.mark.parametrize("name", [f"{STAGING}notes", f"{STAGING}{5:016}", f"{STAGING}{5:015}g", f"{STAGING}{5:017}"])
-@pytest.mark.parametrize("kind", ["a folder", "a file", "a marked name"])
+@pytest.mark.parametrize("kind", ["a folder", "a file", "a marked name", "an empty folder"])
 def test_what_others_call_like_unfinished_work_stays(name, kind, tmp_path):
     mine = tmp_path / name
     if kind == "a file":
         mine.write_text("mine")
     else:
         mine.mkdir()
-        (mine / "thesis.txt").write_text("mine")
+        if kind != "an empty folder":
+            (mine / "thesis.txt").write_text("mine")
         if kind == "a marked name":  # of another folder than this
             (mine / f"unfinished-{6:016}").touch()
     write_text(tmp_path / "a.csv", "1")
     with staging_folder(tmp_path):
         clear_everywhere()
-    assert (mine if kind == "a file" else mine / "thesis.txt").read_text() == "mine"
+    assert mine.exists()
+    assert kind == "an empty folder" or (mine if kind == "a file" else mine / "thesis.txt").read_text() == "mine"
     assert list(remembered()) == []
 
 
+def _killed_before_its_marker(folder):
+    atomic._marker = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+    return lasting_folder(folder)
+
+
 def test_a_kill_before_the_marker_or_while_it_is_cleared_leaves_nothing(tmp_path):
-    (tmp_path / f"{STAGING}{1:016}").mkdir()
+    killed(_killed_before_its_marker, tmp_path)
+    (early,) = tmp_path.iterdir()
+    assert not list(early.iterdir())
     left = abandoned_staging(tmp_path, 2)
     (left / "part").write_text("half")
     assert is_staging(left / "part")
