@@ -82,8 +82,8 @@ STAGING = ".layerscope-"  # the beginning of names of unfinished work; no output
 OLD = "old"  # in a staging folder: the earlier folder, under its own name, while another takes its place
 LINKS = "links"  # in a staging folder: the links beside the folder that is being replaced, as there (store/links.py)
 _NAME = re.compile(rf"{re.escape(STAGING)}([0-9a-f]{{16}})")
-# Of staging folders. A folder and the marker in it cannot be made in one step; the sticky bit, which a folder of one user
-# has no use for, tells one that was killed in between from an empty folder of somebody else's.
+# Of staging folders. A folder and the marker in it cannot be made in one step; the sticky bit, which a folder of one
+# user has no use for, tells one that was killed in between from an empty folder of somebody else's.
 _MODE = 0o1700
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
