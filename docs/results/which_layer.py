@@ -31,6 +31,7 @@ from layerscope.evaluation.evaluate import make_evaluator
 from layerscope.registry import LAYER_SCORES
 from layerscope.resampling import mean_interval
 from layerscope.store import write_json, write_text
+from layerscope.tuning.strategy import middle_layer
 
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = "which-layer.json", "which-layer.md"
@@ -72,6 +73,7 @@ def cell(name: str, source: str, task_name: str, limit: int, max_length: int) ->
         "n": len(train),
         "width": model.width,
         "depth": model.depth,
+        "shared": model.architecture.shared,
         "scores": values,
         "press of permuted labels": scores["press"].null.tolist(),
         "p": scores["press"].p_best,
@@ -92,7 +94,11 @@ def picks(row: dict[str, Any]) -> dict[str, int]:
 
 
 def to_train(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Cells whose picks by nu and PRESS differ: those with both inside first, then those with PRESS's inside."""
+    """Cells whose picks by nu and PRESS differ: those with both inside first, then those with PRESS's inside.
+
+    Models that run one block again and again are left out, of which no strategy tunes a part.
+    """
+    rows = [row for row in rows if not row.get("shared", False)]
     differing = [row for row in rows if picks(row)["nu"] != picks(row)["press"] and row["p"] < 0.05]
 
     def inside(row: dict[str, Any], name: str) -> bool:
@@ -113,7 +119,8 @@ def strategies(row: dict[str, Any]) -> dict[str, str]:
         found[f"(l-2, l, l) by {name}"] = f"({low}, {layer}, {layer})"
         if layer < depth:
             found[f"(l+1, L, L) by {name}"] = f"({layer + 1}, {depth}, {depth})"
-    return found | {"(m-2, m, L)": "(m-2, m, L)"}
+    middle = middle_layer(depth)
+    return found | {"(m-2, m, L)": f"({max(1, middle - 2)}, {middle}, {depth})"}
 
 
 def to_do(rows: Sequence[dict[str, Any]], sources: dict[str, str], done: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -259,13 +266,22 @@ def widths(cells: list[dict[str, Any]]) -> str:
 
 def tuned(cells: list[dict[str, Any]], done: dict[str, Any]) -> str:
     """What the trainings reached, and PRESS's layer against nu's in every form, text for text."""
-    rows, pairs = [], []
+    rows, pairs, points = [], [], dict[str, list[float]]()
     for row in cells:
-        right = {}
-        for name, strategy in strategies(row).items():
-            keys = [f"{row['model']} {row['task']} {strategy} {seed}" for seed in SEEDS]
-            if all(key in done for key in keys):
-                right[name] = np.asarray([[int(c) for c in done[key]["right"]] for key in keys], dtype=float)
+        by_strategy = strategies(row)
+
+        def done_with(seed: int, row: dict[str, Any] = row, chosen: dict[str, str] = by_strategy) -> bool:
+            return all(f"{row['model']} {row['task']} {strategy} {seed}" in done for strategy in chosen.values())
+
+        seeds = [seed for seed in SEEDS if done_with(seed)]
+        right = {
+            name: np.asarray(
+                [[int(c) for c in done[f"{row['model']} {row['task']} {strategy} {seed}"]["right"]] for seed in seeds],
+                dtype=float,
+            )
+            for name, strategy in by_strategy.items()
+            if seeds
+        }
         if not right:
             continue
         rows += [
@@ -273,9 +289,10 @@ def tuned(cells: list[dict[str, Any]], done: dict[str, Any]) -> str:
                 "model": row["model"],
                 "task": row["task"],
                 "strategy": name,
-                "in numbers": strategies(row)[name],
+                "in numbers": by_strategy[name],
+                "seeds": len(each),
                 "accuracy": f"{each.mean():.3f}",
-                "spread over seeds": f"{each.mean(axis=1).std(ddof=1):.3f}",
+                "spread over seeds": f"{each.mean(axis=1).std(ddof=1):.3f}" if len(each) > 1 else "",
             }
             for name, each in right.items()
         ]
@@ -285,19 +302,23 @@ def tuned(cells: list[dict[str, Any]], done: dict[str, Any]) -> str:
                 continue
             difference = ours.mean(axis=0) - theirs.mean(axis=0)
             low, high = mean_interval(difference, np.arange(len(difference)))
+            bounds = f" ({100 * low:.1f} to {100 * high:.1f})" if np.isfinite(low) else ", alike on every text"
+            points.setdefault(form, []).append(100 * difference.mean())
             pairs.append(
                 {
                     "model": row["model"],
                     "task": row["task"],
                     "form": form,
                     "layers (PRESS, nu)": f"{picks(row)['press']}, {picks(row)['nu']}",
-                    "points by PRESS over nu": f"{100 * difference.mean():.1f} ({100 * low:.1f} to {100 * high:.1f})",
+                    "points by PRESS over nu": f"{100 * difference.mean():.1f}{bounds}",
                 }
             )
     if not rows:
         return "Not run yet: `python docs/results/which_layer.py train --device cuda`."
     told = "\n\nThe same form for PRESS's layer and for nu's, over the same validation texts (95%):\n\n"
-    return table(rows) + (told + table(pairs) if pairs else "")
+    over = "; ".join(f"{form} {with_error(values)} over {len(values)} cells" for form, values in points.items())
+    summary = f"\n\nPoints by PRESS's layer over nu's, in the mean over cells with its standard error: {over}."
+    return table(rows) + (told + table(pairs) + summary if pairs else "")
 
 
 def page(kept: dict[str, Any]) -> str:
@@ -349,8 +370,9 @@ measures (`scores`, `train`). Scores are of training rows, mean-pooled; probes a
 the same rows and are scored on as many validation rows. With so few rows the probes' own order of layers is uncertain:
 no score can go with it closely. See [Layer scores](../layer-scores.md) for what each of them is."""
 TRAININGS = """Cells in which PRESS shows the labels, nu and PRESS pick different layers, and that of PRESS lies inside.
-4,000 rows, 3 epochs, one learning rate (5e-5; 3e-4 for models narrower than 256), three seeds; accuracy on the first
-1,000 validation rows, of the epoch with the best score there."""
+4,000 rows, 3 epochs, one learning rate (5e-5; 3e-4 for models narrower than 256), up to three seeds (those of which
+every strategy of a cell is done); accuracy on the first 1,000 validation rows, of the epoch with the best score
+there."""
 
 
 def main() -> None:
