@@ -10,7 +10,16 @@ import torch
 import layerscope as ls
 from layerscope.cutting import patch as patches
 from layerscope.cutting.cut import cut
-from layerscope.cutting.patch import NoPlaceError, Patches, Request, Variant, block_place, gaps, head_place
+from layerscope.cutting.patch import (
+    NoPlaceError,
+    Patches,
+    Request,
+    Variant,
+    attention_place,
+    block_place,
+    gaps,
+    head_place,
+)
 from layerscope.cutting.patch_texts import deal
 from layerscope.cutting.plan import LayerPlan
 from layerscope.errors import InputError
@@ -50,6 +59,14 @@ def test_what_the_table_says_of_a_family_holds_in_its_network(family):
     assert place.elements == (family in NORMED)
     assert place.old.shape[0] == model.width
     assert place.transposed == (family == "gpt2")
+    if family in NORMED:
+        with pytest.raises(NoPlaceError, match="adds its attention to the state is not known"):
+            attention_place(model, 2)
+        return
+    attention = attention_place(model, 2)
+    assert attention.path == WRITERS[family].attention
+    assert attention.old.shape[0] == model.width
+    assert attention.transposed == place.transposed
 
 
 def test_a_wrong_entry_of_the_table_is_found_out(monkeypatch):
@@ -62,6 +79,9 @@ def test_a_wrong_entry_of_the_table_is_found_out(monkeypatch):
         block_place(model, 1)
     with pytest.raises(NoPlaceError, match="No block stands before the gap"):
         block_place(model, 0)
+    monkeypatch.setitem(WRITERS, "llama", patches.Writer("mlp.down_proj", "self_attn.v_proj"))
+    with pytest.raises(NoPlaceError, match=r"v_proj.*(not added to the state unchanged|not give states of its width)"):
+        attention_place(model, 1)
 
 
 def test_experts_are_refused_by_name():
@@ -104,6 +124,54 @@ def test_a_gap_is_solved_as_plain_least_squares_on_the_states_would(family):
     torch.testing.assert_close(fold.weight.double(), expected, rtol=1e-4, atol=1e-5)
     if place.constant:
         torch.testing.assert_close(fold.bias.double(), solution[-1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize(("find", "block"), [(attention_place, 2), (block_place, 1), (attention_place, 1)])
+def test_a_matrix_further_up_is_asked_for_what_is_missing_at_the_gap(family, find, block):
+    """Without blocks 3 and 4: what the state after block 2 lacks of that after block 4, beside what it gives now."""
+    model = language_model(family, depth=4)
+    texts = deal(model, running_task(), max_length=16)
+    place = find(model, block)
+    request = Request(Variant(LayerPlan([1, 2])), place, 4, end=2)
+    (moments,) = patches.gathered(texts.solving, model, [request])
+    seen, missing, last = [], [], []
+    hook = place.module.register_forward_hook(lambda m, args, out: seen.append((args[0][0], out[0])))
+    before_norm = model.network.base_model.get_submodule(model.architecture.blocks)[-1].register_forward_hook(
+        lambda m, args, out: last.append((out[0] if isinstance(out, tuple) else out)[0])
+    )
+    with torch.inference_mode():
+        for item in texts.solving.encoded():
+            ids = torch.as_tensor(item.ids)[None]
+            states = model.network(input_ids=ids, output_hidden_states=True, use_cache=False).hidden_states
+            missing.append(last[-1] - states[2][0])
+    for handle in (hook, before_norm):
+        handle.remove()
+    read, given = (torch.cat(parts).double() for parts in zip(*seen, strict=True))
+    x, y = read, given + torch.cat(missing).double()
+    torch.testing.assert_close(moments.mean(0), x.mean(0), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(moments.mean(1), y.mean(0), rtol=1e-5, atol=1e-6)
+    centred = [part - part.mean(0) for part in (y, x)]
+    torch.testing.assert_close(moments.scatter(1, 0), centred[0].T @ centred[1], rtol=1e-4, atol=1e-5)
+
+
+def test_more_matrices_are_solved_for_as_long_as_the_loss_falls(monkeypatch):
+    model, data = ls.load("garden:gpt2-s0"), ls.task("pydocs", kind="text")
+    texts = deal(model, data, limit=60, max_length=64)
+    plan, found = LayerPlan.skipped(12, 6, 8), {}
+    for reach, plans in ((1, 1), (6, 1), ("several", 2)):
+        monkeypatch.setattr(patches, "_REACH", 6 if reach == "several" else reach)
+        search = patches._Search(model, texts, [Variant(plan), Variant(LayerPlan.skipped(12, 9, 9))][:plans])
+        search.run()
+        found[reach] = search.variants[0]
+    assert len(found[1].folds) == len(found["several"].folds) == 1
+    paths = [(fold.block, fold.path) for fold in found[6].folds]
+    order = [(block, path) for block in (5, 4, 3) for path in ("mlp.c_proj", "attn.c_proj")]
+    assert paths == order[: len(paths)]
+    assert len(paths) > 1
+    both = [Variant(plan), found[1], found[6]]
+    cut_loss, one, more = patches.losses(patches.answers(texts.choosing, model, both))[1:]
+    assert more < one < cut_loss
 
 
 def test_folds_are_installed_for_a_while_and_written_for_good():
@@ -201,7 +269,7 @@ def test_every_kind_of_head_is_patched_where_it_reads_the_state(family):
     assert found.tried
     assert all(domain.better for domain in found.domains) == found.applied
     where = {each["where"] for each in found.tried}
-    assert where <= ({"block 2"} if family == "gpt2" else {"block 2", "head"})
+    assert where <= ({"block 1", "block 2"} if family == "gpt2" else {"block 1", "block 2", "head"})
 
 
 @pytest.mark.parametrize("kind", ["tags", "masked"])

@@ -57,6 +57,7 @@ _RUINED = 1e9  # the loss of outputs that are no numbers
 _AND = " + "  # between modes of pooling
 _PATCHES, _WEIGHTS = "patches.json", "folds.safetensors"
 _SHORTEST = 1e-6  # a state that has no length counts as one of this
+_REACH = 6  # matrices that are solved for at a gap, at most, of three blocks
 _MEMORY = 2 << 30  # bytes of moments that are gathered in one pass
 _HEAD = 0  # the number of the block of a fold into the head
 _EMBEDDING = -1  # and of a module that is put behind the pooling
@@ -151,40 +152,69 @@ def block_place(model: Model, block: int) -> Place:
     writer = WRITERS.get(family)
     if writer is None:
         raise NoPlaceError(f"Where {name} adds its feed-forward part to the state is not known")
-    module = block_modules(model.network.base_model, architecture)[block - 1]
-    path = writer.norm or writer.matrix
-    try:
-        found = module.get_submodule(path)
-    except AttributeError:
-        raise NoPlaceError(f"Block {block} of {name} has no {path}, so no patch can be folded into it") from None
-    transposed = writer.layout == "transposed" and not writer.norm
-    place = Place(block, path, found, bool(writer.norm), transposed, writer.offset)
-    if not isinstance(getattr(found, "weight", None), Tensor):
-        raise NoPlaceError(f"{path} in block {block} of {name} has no weight of its own")
-    _check(model, place, writer, name)
+    place = _place(model, block, writer.norm or writer.matrix, writer)
+    _check(model, place, name)
     return place
 
 
-def _check(model: Model, place: Place, writer: Writer, name: str) -> None:
-    """Raise NoPlaceError unless what a module gives is added to the state unchanged, or is the state."""
+def attention_place(model: Model, block: int) -> Place:
+    """Return the last matrix of a block's attention, as `block_place` does of its feed-forward part."""
+    family = model.network.config.model_type
+    writer = WRITERS.get(family, Writer(""))
+    if not writer.attention:
+        raise NoPlaceError(f"Where {model.name} ({family}) adds its attention to the state is not known")
+    place = _place(model, block, writer.attention, writer)
+    _check(model, place, f"{model.name} ({family})", behind=_place(model, block, writer.matrix, writer))
+    return place
+
+
+def _place(model: Model, block: int, path: str, writer: Writer) -> Place:
+    """Return the place of a path in a block; raise NoPlaceError where there is none."""
+    family = model.network.config.model_type
+    module = block_modules(model.network.base_model, model.architecture)[block - 1]
+    try:
+        found = module.get_submodule(path)
+    except AttributeError:
+        raise NoPlaceError(
+            f"Block {block} of {model.name} ({family}) has no {path}, so no patch can be folded into it"
+        ) from None
+    if not isinstance(getattr(found, "weight", None), Tensor):
+        raise NoPlaceError(f"{path} in block {block} of {model.name} ({family}) has no weight of its own")
+    transposed = writer.layout == "transposed" and not writer.norm
+    return Place(block, path, found, bool(writer.norm), transposed, writer.offset)
+
+
+def _check(model: Model, place: Place, name: str, behind: Place | None = None) -> None:
+    """Raise NoPlaceError unless what a module gives is added to the state unchanged, or is the state.
+
+    What a matrix `behind` it gives follows from the state that it is added to, and is left out.
+    """
     weight: Any = place.module.weight
     expected = (1,) if place.elements else (2,)
     if weight.dim() not in expected or place.old.shape[0] != model.width:
         raise NoPlaceError(f"{place.path} in block {place.block} of {name} does not give states of its width")
-    moved: list[Tensor] = []
+    moved, given = list[Tensor](), list[Tensor]()
 
     def move(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         moved.append(torch.ones_like(output) * output.detach().abs().amax())
         return output + moved[-1]
 
+    def block(replay: Replay) -> Tensor:
+        state = replay.run(replay.states[place.block - 1], place.block)
+        return state if behind is None else state - given[-1].reshape(state.shape)
+
     with torch.inference_mode(), evaluating(model.network):
         replay = Replay(model, probe_inputs(model, rows=1))
-        before = replay.run(replay.states[place.block - 1], place.block)
-        handle = place.module.register_forward_hook(move)
+        handles = []
+        if behind is not None:
+            handles.append(behind.module.register_forward_hook(lambda module, args, output: given.append(output)))
         try:
-            after = replay.run(replay.states[place.block - 1], place.block)
+            before = block(replay)
+            handles.append(place.module.register_forward_hook(move))
+            after = block(replay)
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
     if len(moved) != 1 or not close(after, before + moved[0].reshape(before.shape)):
         raise NoPlaceError(
             f"What {place.path} of block {place.block} of {name} gives is not added to the state unchanged "
@@ -345,6 +375,7 @@ class Request:
     place: Place
     target: int  # the layer whose states are wanted; of a head, what it gives in the whole model is
     power: float = 0.0
+    end: int = 0  # the block whose output is to be that state, where it is a later one than that of the place
 
     @property
     def size(self) -> int:
@@ -431,13 +462,16 @@ def _rows(replay: Replay, request: Request) -> tuple[Tensor, Tensor]:
             return read, wanted
         entering = _state(replay, request.variant, place.block)
         state = replay.run(entering, place.block)
+        for block in range(place.block + 1, request.end + 1):
+            state = replay.run(state, block)
     finally:
         handle.remove()
     read, given = (part.reshape(*state.shape[:-1], part.shape[-1]) for part in seen[-1])
     if place.elements:  # a norm gives scale x normalised + shift: what it reads is the normalised state
         shift: Any = place.module.bias if place.constant else 0.0
         read = (given - shift) / place.old
-    # In float64, since states of 16 bits would lose in the difference what the matrix gives.
+    # What is missing in the end is asked of what the matrix gives, which the state carries on. In float64, since states
+    # of 16 bits would lose in the difference what the matrix gives.
     return read, replay.states[request.target].double() - (state.double() - given.double())
 
 
@@ -532,7 +566,7 @@ class Patches(Artifact):
     """The patches of a model for some plans, all solved together, in one pass over the texts for each gap."""
 
     kind = "patches"
-    version = 2  # 1 could hold patches that were judged on another copy of the network, in which nothing was folded
+    version = 3  # 2 solved one matrix for each gap
 
     def __init__(self, model: Model, plans: Sequence[LayerPlan], texts: PatchTexts) -> None:
         if texts.solving.model.network is not model.network:
@@ -614,7 +648,12 @@ class _Search:
             for k, found in enumerate(every):
                 if stage < len(found) and (requests := self._requests(k, *found[stage])):
                     asked[k] = requests
-            self._adopt(asked)
+            going_on = self._adopt(asked)
+            # The attention's matrix with it, then the blocks before it, as long as each makes the loss fall; not where
+            # several plans are compared, which would take three times as long.
+            for step in range(1, _REACH if len(self.variants) == 1 else 1):
+                further = {k: self._further(k, *every[k][stage], step) for k in going_on}
+                going_on = self._adopt({k: found for k, found in further.items() if found}, further=True)
         last = self.pooled or ([] if self.head is None else [self.head])
         if last:
             wanting = [k for k, found in enumerate(every) if found]
@@ -633,26 +672,46 @@ class _Search:
             return []
         return [Request(self.variants[number], place, target, power) for power in POWERS]
 
-    def _adopt(self, asked: Mapping[int, list[Request]]) -> None:
-        """Solve what is asked for each variant, and let it go on with the best that is better than without."""
+    def _further(self, number: int, before: int, target: int, step: int) -> list[Request]:
+        """Return what is tried after that: matrices of attention and feed-forward parts in turn, up from the gap."""
+        block = before - step // 2
+        kept = self.variants[number].plan.keep
+        if WRITERS[self.model.network.config.model_type].norm or not {*range(max(block, 1), before + 1)} <= {*kept}:
+            return []
+        try:
+            place = (attention_place if step % 2 else block_place)(self.model, block)
+        except NoPlaceError:
+            return []
+        variant = self.variants[number]
+        return [Request(variant, place, target, variant.folds[-1].power, before)]
+
+    def _adopt(self, asked: Mapping[int, list[Request]], further: bool = False) -> list[int]:
+        """Solve what is asked for each variant, and let it go on with the best that is better than without.
+
+        What comes `further` up from a gap is tried with ridges near the one before. Returns the numbers of the variants
+        for which something was better.
+        """
+        better = []
         for numbers in _within_memory(asked):
             requests = [(k, request) for k in numbers for request in asked[k]]
             sums = gathered(self.texts.solving, self.model, [request for _, request in requests])
             solved = [(k, request, moments) for (k, request), moments in zip(requests, sums, strict=True)]
             best = {k: (self.variants[k], math.inf) for k in numbers}
             # Every other ridge first, then those beside the best one, under the weighting that was best.
-            self._try([(k, r, m, ridge) for k, r, m in solved for ridge in RIDGES[1::2]], best, with_present=True)
+            near = {k: _beside(self.variants[k].folds[-1].ridge) if further else RIDGES[1::2] for k in numbers}
+            self._try([(k, r, m, ridge) for k, r, m in solved for ridge in near[k]], best, with_present=True)
             closer = []
             for k, request, moments in solved:
                 fold = best[k][0].folds[-1:]
                 same = fold and (fold[0].power, fold[0].path) == (request.power, request.place.path)
-                if best[k][0] is not self.variants[k] and same:
-                    at = RIDGES.index(fold[0].ridge)
-                    closer += [(k, request, moments, ridge) for ridge in RIDGES[max(at - 1, 0) : at + 2 : 2]]
+                if best[k][0] is not self.variants[k] and same and not further:
+                    closer += [(k, request, moments, r) for r in _beside(fold[0].ridge) if r != fold[0].ridge]
             self._try(closer, best)
             for k in numbers:
                 place = asked[k][0].place
-                if best[k][0] is self.variants[k]:
+                if best[k][0] is not self.variants[k]:
+                    better.append(k)
+                elif not further:
                     where = {_HEAD: "the head", _EMBEDDING: "the embedding"}.get(place.block, f"block {place.block}")
                     norm = (
                         ": a norm stands behind the matrix, and all that could be tried was its scale and shift; "
@@ -664,6 +723,7 @@ class _Search:
                         f"that choose{norm * place.elements}"
                     )
                 self.variants[k] = best[k][0]
+        return better
 
     def _try(
         self,
@@ -716,6 +776,12 @@ class _Search:
         part = self.texts.solving
         tokens = int(sum(map(len, part.encoded())))
         return {"task": part.examples.task, "split": part.examples.split, "n": len(part.examples), "tokens": tokens}
+
+
+def _beside(ridge: float) -> tuple[float, ...]:
+    """Return a ridge with those beside it."""
+    at = RIDGES.index(ridge)
+    return RIDGES[max(at - 1, 0) : at + 2]
 
 
 def _loss_name(part: Evaluator) -> str:

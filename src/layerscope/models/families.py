@@ -30,7 +30,8 @@ class Writer:
     """
 
     matrix: str
-    layout: Literal["linear", "transposed"] = "linear"  # (out, in) or (in, out)
+    attention: str = ""  # the last matrix of the attention, whose output is added to the state that the block got
+    layout: Literal["linear", "transposed"] = "linear"  # of both matrices: (out, in) or (in, out)
     norm: str = ""  # a norm between it and the state that leaves the block
     offset: float = 0.0  # what that norm adds to its stored scale
 
@@ -202,10 +203,10 @@ _RECORDS = (
 FAMILIES = {architecture.family: architecture for architecture in _RECORDS}
 
 # Where a patch can be folded into a block, by family; other families say that it is not known.
-_DOWN = Writer("mlp.down_proj")
-_FC_OUT = Writer("mlp.fc_out")
-_FOUR = Writer("mlp.dense_4h_to_h")
-_FC2 = Writer("fc2")
+_DOWN = Writer("mlp.down_proj", "self_attn.o_proj")
+_FC_OUT = Writer("mlp.fc_out", "attn.out_proj")
+_FOUR = Writer("mlp.dense_4h_to_h", "self_attention.dense")
+_FC2 = Writer("fc2", "self_attn.out_proj")
 _BERTS = Writer("output.dense", norm="output.LayerNorm")
 _NORMED = Writer("mlp.down_proj", norm="post_feedforward_layernorm")
 WRITERS = {
@@ -213,17 +214,20 @@ WRITERS = {
     **dict.fromkeys(("cohere", "cohere2", "olmo", "helium", "glm", "nemotron", "ernie4_5", "seed_oss", "arcee"), _DOWN),
     **dict.fromkeys(("hunyuan_v1_dense", "apertus", "granite"), _DOWN),
     **dict.fromkeys(("gptj", "codegen"), _FC_OUT),
-    **dict.fromkeys(("gpt_neox", "bloom", "falcon"), _FOUR),
+    **dict.fromkeys(("bloom", "falcon"), _FOUR),
+    "gpt_neox": replace(_FOUR, attention="attention.dense"),
     **dict.fromkeys(("opt", "xglm"), _FC2),
-    **dict.fromkeys(("modernbert", "modernbert-decoder"), Writer("mlp.Wo")),
-    "gpt2": Writer("mlp.c_proj", "transposed"),
-    **dict.fromkeys(("gpt_neo", "gpt_bigcode", "starcoder2"), Writer("mlp.c_proj")),
-    "phi": Writer("mlp.fc2"),
-    "mpt": Writer("ffn.down_proj"),
+    **dict.fromkeys(("modernbert", "modernbert-decoder"), Writer("mlp.Wo", "attn.Wo")),
+    "gpt2": Writer("mlp.c_proj", "attn.c_proj", "transposed"),
+    "gpt_neo": Writer("mlp.c_proj", "attn.attention.out_proj"),
+    "gpt_bigcode": Writer("mlp.c_proj", "attn.c_proj"),
+    "starcoder2": Writer("mlp.c_proj", "self_attn.o_proj"),
+    "phi": Writer("mlp.fc2", "self_attn.dense"),
+    "mpt": Writer("ffn.down_proj", "attn.out_proj"),
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra", "deberta", "deberta-v2"), _BERTS),
     "mpnet": _BERTS,
     "distilbert": Writer("ffn.lin2", norm="output_layer_norm"),
-    "openai-gpt": Writer("mlp.c_proj", "transposed", norm="ln_2"),
+    "openai-gpt": Writer("mlp.c_proj", layout="transposed", norm="ln_2"),
     **dict.fromkeys(("olmo2", "olmo3", "exaone4"), _NORMED),
     "glm4": Writer("mlp.down_proj", norm="post_mlp_layernorm"),
     **dict.fromkeys(("gemma2", "gemma3", "gemma3_text"), replace(_NORMED, offset=1.0)),
