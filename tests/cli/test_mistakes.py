@@ -5,8 +5,9 @@ import errno
 import pytest
 
 import layerscope as ls
-from layerscope.store.atomic import STAGING, remember
+from layerscope.store.atomic import remember
 from tests.helpers.cli import run, run_here
+from tests.helpers.jobs import abandoned_staging
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,8 @@ def test_what_a_disk_refuses_is_a_sentence(error, sentence, monkeypatch):
 
 
 def test_any_command_clears_what_a_killed_one_left_anywhere(tmp_path):
-    left = tmp_path / "out" / f"{STAGING}{0:016}"
-    left.mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    left = abandoned_staging(tmp_path / "out")
     remember(left.parent)
     assert run_here("measures", "--help").returncode == 0
     assert left.exists()

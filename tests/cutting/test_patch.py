@@ -155,6 +155,7 @@ def test_a_matrix_further_up_is_asked_for_what_is_missing_at_the_gap(family, fin
     torch.testing.assert_close(moments.scatter(1, 0), centred[0].T @ centred[1], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_more_matrices_are_solved_for_as_long_as_the_loss_falls(monkeypatch):
     model, data = ls.load("garden:gpt2-s0"), ls.task("pydocs", kind="text")
     texts = deal(model, data, limit=60, max_length=64)
