@@ -118,11 +118,11 @@ def ahead(parts: Iterable[S], prepare: Callable[[S], T], depth: int = 1) -> Iter
     """
     coming = iter(parts)
     thread = ThreadPoolExecutor(1)
-    waiting: deque[Future[tuple[T, ...]]] = deque()
+    waiting: deque[Future[list[T]]] = deque()
 
-    def make() -> tuple[T, ...]:
+    def make() -> list[T]:
         """Prepare the next part, if there is one."""
-        return tuple(prepare(part) for part in islice(coming, 1))
+        return [prepare(part) for part in islice(coming, 1)]
 
     try:
         waiting.extend(thread.submit(make) for _ in range(depth + 1))
