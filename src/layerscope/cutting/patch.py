@@ -754,7 +754,7 @@ class _Search:
             domains = tuple(
                 Domain(
                     part.task.name,
-                    _loss_name(part),
+                    "divergence" if isinstance(part, DivergenceEvaluator) else "nll",
                     len(part.examples),
                     part.rows_are,
                     *map(float, values[[0, 1 + 2 * k, 2 + 2 * k]]),
@@ -782,10 +782,6 @@ def _beside(ridge: float) -> tuple[float, ...]:
     """Return a ridge with those beside it."""
     at = RIDGES.index(ridge)
     return RIDGES[max(at - 1, 0) : at + 2]
-
-
-def _loss_name(part: Evaluator) -> str:
-    return "divergence" if isinstance(part, DivergenceEvaluator) else "nll"
 
 
 def _within_memory(asked: Mapping[int, list[Request]]) -> Iterator[list[int]]:
